@@ -10,7 +10,6 @@ Hot path: see docs/performance.md.
 # ruff: noqa: S101 - asserts state invariants for the type checker; no input is checked by them
 # ruff: noqa: TRY301 - errors are raised and handled in the same function
 
-from collections import deque
 from collections.abc import Iterator, MutableMapping, Sequence
 from itertools import groupby, islice
 from typing import Protocol
@@ -30,6 +29,7 @@ from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
+from leveret.broker.channel.transaction import PIECE, Outcome, Record, Transaction
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import (
@@ -53,7 +53,7 @@ from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.timeouts import ConfirmTimeouts
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
-from leveret.storage.large_table import MANY, fitting, large
+from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 
 
@@ -97,31 +97,7 @@ class ChannelHost(Protocol):
         """Raise 541 if transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
 
 
-PIECE = 1024
-"""Number of deliveries settled between two checks of the time."""
 _FEW_CONSUMERS = 64
-Record = tuple[Consumer | Getter, int]
-"""An unacked delivery: its consumer or `Getter` (which knows the queue), and its seq_id in the queue."""
-
-
-class Transaction:
-    """Publishes and settlements of a transactional channel that are not committed yet, or are being committed."""
-
-    __slots__ = ("is_handed_over", "is_whole", "octets", "publishes", "settled", "steps")
-
-    def __init__(self) -> None:
-        self.is_handed_over = False
-        """True once everything was passed to the queues; those that are deferred have not journaled it yet."""
-        self.is_whole = True
-        """False if a queue has refused a message."""
-        self.octets = 0
-        """Total size of the contents of the publishes, in bytes."""
-        self.steps: Iterator[bool] = iter(())
-        """The remaining steps of its commit."""
-        self.publishes: list[tuple[Sequence[Queue], Message, bool, bool]] = []
-        """Queues, message, mandatory, persistent."""
-        self.settled: list[tuple[int, Record, bool | None]] = []
-        """Delivery tag, record and outcome: None for acked, true for rejected with requeue, false without."""
 
 
 class Channel:
@@ -437,8 +413,7 @@ class Channel:
         self.published += 1
         persistent = special is not None and special.persistent
         if self.tx is not None:
-            self.tx.publishes.append((queues, message, route.mandatory, persistent))
-            self.tx.octets += len(content)
+            self.tx.publish(queues, message, mandatory=route.mandatory, persistent=persistent)
             return
         confirms = self.confirms
         if confirms is not None:
@@ -583,8 +558,8 @@ class Channel:
         """Handle `basic.nack` and `basic.reject`."""
         self._settle(delivery_tag, requeue, multiple=multiple)
 
-    def _settle(self, delivery_tag: int, outcome: bool | None, *, multiple: bool) -> None:
-        """Settle one or several deliveries; `outcome` as in `Transaction.settled`."""
+    def _settle(self, delivery_tag: int, outcome: Outcome, *, multiple: bool) -> None:
+        """Settle one or several deliveries; `outcome` as in `transaction`."""
         if not multiple:
             self._settle_taken([(delivery_tag, self.take_unacked(delivery_tag))], outcome)
             return
@@ -596,9 +571,7 @@ class Channel:
         else:
             self._settle_taken(taken, outcome)
 
-    def _settle_until(
-        self, last: int, taken: list[tuple[int, Record]], outcome: bool | None
-    ) -> Iterator[None]:
+    def _settle_until(self, last: int, taken: list[tuple[int, Record]], outcome: Outcome) -> Iterator[None]:
         """Settle the deliveries in `taken` and all others up to a tag, a piece at a time."""
         with Suspension() as suspension:
             while taken or self._has_until(last):
@@ -608,17 +581,11 @@ class Channel:
                 yield
                 taken = self._take_oldest(last)
 
-    def _settle_taken(self, taken: list[tuple[int, Record]], outcome: bool | None) -> None:
+    def _settle_taken(self, taken: list[tuple[int, Record]], outcome: Outcome) -> None:
         if self.tx is not None:
-            self.tx.settled += [(tag, record, outcome) for tag, record in taken]
-            return
-        records = [record for _, record in taken]
-        if outcome is None:
-            self._settle_acked(records)
-        elif outcome:
-            self.requeue(records)
+            self.tx.settle(taken, outcome)
         else:
-            self._settle_rejected(records)
+            self.settle([record for _, record in taken], outcome)
 
     def recover(self, reply: bytes) -> None:
         """Handle `basic.recover`: requeue all unacked messages, then send the reply."""
@@ -631,26 +598,30 @@ class Channel:
                 taken = self._take_oldest(last)
                 if self._has_until(last):
                     suspension.add(consumer.queue for _, (consumer, _) in taken)
-                self.requeue([record for _, record in taken])
+                self._requeue([record for _, record in taken])
                 if suspension:
                     yield
 
-    def settle(self, records: Sequence[Record], *, rejected: bool = False) -> None:
-        """Ack or reject messages in their queues, and give the consumers their credit."""
+    def settle(self, records: Sequence[Record], outcome: Outcome) -> None:
+        """Settle deliveries in their queues, and give the consumers their credit."""
+        if outcome:
+            self._requeue(records)
+            return
+        if outcome is None:
+            self.acked += len(records)
         for consumer, run in groupby(records, key=_consumer_of):
             seq_ids = [seq_id for _, seq_id in run]
-            if rejected:
-                consumer.give_back(len(seq_ids))
-                consumer.queue.discard(seq_ids)
-            else:
+            if outcome is None:
                 consumer.unacked -= len(seq_ids)
                 consumer.queue.acks += seq_ids
+            else:
+                consumer.give_back(len(seq_ids))
+                consumer.queue.discard(seq_ids)
         self._credit(records)  # first, so that queues run in the order in which their consumers wake
         for consumer, _ in groupby(records, key=_consumer_of):
             consumer.queue.touch()
 
-    def requeue(self, records: Sequence[Record]) -> None:
-        """Requeue messages."""
+    def _requeue(self, records: Sequence[Record]) -> None:
         by_queue: dict[Queue, list[int]] = {}
         for consumer, run in groupby(records, key=_consumer_of):
             seq_ids = [seq_id for _, seq_id in run]
@@ -686,94 +657,22 @@ class Channel:
         else:
             consumer.wake()
 
-    def commit(self) -> None:
-        """Handle `tx.commit`: the publishes, then the settlements. Raises NotYet until all of it is journaled.
+    # -- transactions -----------------------------------------------------------------------------------------------
 
-        Large transactions are committed in pieces: others may see a part of one, as in RabbitMQ.
-        """
+    def commit(self) -> None:
+        """Handle `tx.commit`. Raises NotYet until all of the transaction is journaled."""
         tx = self._transaction()
-        turn = self.outbox.turn
         if self.committing is None:
             self.committing, self.tx = tx, Transaction()
-            tx.steps = self._commit(tx)
-        committing = self.committing
-        for is_waiting in committing.steps:
-            if is_waiting:
-                raise NotYet(turn.when_caught_up)
-            if turn.slices.is_over():
-                raise NotYet(turn.slices.later)
-        if not committing.is_handed_over:
-            committing.is_handed_over = True
-            if turn.run() or turn.is_late:  # its queues may have been deferred because of others
-                raise NotYet(turn.when_caught_up)
+        is_whole = self.committing.commit(self)
         self.committing = None
-        if not committing.is_whole:
+        if not is_whole:
             raise precondition_failed("partial tx completion")
-
-    def _commit(self, tx: Transaction) -> Iterator[bool]:
-        """Execute a transaction in pieces, and release each piece at once: to free a million takes time, too.
-
-        Yields true if it waits for deferred queues.
-        """
-        tx.publishes.reverse()
-        while tx.publishes:
-            queues, message, mandatory, persistent = tx.publishes.pop()
-            left = [queue for queue in queues if not queue.deleted]
-            if len(left) > AT_ONCE:
-                fan_out = FanOut(self.outbox.turn, left, message, None, persistent=persistent)
-                while fan_out.has_input:
-                    yield True
-                is_taken = fan_out.is_taken
-            else:
-                is_taken = self.enqueue(left, message, mandatory=mandatory, persistent=persistent)
-            if not is_taken:
-                tx.is_whole = False
-            yield False
-        sorted_out: dict[bool | None, deque[Record]] = {None: deque(), False: deque(), True: deque()}
-        tx.settled.reverse()
-        while tx.settled:
-            for _ in range(min(PIECE, len(tx.settled))):
-                _, record, requeue = tx.settled.pop()
-                sorted_out[requeue].append(record)
-            yield False
-        for outcome, settle in (
-            (None, self._settle_acked),
-            (False, self._settle_rejected),
-            (True, self.requeue),
-        ):
-            records = sorted_out[outcome]
-            while records:
-                settle([records.popleft() for _ in range(min(PIECE, len(records)))])
-                yield False
-
-    def _settle_acked(self, records: Sequence[Record]) -> None:
-        self.acked += len(records)
-        self.settle(records)
-
-    def _settle_rejected(self, records: Sequence[Record]) -> None:
-        self.settle(records, rejected=True)
 
     def rollback(self, reply: bytes) -> None:
         """Handle `tx.rollback`: drop the publishes, make settled messages unacked again, then send the reply."""
-        self.settling = self._roll_back(self._transaction())
+        self.settling = self._transaction().roll_back(self)
         self.host.work_off(self.number, self.settling, reply)
-
-    def _roll_back(self, tx: Transaction) -> Iterator[None]:
-        """Roll back a transaction, a piece at a time."""
-        while tx.publishes:
-            del tx.publishes[-PIECE:]
-            yield
-        tx.octets = 0
-        if not tx.settled:
-            return
-        self.first_tag = 1
-        self.unacked = restored = large(self.unacked)
-        while tx.settled:
-            restored.update([(tag, record) for tag, record, _ in tx.settled[-PIECE:]])
-            del tx.settled[-PIECE:]
-            yield
-        yield from restored.sort()
-        self.unacked = fitting(restored)
 
     def _transaction(self) -> Transaction:
         if self.tx is None:
@@ -908,11 +807,10 @@ class Channel:
                 yield from self.settling
                 self.settling = None
             if self.committing is not None:
-                for _ in self.committing.steps:
-                    yield
+                yield from self.committing.finish_commit()
                 self.committing = None
             if self.tx is not None:
-                yield from self._roll_back(self.tx)  # its settled messages are unacked again
+                yield from self.tx.roll_back(self)  # its settled messages are unacked again
             yield from self._requeue_all()
         unused = [queue for queue in left if queue.auto_delete and not queue.consumers]
         if unused:

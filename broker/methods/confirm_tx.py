@@ -2,7 +2,8 @@
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
-from leveret.broker.channel.channel import Channel, Transaction
+from leveret.broker.channel.channel import Channel
+from leveret.broker.channel.transaction import Transaction
 from leveret.broker.errors import not_implemented, precondition_failed
 from leveret.confirm.channel_confirms import ChannelConfirms
 

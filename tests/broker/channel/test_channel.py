@@ -114,51 +114,7 @@ def test_getting_counts_for_no_prefetch(client):
     assert [b"d"] == [item.body for item in client.take()]
 
 
-# -- transactions -----------------------------------------------------------------------------------------------------
-
-
-def test_a_transaction_takes_effect_when_committed(client):
-    """Publishes and settlements wait for `tx.commit`; unroutable messages are returned before commit-ok."""
-    fill(client, 2)
-    client.send(Tx.Select())
-    client.publish("q", b"new")
-    client.publish("nowhere", b"lost", mandatory=True)
-    client.send(make(Basic.Ack, 1, False))
-    client.send(make(Basic.Nack, 2, False, True))
-
-    assert [] == bodies(client)
-    assert ["1 tx.select-ok"] == client.sent()
-    sent = client.ask(Tx.Commit())
-    assert [
-        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=nowhere 'lost'",
-        "1 tx.commit-ok",
-    ] == sent
-    assert [b"b", b"new"] == bodies(client)
-    assert 0 == client.node.vhosts["/"].queues["q"].unacked_count
-    assert ["1 tx.commit-ok"] == client.ask(Tx.Commit())
-    assert [b"b", b"new"] == bodies(client)
-
-
-def test_a_transaction_can_be_rolled_back(client):
-    """After `tx.rollback` nothing is published, and settled deliveries are unacked again, in order."""
-    fill(client, 3)
-    client.send(Tx.Select())
-    client.publish("q", b"new")
-    client.send(make(Basic.Ack, 2, False))
-    client.sent()
-
-    assert ["1 tx.rollback-ok"] == client.ask(Tx.Rollback())
-    assert [] == bodies(client)
-    assert [1, 2, 3] == list(client.connection.channels[1].unacked)
-    client.send(make(Basic.Nack, 3, True, True))
-    client.send(Tx.Commit())
-    assert [b"a", b"b", b"c"] == bodies(client)
-
-
-@pytest.mark.parametrize("method", [Tx.Commit(), Tx.Rollback()])
-def test_there_must_be_a_transaction(client, method):
-    """Commit and rollback on a plain channel are 406."""
-    assert 'reply_text="PRECONDITION_FAILED - channel is not transactional"' in client.ask(method)[0]
+# -- modes --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_channel_confirms_or_is_transactional(client):

@@ -40,7 +40,7 @@ from leveret.broker.amqp.fastpath import (
     shortstr,
     unpack_frame,
 )
-from leveret.broker.channel import channel as channel_module
+from leveret.broker.channel import channel as channel_module, transaction
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.receive_loop import malformed
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
@@ -56,7 +56,8 @@ def _quiet() -> Iterator[None]:
     """Turn off log lines of errors: half of these streams cause them, with octets that no report can show."""
     logging.disable()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(channel_module, "PIECE", 2)  # so that few deliveries are many
+        for module in (channel_module, transaction):
+            patch.setattr(module, "PIECE", 2)  # so that few deliveries are many
         yield
     logging.disable(logging.NOTSET)
 

@@ -1,4 +1,4 @@
-"""A large transaction is committed in slices, and answered when all of it is done."""
+"""Transactions: what they collect, and their commit and rollback in slices."""
 
 from pathlib import Path
 
@@ -7,6 +7,74 @@ from fakes import Client, DiskNode, Node, basic_consume, hurry, publish_frames
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Queue, Tx, make
+
+
+@pytest.fixture
+def client() -> Client:
+    """A client with a queue `q`."""
+    made = Client()
+    made.declare("q")
+    return made
+
+
+def bodies(client: Client) -> list[bytes]:
+    """Return the bodies of the ready messages."""
+    return [message.body for message in client.node.vhosts["/"].queues["q"].backing.peek()]
+
+
+def fill(client: Client, count: int) -> None:
+    """Publish that many messages, named by letters, and get all of them."""
+    for number in range(count):
+        client.publish("q", b"%c" % (97 + number))
+        client.send(make(Basic.Get, 0, "q", False))
+    client.sent()
+
+
+def test_a_transaction_takes_effect_when_committed(client):
+    """Publishes and settlements wait for `tx.commit`; unroutable messages are returned before commit-ok."""
+    fill(client, 2)
+    client.send(Tx.Select())
+    client.publish("q", b"new")
+    client.publish("nowhere", b"lost", mandatory=True)
+    client.send(make(Basic.Ack, 1, False))
+    client.send(make(Basic.Nack, 2, False, True))
+
+    assert [] == bodies(client)
+    assert ["1 tx.select-ok"] == client.sent()
+    sent = client.ask(Tx.Commit())
+    assert [
+        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=nowhere 'lost'",
+        "1 tx.commit-ok",
+    ] == sent
+    assert [b"b", b"new"] == bodies(client)
+    assert 0 == client.node.vhosts["/"].queues["q"].unacked_count
+    assert ["1 tx.commit-ok"] == client.ask(Tx.Commit())
+    assert [b"b", b"new"] == bodies(client)
+
+
+def test_a_transaction_can_be_rolled_back(client):
+    """After `tx.rollback` nothing is published, and settled deliveries are unacked again, in order."""
+    fill(client, 3)
+    client.send(Tx.Select())
+    client.publish("q", b"new")
+    client.send(make(Basic.Ack, 2, False))
+    client.sent()
+
+    assert ["1 tx.rollback-ok"] == client.ask(Tx.Rollback())
+    assert [] == bodies(client)
+    assert [1, 2, 3] == list(client.connection.channels[1].unacked)
+    client.send(make(Basic.Nack, 3, True, True))
+    client.send(Tx.Commit())
+    assert [b"a", b"b", b"c"] == bodies(client)
+
+
+@pytest.mark.parametrize("method", [Tx.Commit(), Tx.Rollback()])
+def test_there_must_be_a_transaction(client, method):
+    """Commit and rollback on a plain channel are 406."""
+    assert 'reply_text="PRECONDITION_FAILED - channel is not transactional"' in client.ask(method)[0]
+
+
+# -- in slices ----------------------------------------------------------------------------------------------------------
 
 
 def transaction(looks: int, count: int = 20) -> Client:
@@ -71,7 +139,7 @@ def test_a_channel_that_ends_amid_its_commit_leaves_nothing_unacked():
 
 def test_a_rollback_in_pieces_gives_back_what_was_settled(monkeypatch):
     """A rollback in any number of slices makes settled deliveries unacked again, in order, with one rollback-ok."""
-    monkeypatch.setattr("leveret.broker.channel.channel.PIECE", 3)
+    monkeypatch.setattr("leveret.broker.channel.transaction.PIECE", 3)
     for looks in (0, 1, 2, 7):
         client = transaction(looks)
         client.send(Tx.Rollback())
@@ -86,7 +154,7 @@ def test_a_rollback_in_pieces_gives_back_what_was_settled(monkeypatch):
 
 def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
     """A connection that is lost during its rollback requeues each of its deliveries."""
-    monkeypatch.setattr("leveret.broker.channel.channel.PIECE", 3)
+    monkeypatch.setattr("leveret.broker.channel.transaction.PIECE", 3)
     client = transaction(1)
     client.node.turn.slices.begin()
     client.connection.receive(encode_method(1, Tx.Rollback()))
