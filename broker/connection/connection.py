@@ -1,9 +1,8 @@
 """The server side of one connection: handles what it receives, and its closing. No socket and no clock.
 
-Theory. `_scan` is replaced with each change of state: the handshake's, the open connection's
-(`broker.connection.receive_loop`), `_scan_closing` once the broker has sent `connection.close` (only close-ok and close
-are handled then), `_swallow` after the end. However a connection ends, `_release` gives back everything it holds
-exactly once.
+Theory. The states are in `broker.connection.state`. `enter` replaces `_scan` with each change: the handshake's, the
+open connection's (`broker.connection.receive_loop`), `_scan_closing` once the broker has sent `connection.close`,
+`_discard` after the end. However a connection ends, `_release` gives back everything it holds exactly once.
 """
 # ruff: noqa: C901, PLR0912 - one case after the other, as the specification has them
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
@@ -22,6 +21,7 @@ from leveret.broker.connection.handshake import Handshake
 from leveret.broker.connection.held_reply import HeldReply
 from leveret.broker.connection.node import Node
 from leveret.broker.connection.receive_loop import ReceiveLoop, malformed
+from leveret.broker.connection.state import CLOSED, CLOSING, HANDSHAKE, LOST, OPEN, STATES
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.errors import (
     AMQPError,
@@ -115,7 +115,7 @@ class _Nowhere:
 _NOWHERE = _Nowhere()
 
 
-def _swallow(data: bytes, at: int) -> int:
+def _discard(data: bytes, at: int) -> int:
     """Discard bytes received after the end."""
     del at
     return len(data)
@@ -210,6 +210,14 @@ class Connection(ReceiveLoop):
         self._listed = False
         self._deadline: float | None = now + node.handshake_timeout
         self._scan = Handshake(self).scan
+
+    def enter(self, state: str) -> None:
+        """Change the state; further input is scanned accordingly."""
+        self.state = state
+        if state not in HANDSHAKE:
+            self._scan = (
+                self._scan_open if state == OPEN else self._scan_closing if state == CLOSING else _discard
+            )
 
     def counts(self) -> ConnectionCounts:
         """Return the connection's counters, also after it was closed."""
@@ -314,22 +322,20 @@ class Connection(ReceiveLoop):
         raise AMQPError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
 
     def _connection_method(self, method: Any) -> None:
+        if type(method) not in STATES[self.state].accepts:
+            raise AMQPError(ReplyCode.CHANNEL_ERROR, "unexpected method in connection state running")
         if isinstance(method, Wire.Close):
             self.close_reason = method.reply_text or "closed by the client"
-            self.state = "closed"
-            self._scan = _swallow
+            self.enter(CLOSED)
             self._release(self._await_hangup)
-        elif isinstance(method, Wire.UpdateSecret):
-            # passwords never expire, unlike OAuth secrets: RabbitMQ's internal backend accepts any
+        else:  # update-secret: passwords never expire, unlike OAuth secrets; RabbitMQ's internal backend accepts any
             self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
-        else:
-            raise AMQPError(ReplyCode.CHANNEL_ERROR, "unexpected method in connection state running")
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
     def _fail(self, error: AMQPError) -> None:
         """Convert an error into a Close; the only place where that happens."""
-        if self.state == "closed":
+        if self.state == CLOSED:
             return
         class_id, method_id = (error.class_id, error.method_id) if error.class_id else self._current
         if isinstance(error, FrameError) or (
@@ -377,12 +383,10 @@ class Connection(ReceiveLoop):
             self.held.end()
         close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
         if isinstance(error, FrameError):
-            self.state = "closed"
-            self._scan = _swallow
+            self.enter(CLOSED)
             self._release(lambda: self._say_last(close))
         else:
-            self.state = "closing"
-            self._scan = self._scan_closing
+            self.enter(CLOSING)
             self._release(lambda: self._await_close_ok(close))
 
     def _say_last(self, close: bytes) -> None:
@@ -438,7 +442,7 @@ class Connection(ReceiveLoop):
             if not isinstance(error, AMQPError):  # a bug in the broker
                 log.exception("internal error on connection %s", self.name)
                 error = AMQPError(ReplyCode.INTERNAL_ERROR)
-            if self.state == "open":  # or it is being closed already
+            if self.state == OPEN:  # or it is being closed already
                 self._fail(error.with_traceback(None))
         settled()
 
@@ -485,7 +489,7 @@ class Connection(ReceiveLoop):
         self.exclusive_queues.clear()
         if queues:  # a refused connection has no vhost
             yield from self._to_the_end(self.vhost.delete_queues(queues))
-        if self.state == "lost":
+        if self.state == LOST:
             if self._listed:
                 self._listed = False
                 self.node.clients.connection_closed(self)
@@ -503,21 +507,20 @@ class Connection(ReceiveLoop):
 
     def _end(self, delay: float) -> None:
         """Stop reading; the socket is closed once the outbox is written and `delay` seconds have passed."""
-        self.state = "closed"
-        self._scan = _swallow
+        self.enter(CLOSED)
         self.driver.close(delay)
 
     def force_close(self, reason: str) -> None:
         """Close with 320 CONNECTION_FORCED, as for a shutdown or by an administrator."""
-        if self.state == "open":
+        if self.state == OPEN:
             self._current = (0, 0)
             self._fail(AMQPError(ReplyCode.CONNECTION_FORCED, reason))
-        elif self.state in {"handshake", "closed"}:
+        elif self.state in HANDSHAKE or self.state == CLOSED:
             self._end(0.0)
 
     def shed(self, octets: int) -> None:
         """Close with 506 RESOURCE_ERROR, because memory is short and the connection buffers that many bytes."""
-        if self.state == "open":
+        if self.state == OPEN:
             self._current = (0, 0)
             text = f"low on memory: publishes of this connection that are not complete hold {octets} octets"
             self._fail(AMQPError(ReplyCode.RESOURCE_ERROR, text))
@@ -534,7 +537,7 @@ class Connection(ReceiveLoop):
         cancelled; if the client does not support that, their channel is closed. Later requests are checked when they
         arrive.
         """
-        if self.state != "open":
+        if self.state != OPEN:
             return
         self._refresh()
         name, vhost = self.user.name, self.vhost.name
@@ -560,19 +563,17 @@ class Connection(ReceiveLoop):
 
     def lost(self) -> None:
         """Handle the loss of the socket. Idempotent."""
-        if self.state != "lost":
-            self.state = "lost"
+        if self.state != LOST:
+            self.enter(LOST)
             self.held = None
             self.node.blocked.discard(self)
             self.outbox.full = self.outbox.transport_full = True  # no more deliveries
             if self._listed:
                 self._release()
-            self._scan = _swallow
             self._chunks.clear()
             self.forget_routes()
             self._specials.clear()
             # break all cycles: the garbage collector would free them late, because it runs rarely to avoid pauses
-            self._scan = _swallow
             self.published_to = ()  # may include queues that have this connection as their owner
             self.driver = _NOWHERE
             self.outbox.detach(_NOWHERE)
@@ -584,7 +585,7 @@ class Connection(ReceiveLoop):
         self.user = user
         self.vhost = vhost
         self.notifies_cancel = "consumer_cancel_notify" in self.capabilities
-        self.state = "open"
+        self.enter(OPEN)
         self._deadline = None
         self._sent_before = self.sent + 1  # open-ok is being sent
         self._listed = True
@@ -592,7 +593,6 @@ class Connection(ReceiveLoop):
         self.driver.admitted()
         if self.heartbeat:
             self.node.wake(self, self.heartbeat / 2)
-        self._scan = self._scan_open
 
     @property
     def consumes(self) -> bool:
@@ -623,7 +623,7 @@ class Connection(ReceiveLoop):
 
         A client that supports RabbitMQ's extension `connection.blocked` is notified.
         """
-        if self.blocked or self.state != "open":
+        if self.blocked or self.state != OPEN:
             return
         self.blocked = True
         self._needed = 0  # the buffered input may be complete
@@ -637,7 +637,7 @@ class Connection(ReceiveLoop):
         if self.blocked:
             self.blocked = False
             self.received = True  # what arrived meanwhile has not been read
-            if self.state == "open":
+            if self.state == OPEN:
                 if "connection.blocked" in self.capabilities:
                     self.outbox.send(encode_method(0, Wire.Unblocked()))
                 self.driver.go_on()  # including what was read together with the publish that blocked it
@@ -646,12 +646,12 @@ class Connection(ReceiveLoop):
 
     def tick(self, now: float) -> float | None:
         """Do what is due; returns the time of the next call (monotonic seconds), or None for never."""
-        if self.state == "lost":
+        if self.state == LOST:
             return None
         if self._deadline is not None:
             if now < self._deadline:
                 return self._deadline
-            if self.state == "handshake" and self.node.refusals.admit(self.peer[0], now):
+            if self.state in HANDSHAKE and self.node.refusals.admit(self.peer[0], now):
                 log.warning("closing connection %s: handshake_timeout", self.name)
             self._end(0.0)
             return None

@@ -1,14 +1,11 @@
 """The handshake: from the protocol header to `connection.open-ok`, safe against any input.
 
-Theory. The states are those of the spec's handshake (section 2.2.4), each accepting one method:
-
-    header -> start-ok -> tune-ok -> open -> (the connection's own loop)
-
-Before `open` frames are limited to `initial_frame_max` octets and all input together to a small total. A client that
-fails gets as little information as from RabbitMQ: bad credentials get 403 if it announced
-`authentication_failure_close`, tune and open errors get their 530, everything else gets no reply and, after a delay, a
-closed socket, so that guessing is slow. The delay occupies one of the places for clients that have not logged in, even
-if the client disconnects, and grows with its failures (`broker.auth.login_throttle`); nobody else is delayed.
+Theory. The states, and what each accepts, are in `broker.connection.state`. Before `open` frames are limited to
+`initial_frame_max` octets and all input together to a small total. A client that fails gets as little information as
+from RabbitMQ: bad credentials get 403 if it announced `authentication_failure_close`, tune and open errors get their
+530, everything else gets no reply and, after a delay, a closed socket, so that guessing is slow. The delay occupies one
+of the places for clients that have not logged in, even if the client disconnects, and grows with its failures
+(`broker.auth.login_throttle`); nobody else is delayed.
 """
 # ruff: noqa: C901, PLR0911 - one case after the other, as the specification has them
 
@@ -26,6 +23,7 @@ from leveret.broker.amqp.tables import Table, encode_table
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.connection.node import Node
+from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, OPENING, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
 from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost.vhost import VHost
@@ -53,6 +51,9 @@ class Newcomer(Protocol):
     channel_max: int
     heartbeat: int
 
+    def enter(self, state: str) -> None:
+        """Change the state."""
+
     def opened(self, user: User, vhost: VHost) -> None:
         """Complete the handshake."""
 
@@ -69,30 +70,26 @@ class Handshake:
     def __init__(self, connection: Newcomer) -> None:
         self._connection = connection
         self._node = connection.node
-        self._expected: type | None = None  # None: the protocol header
         self._total = 0
         self._user: User | None = None
 
     def scan(self, data: bytes, at: int) -> int:
         """Process input; returns how far it was consumed. Passes the rest to the connection once that is open."""
         connection = self._connection
-        if self._expected is None:
-            if len(data) - at < len(PROTOCOL_HEADER):
-                return (
-                    at
-                    if PROTOCOL_HEADER[: min(4, len(data))] == data[at : at + 4][:4]
-                    else self._wrong_header(data)
-                )
-            if data[at : at + 8] not in _HEADERS:
+        if connection.state == HEADER:
+            header = data[at : at + len(PROTOCOL_HEADER)]
+            if len(header) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER[:4].startswith(header[:4]):
+                return at
+            if header not in _HEADERS:
                 return self._wrong_header(data)
-            self._expected = Wire.StartOk
+            connection.enter(STARTING)
             connection.outbox.send(self._node.start_frame)
             at += len(PROTOCOL_HEADER)
         size = len(data)
-        while connection.state == "handshake" and size - at >= FRAME_OVERHEAD:
+        while connection.state in HANDSHAKE and size - at >= FRAME_OVERHEAD:
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
-            if length + FRAME_OVERHEAD > self._node.initial_frame_max + FRAME_OVERHEAD:
+            if length > self._node.initial_frame_max:
                 return self._silent(size, f"frame of {length} octets before connection.open")
             if end > size:
                 return at
@@ -100,7 +97,7 @@ class Handshake:
             if self._total > _TOTAL_LIMIT or data[end - 1] != FRAME_END:
                 return self._silent(size, "malformed frames before connection.open")
             if kind != TYPE_HEARTBEAT or number:
-                if self._expected is Wire.Open and number:
+                if number and STATES[connection.state].reports_errors:
                     text = frame_text(kind, data[at + 7 : end - 1])
                     connection.refuse(AMQPError(ReplyCode.UNEXPECTED_FRAME, text), 0, 0)
                     return size
@@ -108,9 +105,10 @@ class Handshake:
                     return self._silent(size, "unexpected frame before connection.open")
                 self._method(data, at + 7, end - 1)
             at = end
-        return at if connection.state in ("handshake", "open") else size
+        return at if connection.state in HANDSHAKE or connection.state == OPEN else size
 
     def _method(self, data: bytes, at: int, end: int) -> None:
+        state = STATES[self._connection.state]
         try:
             method: Any = decode_method(data, at, end)
         except WireError as error:
@@ -118,8 +116,8 @@ class Handshake:
             self._silent(0, f"{type(error).__name__} before connection.open")
             return
         ids = method_ids(method)
-        if type(method) is not self._expected:
-            if self._expected is Wire.Open:
+        if type(method) not in state.accepts:
+            if state.reports_errors:
                 text = "unexpected method in connection state opening"
                 self._connection.refuse(AMQPError(ReplyCode.CHANNEL_ERROR, text), *ids)
             else:
@@ -133,7 +131,7 @@ class Handshake:
             else:
                 self._open(method)
         except AMQPError as error:
-            if self._expected is Wire.Open:
+            if state.reports_errors:
                 self._connection.refuse(error, *ids)
             else:
                 self._silent(0, f"failed to negotiate connection parameters: {error.explanation}")
@@ -164,7 +162,7 @@ class Handshake:
             return
         node.guard.succeeded(address, name)
         self._node.turn.totals.auth_succeeded += 1
-        self._expected = Wire.TuneOk
+        connection.enter(TUNING)
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
 
     def _refuse_login(self, mechanism: str, reason: str, delay: float) -> None:
@@ -200,7 +198,7 @@ class Handshake:
         connection.frame_limit = method.frame_max or 1 << 31
         connection.channel_max = method.channel_max
         connection.heartbeat = method.heartbeat
-        self._expected = Wire.Open
+        connection.enter(OPENING)
 
     def _open(self, method: Any) -> None:
         node, user = self._node, self._user

@@ -41,6 +41,7 @@ from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.held_reply import HeldReply
 from leveret.broker.connection.node import Node
+from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import Queue
@@ -130,7 +131,7 @@ class ReceiveLoop:
         self._sizes = node.turn.totals.sizes
         # per connection
         self.name = name
-        self.state = "handshake"
+        self.state = HEADER
         self.channels: dict[int, Channel] = {}
         self.frame_limit = node.initial_frame_max
         self.received = False
@@ -239,7 +240,7 @@ class ReceiveLoop:
         """Buffer an incomplete frame until it can be complete."""
         self._chunks = [rest]
         self._have = len(rest)
-        if self._have >= 7 and self.state != "handshake":
+        if self._have >= 7 and self.state not in HANDSHAKE:
             self._needed = unpack_frame(rest, 0)[2] + FRAME_OVERHEAD
         else:
             self._needed = self._have + 1
@@ -454,7 +455,7 @@ class ReceiveLoop:
                 self._number = number
                 self._method(number, data, at, end)
                 at = self._resume_at  # its end, or its start if it has to be executed again
-                if self.state != "open":
+                if self.state != OPEN:
                     return at
                 if self.held is not None:
                     break

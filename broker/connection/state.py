@@ -1,12 +1,77 @@
-"""The state of a connection as RabbitMQ names it: running, flow, blocking, blocked, closing."""
+"""States of a connection: what each accepts, what may follow it, and RabbitMQ's names for them.
 
-from leveret.broker.connection.connection import Connection
+Theory. The states before `open` are those of the handshake (spec 2.2.4):
+
+    header -> starting -> tuning -> opening -> open
+
+Then the broker sends `connection.close` and waits for close-ok, or it answers the client's and waits for the end of the
+socket:
+
+    open -> closing -> closed          open -> closed
+
+An error leads to `closing` or `closed` from everywhere, the loss of the socket to `lost`. `STATES` is the whole table;
+`Connection.enter` is the only place where a state changes, and chooses the function that scans input in the new one.
+"""
+
+from typing import NamedTuple, Protocol
+
+from leveret.broker.amqp.commands import Connection as Wire
+
+HEADER = "header"
+"""Before the protocol header."""
+STARTING = "starting"
+"""Start is sent, start-ok awaited."""
+TUNING = "tuning"
+"""Tune is sent, tune-ok awaited."""
+OPENING = "opening"
+"""Tune-ok is received, open awaited."""
+OPEN = "open"
+"""Open-ok is sent: channels may be opened."""
+CLOSING = "closing"
+"""`connection.close` is sent, close-ok awaited."""
+CLOSED = "closed"
+"""All input is discarded; the socket is closed when everything is written, or by the client."""
+LOST = "lost"
+"""The socket is closed."""
+
+
+class State(NamedTuple):
+    """A row of the table of states."""
+
+    accepts: tuple[type, ...]
+    """Methods on channel 0 that are executed; others are errors, or ignored once `connection.close` was sent."""
+    following: frozenset[str]
+    """States that may come next."""
+    reports_errors: bool = False
+    """True if a client's error is reported with `connection.close`; otherwise the socket is closed without a word."""
+
+
+STATES: dict[str, State] = {
+    HEADER: State((), frozenset({STARTING, CLOSING, CLOSED, LOST})),
+    STARTING: State((Wire.StartOk,), frozenset({TUNING, CLOSING, CLOSED, LOST})),
+    TUNING: State((Wire.TuneOk,), frozenset({OPENING, CLOSING, CLOSED, LOST})),
+    OPENING: State((Wire.Open,), frozenset({OPEN, CLOSING, CLOSED, LOST}), reports_errors=True),
+    OPEN: State((Wire.Close, Wire.UpdateSecret), frozenset({CLOSING, CLOSED, LOST}), reports_errors=True),
+    CLOSING: State((Wire.Close, Wire.CloseOk), frozenset({CLOSING, CLOSED, LOST})),
+    CLOSED: State((), frozenset({CLOSED, LOST})),
+    LOST: State((), frozenset()),
+}
+HANDSHAKE = frozenset({HEADER, STARTING, TUNING, OPENING})
+"""The states of the handshake."""
 
 FLOW_SECONDS = 5.0
 """Time for which a connection counts as paced: RabbitMQ's, because the pauses themselves are too short to be seen."""
 
 
-def connection_state(connection: Connection, alarm: str, now: float) -> str:
+class Observed(Protocol):
+    """A connection whose state is reported."""
+
+    state: str
+    blocked: bool
+    paced_at: float
+
+
+def connection_state(connection: Observed, alarm: str, now: float) -> str:
     """Return RabbitMQ's name for the state (rabbit_reader).
 
     Args:
@@ -20,7 +85,7 @@ def connection_state(connection: Connection, alarm: str, now: float) -> str:
         of these.
 
     """
-    if connection.state != "open":
+    if connection.state != OPEN:
         return "closing"
     if connection.blocked:
         return "blocked"
