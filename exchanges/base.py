@@ -18,8 +18,6 @@ Table = dict[str, Field]
 Headers = Callable[[], Table] | Table | None
 """The headers of a message, or a function that decodes them on demand."""
 
-_NO_ARGUMENTS: Table = {}  # shared by all bindings without arguments; never modified
-_NO_TALLIES: dict[tuple[int, str | None], Tally] = {}  # shared by all that have none
 PIECE = 64
 """Bindings removed between two checks of the clock."""
 KEYS_TOLD_APART = 1024
@@ -159,12 +157,12 @@ class Exchange:
         self.durable = durable
         self.auto_delete = auto_delete
         self.internal = internal
-        self.arguments = arguments or _NO_ARGUMENTS
+        self.arguments = arguments or {}
         self.alternate = alternate
         self.had_binding = False
         self.line: Line | None = None
         self.number = 0
-        self.tallies = _NO_TALLIES
+        self.tallies: dict[tuple[int, str | None], Tally] = {}
         self._late: tuple[Tally, ...] = ()
         """Tallies removed the last time: a message in progress then may have counted on one."""
         self.returned = 0
@@ -194,8 +192,6 @@ class Exchange:
             key = routing_key
         tally = tallies.get((width, key))
         if tally is None:
-            if tallies is _NO_TALLIES:
-                tallies = self.tallies = {}
             tally = tallies[width, key] = Tally(width, key)
         return tally
 
@@ -420,7 +416,7 @@ class Exchange:
 
 def arguments_of(identity: Identity) -> Table:
     """Return the arguments of a binding's identity."""
-    return _NO_ARGUMENTS if isinstance(identity, str) else identity.arguments
+    return {} if isinstance(identity, str) else identity.arguments
 
 
 def binding_key_of(identity: Identity) -> str:

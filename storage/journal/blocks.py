@@ -38,6 +38,7 @@ from struct import Struct, error as StructError  # noqa: N812 - it is an excepti
 from typing import NamedTuple
 from zlib import crc32
 
+from leveret.storage.empty import EmptyDict
 from leveret.storage.errors import DamagedError
 from leveret.storage.message import HEAD_OCTETS, Message, Persistent, body_octets, unpack_body
 
@@ -74,8 +75,8 @@ _RETURN = Struct(">HI")
 RETURN_OCTETS = _RETURN.size
 """Bytes of a delivery count after a bitmap."""
 _MOST_RETURNS = (1 << 32) - 1
-NO_RETURNS: dict[int, int] = {}
-"""Shared by all blocks without delivery counts; never modified."""
+NO_RETURNS: dict[int, int] = EmptyDict()
+"""Shared by all blocks without delivery counts."""
 
 pack_key = _KEY.pack
 unpack_key = _KEY.unpack

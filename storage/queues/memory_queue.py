@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from heapq import heappop, heappush
 from itertools import islice
 
+from leveret.storage.empty import EmptyDeque
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
 from leveret.storage.queues.backing_queue import Fetched, PagingCounts
 
-# Shared by all queues that never kept a message, never modified: an empty deque of their own would cost 600 bytes.
-_NOTHING: deque[Message] = deque()
+_NOTHING: deque[Message] = EmptyDeque()
+"""Shared by all queues that never kept a message."""
 
 
 def _never() -> None:

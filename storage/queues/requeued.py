@@ -34,12 +34,17 @@ class _Chunk:
 
 
 class Requeued:
-    """The requeued messages of one queue, by unique seq_id."""
+    """The requeued messages of one queue, by unique seq_id.
+
+    Args:
+        chunks: where they are kept; given for the collection that stays empty (`storage.empty`).
+
+    """
 
     __slots__ = ("_chunks", "_count")
 
-    def __init__(self) -> None:
-        self._chunks: deque[_Chunk] = deque()
+    def __init__(self, chunks: deque[_Chunk] | None = None) -> None:
+        self._chunks: deque[_Chunk] = deque() if chunks is None else chunks
         self._count = 0
 
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, MutableMapping
 from itertools import chain, islice
 from math import inf
 
+from leveret.storage.empty import EmptyDeque
 from leveret.storage.journal.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
 from leveret.storage.journal.body_sizes import octets_of
 from leveret.storage.journal.reads import LoadRequest
@@ -25,12 +26,12 @@ from leveret.storage.queues.requeued import Item, Requeued
 SAMPLE = 1024
 """Maximum number of entries to inspect; of more than that a sample is used."""
 
-NOTHING: deque[Item] = deque()
-"""Shared by all queues without alphas, never modified: an empty deque of their own would cost 600 bytes."""
-NO_ENTRIES: deque[Entry] = deque()
-"""Shared empty deque of entries, never modified."""
-NONE_RETURNED = Requeued()
-"""Shared empty collection of requeued messages, never modified."""
+NOTHING: deque[Item] = EmptyDeque()
+"""Shared by all queues without alphas."""
+NO_ENTRIES: deque[Entry] = EmptyDeque()
+"""Shared by all queues without betas and gammas."""
+NONE_RETURNED = Requeued(EmptyDeque())
+"""Shared by all queues without requeued messages."""
 
 
 class SubQueues:

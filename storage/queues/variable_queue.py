@@ -53,7 +53,6 @@ from leveret.storage.queues.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their bytes."""
-_NONE_FETCHED = Fetched((), [], redelivered=False)
 
 
 class VariableQueue(Reading):
@@ -232,7 +231,7 @@ class VariableQueue(Reading):
         taken = self.returned.take(count, _has_body)
         if not taken:
             self._want()
-            return _NONE_FETCHED
+            return Fetched((), [], redelivered=False)
         batch = self._take(taken, ack_required=ack_required, redelivered=True)
         self._keep_ahead()
         return batch
@@ -256,7 +255,7 @@ class VariableQueue(Reading):
                 item = entry.message
             taken.append((entry.seq_id, item))
         self._ahead = max(0, self._ahead - len(taken))
-        batch = _NONE_FETCHED
+        batch = Fetched((), [], redelivered=False)
         if taken:
             batch = self._take(taken, ack_required=ack_required, redelivered=redelivered)
             if self.unacked_octets + OVERHEAD * len(self._unacked) > self.ram_limit:
