@@ -7,7 +7,7 @@ from zlib import crc32
 
 import lmdb
 
-from leveret.storage.journal.blocks import bits_of, offsets_of, read_header
+from leveret.storage.journal.blocks import offsets_of, read_bitmap, read_header
 from leveret.storage.store.tables import MAP_SIZE
 
 _HEADER = Struct(">IQQQIQB")
@@ -67,7 +67,7 @@ def make_old(data_dir: Path) -> None:
                 txn.put(key, old_state(value), db=queues)
             for key, value in list(txn.cursor(blocks)):
                 bitmap = txn.get(key, db=acks)
-                if bitmap is not None and not bits_of(bitmap, read_header(key, value)):
+                if bitmap is not None and not read_bitmap(bitmap, read_header(key, value)).dead:
                     txn.delete(key, db=acks)
                 elif bitmap is not None:
                     txn.put(key, old_bitmap(bitmap, read_header(key, value).records), db=acks)

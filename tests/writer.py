@@ -1,6 +1,6 @@
 """A queue's part of the journal, with commits to an environment, for tests of the data on disk."""
 
-from leveret.storage.journal.blocks import Entry, Record, bits_of, read_header, read_records
+from leveret.storage.journal.blocks import Entry, Record, read_bitmap, read_header, read_records
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded
 from leveret.storage.message import Message, Persistent
@@ -64,6 +64,6 @@ def seq_ids(found: Loaded) -> list[int]:
     ids = []
     for raw in found.blocks:
         header = read_header(raw.key, raw.value)
-        records = read_records(raw.value, header, bits_of(raw.dead, header))
+        records = read_records(raw.value, header, read_bitmap(raw.dead, header).dead)
         ids += [each.seq_id for each in records if isinstance(each, Record)]
     return sorted(ids)

@@ -513,33 +513,37 @@ def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO
     return _CRC(crc32(octets, crc32(key))) + octets
 
 
-def bits_of(bitmap: bytes | None, header: Header) -> int:
-    """Return the bitmap of the block with this header as an integer, one bit per index; 0 without a bitmap.
+class Bitmap(NamedTuple):
+    """A decoded bitmap.
 
-    Also 0 for a damaged one: its settled messages are delivered again, marked redelivered, and none is lost.
+    Attributes:
+        dead: one bit per index, set if the record is dead.
+        returns: delivery counts by index.
+        is_damaged: True if it differs from what was written for its block. Then it has no bits and no counts: settled
+            messages are delivered again, marked redelivered, and none is lost.
+
     """
-    if not bitmap or is_damaged(bitmap, header):
-        return 0
-    return int.from_bytes(bitmap[4 : 4 + (header.records + 7) // 8], "little")
+
+    dead: int = 0
+    returns: dict[int, int] = NO_RETURNS
+    is_damaged: bool = False
 
 
-def returns_of(bitmap: bytes | None, header: Header) -> dict[int, int]:
-    """Return the delivery counts after a bitmap, by index; none for a damaged one."""
-    start = 4 + (header.records + 7) // 8
-    if not bitmap or len(bitmap) <= start or is_damaged(bitmap, header):
-        return {}
-    whole = (len(bitmap) - start) // _RETURN.size * _RETURN.size
-    return dict(_RETURN.iter_unpack(bitmap[start : start + whole]))
-
-
-def is_damaged(bitmap: bytes, header: Header) -> bool:
-    """Return whether a bitmap differs from what was written for the block with this header.
+def read_bitmap(bitmap: bytes | None, header: Header) -> Bitmap:
+    """Decode the bitmap of the block with this header; None if it has none.
 
     A large bitmap has pages of its own, apart from its key, like a large block: it has to be the one of this block.
     """
-    if is_bound(pack_key(header.qid, header.first), bitmap):
-        return False
-    return header.has_places or is_no_old_bitmap(bitmap)
+    if bitmap is None:
+        return Bitmap()
+    is_whole = is_bound(pack_key(header.qid, header.first), bitmap)
+    if not is_whole and (header.has_places or is_no_old_bitmap(bitmap)):
+        return Bitmap(is_damaged=True)
+    stop = 4 + (header.records + 7) // 8
+    dead = int.from_bytes(bitmap[4:stop], "little")
+    whole = (len(bitmap) - stop) // _RETURN.size * _RETURN.size
+    returns = dict(_RETURN.iter_unpack(bitmap[stop : stop + whole])) if whole > 0 else NO_RETURNS
+    return Bitmap(dead, returns)
 
 
 def is_bound(key: bytes, bitmap: bytes) -> bool:

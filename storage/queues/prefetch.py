@@ -14,20 +14,17 @@ from operator import attrgetter
 from leveret.storage.damage import BITMAP, BLOCK, MISSING, RECORD
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
-    NO_RETURNS,
     STORED,
+    Bitmap,
     Block,
     Entry,
     Header,
     Record,
-    bits_of,
     bodies_of,
-    is_damaged,
-    pack_bits,
     plain_entries,
+    read_bitmap,
     read_header,
     read_records,
-    returns_of,
 )
 from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
@@ -135,23 +132,23 @@ class Reading(Paging):
         stop = min(found.stop, request.horizon)
         entries: list[Entry] = []
         for raw, header in self._headed(request, found):
-            dead = bits_of(raw.dead, header)
             slot = header.first * 2 + raw.paged
             block = self.blocks.get(slot)
-            if not dead and raw.dead and is_damaged(raw.dead, header):
-                raw = self._without_bitmap(raw, header, block, first)  # noqa: PLW2901 - it has another bitmap now
-                dead = bits_of(raw.dead, header)
+            bitmap = read_bitmap(raw.dead, header)
+            if bitmap.is_damaged:
+                bitmap = self._without_bitmap(raw, header, block, first)
+            dead = bitmap.dead
             is_new = block is None
             if block is None:
                 block = Block(self.qid, header.first, header.records, paged=raw.paged)
                 block.live = block.away = header.records - dead.bit_count()
                 block.bits = dead
                 block.marked = raw.dead is not None
-                block.returns = returns_of(raw.dead, header) or NO_RETURNS
+                block.returns = bitmap.returns
                 block.home = self.blocks
                 self.blocks[slot] = block
             is_wholly_away = is_new and first <= header.first and header.last < stop
-            self._take_block(block, raw, header, range(first, stop), found, entries)
+            self._take_block(block, raw, header, dead, range(first, stop), found, entries)
             if is_wholly_away and block.away:
                 self._give_up_damaged(block, raw, header, dead)
         entries.sort(key=_seq_id)
@@ -175,8 +172,8 @@ class Reading(Paging):
         if not entries and self.delta_count:
             self._prefetch()
 
-    def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> RawBlock:
-        """Return a block with its damaged bitmap replaced by one from the block's state in memory.
+    def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> Bitmap:
+        """Return what a damaged bitmap is replaced by: the one of the block's state in memory.
 
         Without such a state all its messages come back. An unknown number of them is in the delta's count, so all are
         added to it; otherwise other messages would seem not to exist when it reaches 0. At the end of the delta those
@@ -184,7 +181,7 @@ class Reading(Paging):
         """
         self._note_damage(header.first, BITMAP)
         if block is not None:
-            return raw._replace(dead=pack_bits(raw.key, header.records, block.bits, block.returns))
+            return Bitmap(block.bits, block.returns)
         bodies = bodies_of(raw.value, header, lambda _: 0)
         octets = [
             bodies[record.place]
@@ -199,7 +196,7 @@ class Reading(Paging):
         if raw.paged:
             self.delta_paged += len(octets)
             self.delta_octets_paged += sum(octets)
-        return raw._replace(dead=pack_bits(raw.key, header.records, 0))
+        return Bitmap()
 
     def _note_damage(self, position: int, kind: str, count: int = 1) -> None:
         """Count and report unreadable data."""
@@ -217,14 +214,20 @@ class Reading(Paging):
                 yield raw, header
 
     def _take_block(
-        self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, entries: list[Entry]
+        self,
+        block: Block,
+        raw: RawBlock,
+        header: Header,
+        dead: int,
+        wanted: range,
+        found: Loaded,
+        entries: list[Entry],
     ) -> None:
         """Make entries of a block's records that belong to a part of the delta."""
-        dead = bits_of(raw.dead, header)
         durable = self.durable and not raw.paged
         taken = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
         if taken is None:
-            taken = self._take_records(block, raw, header, wanted, found, durable=durable)
+            taken = self._take_records(block, raw, header, dead, wanted, found, durable=durable)
         self._leave_delta(block, len(taken), sum([entry.body for entry in taken]))
         if block.returns and self.counts_returns:
             if not self.stored_returns:
@@ -244,10 +247,17 @@ class Reading(Paging):
             self.delta_octets_paged -= octets
 
     def _take_records(
-        self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, *, durable: bool
+        self,
+        block: Block,
+        raw: RawBlock,
+        header: Header,
+        dead: int,
+        wanted: range,
+        found: Loaded,
+        *,
+        durable: bool,
     ) -> list[Entry]:
         """Make entries of a block's records that belong to a part of the delta; drop damaged ones."""
-        dead = bits_of(raw.dead, header)
         bodies = bodies_of(raw.value, header, found.body_octets)
         entries: list[Entry] = []
         address = b""

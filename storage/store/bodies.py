@@ -12,7 +12,7 @@ from struct import Struct
 
 from leveret.storage.damage import BODY, FILE as FILE_DAMAGED, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError
-from leveret.storage.journal.blocks import bits_of, read_header, read_records
+from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import FILE
 from leveret.storage.store.tables import EnvironmentTables, pack_blob
@@ -52,7 +52,7 @@ class Bodies:
             header = read_header(block.key, block.value)
             if not header.has_references:
                 return
-            for record in read_records(block.value, header, bits_of(block.dead, header)):
+            for record in read_records(block.value, header, read_bitmap(block.dead, header).dead):
                 if isinstance(record, int) or not record.msg_id or record.msg_id in bodies:
                     continue
                 at = bisect_right(ranges, record.seq_id, key=_first_of) - 1

@@ -30,13 +30,11 @@ from leveret.storage.journal.blocks import (
     RETURN_OCTETS,
     Header,
     Record,
-    bits_of,
     bodies_of,
-    is_damaged,
     offsets_of,
+    read_bitmap,
     read_header,
     read_records,
-    returns_of,
 )
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.message import body_octets
@@ -306,7 +304,7 @@ class Check:
                 self._found(Finding(where, str(error)))
                 continue
             bitmap = None if acks is None else self._txn.get(key, db=acks)
-            self._check_block(where, header, value, bits_of(bitmap, header))
+            self._check_block(where, header, value, read_bitmap(bitmap, header).dead)
             if queue_qid(qid) not in known and not any(
                 swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
             ):
@@ -402,10 +400,9 @@ class Check:
             except (DamagedError, StructError):
                 continue  # reported already
             records = header.records
-            dead = bits_of(value, header)
+            dead, counts, is_damaged = read_bitmap(value, header)
             octets = 4 + (records + 7) // 8
-            counts = returns_of(value, header)
-            if is_damaged(value, header):
+            if is_damaged:
                 self._found(Finding(where, "a bitmap is damaged: wrong checksum"))
             elif len(value) != octets + len(counts) * RETURN_OCTETS or dead.bit_length() > records:
                 self._found(Finding(where, f"a bitmap of {len(value)} octets for {records} records"))

@@ -27,15 +27,14 @@ from leveret.storage.journal.blocks import (
     RECORD,
     REFERENCE,
     Header,
-    bits_of,
     bodies_of,
     join_block,
     moved_record,
     offsets_of,
     pack_bits,
     pack_key,
+    read_bitmap,
     read_header,
-    returns_of,
 )
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.permissions import FILE
@@ -91,7 +90,7 @@ def measure(data_dir: Path) -> Garbage:
                     header = read_header(key, block)
                     dead += sum(
                         stop - start
-                        for start, stop in _extents(block, header, bits_of(value, header), dead=True)
+                        for start, stop in _extents(block, header, read_bitmap(value, header).dead, dead=True)
                     )
         return Garbage(_size(data_dir), unused_octets(env, txn, tables.values()), dead)
 
@@ -209,7 +208,7 @@ class _Copy:
                     self._marks[key] = bitmap
                 yield key, value
                 continue
-            self._left_out += bits_of(bitmap, header).bit_count()
+            self._left_out += read_bitmap(bitmap, header).dead.bit_count()
             if new is not None:
                 new_key, block, marks = new
                 if marks is not None:
@@ -255,7 +254,7 @@ def rewritten(
     Raises DamagedError if the block cannot be parsed.
     """
     header = read_header(key, value)
-    dead, returns = bits_of(bitmap, header), returns_of(bitmap, header)
+    dead, returns, _ = read_bitmap(bitmap, header)
     extents = _extents(value, header, dead, dead=False)
     if not extents:
         return None

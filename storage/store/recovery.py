@@ -21,12 +21,11 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
     Header,
-    bits_of,
     is_bound,
-    is_damaged,
     is_no_old_bitmap,
     live_octets,
     pack_key,
+    read_bitmap,
     read_header,
     read_records,
     unpack_key,
@@ -135,7 +134,7 @@ def _is_damaged(key: bytes, bits: bytes, block: bytes | None) -> bool:
     if block is None:
         return is_no_old_bitmap(bits)
     try:
-        return is_damaged(bits, read_header(key, block))
+        return read_bitmap(bits, read_header(key, block)).is_damaged
     except DamagedError:
         return is_no_old_bitmap(bits)
 
@@ -155,7 +154,7 @@ def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None
                 key, value = cursor.item()
                 with suppress(DamagedError):  # reported when it is read
                     header = read_header(key, value)
-                    dead = bits_of(txn.get(key, db=store.db["acks"]), header)
+                    dead = read_bitmap(txn.get(key, db=store.db["acks"]), header).dead
                     uncounted[qid] += live_octets(value, header, dead, partial(environment.body_octets, txn))
                     progress.counted(header)
                 more = cursor.next()
@@ -208,8 +207,8 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
                 damaged += 1
                 environment.damages.note(unpack_key(key), BLOCK)
                 continue
-            dead = bits_of(bits, header) if ahead == key else 0
-            if ahead == key and is_damaged(bits, header):
+            dead, _, is_damaged = read_bitmap(bits if ahead == key else None, header)
+            if is_damaged:
                 environment.damages.note((header.qid, header.first), BITMAP)
             octets = live_octets(value, header, dead, partial(environment.body_octets, txn))
             _count(found, header, header.records - dead.bit_count(), octets)

@@ -26,15 +26,13 @@ from leveret.storage.journal.batch import Changes
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
     Plan,
-    bits_of,
     encode_block,
-    is_damaged,
     last_of,
     pack_bits,
     pack_key,
+    read_bitmap,
     read_header,
     read_records,
-    returns_of,
     unpack_key,
 )
 from leveret.storage.journal.reads import Range, RawBlock
@@ -260,12 +258,12 @@ class EnvironmentTables:
         except DamagedError:
             self._damages.note(unpack_key(key), BLOCK)  # its messages cannot be read anyway
             return
-        before = txn.get(key, db=acks)
-        if before and is_damaged(before, header):
+        before, new = read_bitmap(txn.get(key, db=acks), header), read_bitmap(bitmap, header)
+        if before.is_damaged:
             self._damages.note(unpack_key(key), BITMAP)
-        dead = bits_of(bitmap, header) | bits_of(before, header)
+        dead = new.dead | before.dead
         if dead.bit_count() < header.records:
-            txn.put(key, pack_bits(key, header.records, dead, returns_of(bitmap, header)), db=acks)
+            txn.put(key, pack_bits(key, header.records, dead, new.returns), db=acks)
         else:
             txn.delete(key, db=acks)
             txn.delete(key, db=self.db["blocks"])
@@ -370,8 +368,8 @@ class EnvironmentTables:
             txn.delete(key, db=acks)
             cursor.delete()
             return bool(cursor.key())
-        bitmap = txn.get(key, db=acks)
-        before = dead = bits_of(bitmap, header)
+        before, returns, _ = read_bitmap(txn.get(key, db=acks), header)
+        dead = before
         if sweep.first <= header.first and header.last < sweep.stop:
             dead = (1 << header.records) - 1
             if header.has_references:
@@ -391,7 +389,7 @@ class EnvironmentTables:
             cursor.delete()  # advances
             return bool(cursor.key())
         if dead != before:
-            txn.put(key, pack_bits(key, header.records, dead, returns_of(bitmap, header)), db=acks)
+            txn.put(key, pack_bits(key, header.records, dead, returns), db=acks)
         return bool(cursor.next())
 
     def read(

@@ -13,7 +13,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.committer import Committer
-from leveret.storage.journal.blocks import bits_of, read_header, read_records
+from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
 from leveret.storage.store.tables import EnvironmentTables
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")
@@ -185,7 +185,7 @@ def references(table: EnvironmentTables) -> Counter[int]:
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
             header = read_header(key, value)
-            dead = bits_of(txn.get(key, db=table.db["acks"]), header)
+            dead = read_bitmap(txn.get(key, db=table.db["acks"]), header).dead
             for record in read_records(value, header, dead):
                 assert not isinstance(record, int)
                 if record.msg_id:
@@ -199,7 +199,7 @@ def records(table: EnvironmentTables) -> int:
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
             header = read_header(key, value)
-            found += header.records - bits_of(txn.get(key, db=table.db["acks"]), header).bit_count()
+            found += header.records - read_bitmap(txn.get(key, db=table.db["acks"]), header).dead.bit_count()
     return found
 
 

@@ -9,20 +9,19 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
     BLOCK_RECORDS,
     WRITING,
+    Bitmap,
     Entry,
     Header,
     Record,
-    bits_of,
     encode_block,
-    is_damaged,
     offsets_of,
     pack_bits,
     pack_key,
     plain_entries,
     plan_blocks,
+    read_bitmap,
     read_header,
     read_records,
-    returns_of,
 )
 from leveret.storage.message import Message
 
@@ -168,9 +167,9 @@ def test_bitmaps(indexes: set[int]) -> None:
     bitmap = pack_bits(HUNDRED_KEY, 100, bits)
 
     assert 4 + 13 == len(bitmap)
-    assert bits == bits_of(bitmap, HUNDRED)
-    assert not is_damaged(bitmap, HUNDRED)
-    assert 0 == bits_of(None, HUNDRED)
+    assert bits == read_bitmap(bitmap, HUNDRED).dead
+    assert not read_bitmap(bitmap, HUNDRED).is_damaged
+    assert 0 == read_bitmap(None, HUNDRED).dead
 
 
 @given(st.integers(0, 8 * 17 - 1))
@@ -179,8 +178,8 @@ def test_a_damaged_bitmap_settles_nothing(bit: int) -> None:
     bitmap = bytearray(pack_bits(HUNDRED_KEY, 100, 0b1011))
     bitmap[bit // 8] ^= 1 << bit % 8
 
-    assert is_damaged(bytes(bitmap), HUNDRED)
-    assert 0 == bits_of(bytes(bitmap), HUNDRED)
+    assert read_bitmap(bytes(bitmap), HUNDRED).is_damaged
+    assert 0 == read_bitmap(bytes(bitmap), HUNDRED).dead
 
 
 def test_a_bitmap_of_another_block_settles_nothing() -> None:
@@ -188,8 +187,8 @@ def test_a_bitmap_of_another_block_settles_nothing() -> None:
     for other in (HUNDRED._replace(qid=8), HUNDRED._replace(first=1)):
         bitmap = pack_bits(pack_key(other.qid, other.first), 100, 0b1011, {5: 2})
 
-        assert (0, {}) == (bits_of(bitmap, HUNDRED), returns_of(bitmap, HUNDRED))
-        assert (0b1011, {5: 2}) == (bits_of(bitmap, other), returns_of(bitmap, other))
+        assert (0, {}) == (read_bitmap(bitmap, HUNDRED).dead, read_bitmap(bitmap, HUNDRED).returns)
+        assert (0b1011, {5: 2}) == (read_bitmap(bitmap, other).dead, read_bitmap(bitmap, other).returns)
 
 
 def test_a_bitmap_of_format_1_counts_for_blocks_of_format_1_only() -> None:
@@ -197,5 +196,11 @@ def test_a_bitmap_of_format_1_counts_for_blocks_of_format_1_only() -> None:
     octets = (0b1011).to_bytes(13, "little")
     bitmap = crc32(octets).to_bytes(4, "big") + octets
 
-    assert 0b1011 == bits_of(bitmap, HUNDRED._replace(has_places=False))
-    assert 0 == bits_of(bitmap, HUNDRED)
+    assert 0b1011 == read_bitmap(bitmap, HUNDRED._replace(has_places=False)).dead
+    assert 0 == read_bitmap(bitmap, HUNDRED).dead
+
+
+def test_an_empty_bitmap_is_damaged() -> None:
+    """A row without even a checksum was written for no block; a missing row is not damaged."""
+    assert read_bitmap(b"", HUNDRED) == Bitmap(is_damaged=True)
+    assert read_bitmap(None, HUNDRED) == Bitmap()

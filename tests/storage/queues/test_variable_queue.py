@@ -33,7 +33,7 @@ from old_format import make_old
 
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
-from leveret.storage.journal.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
+from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
@@ -650,7 +650,7 @@ class Machine(RuleBasedStateMachine):
             record.msg_id.to_bytes(8, "big")
             for key, value in blocks.items()
             for record in read_records(
-                value, read_header(key, value), bits_of(acks.get(key), read_header(key, value))
+                value, read_header(key, value), read_bitmap(acks.get(key), read_header(key, value)).dead
             )
             if not isinstance(record, int) and record.msg_id
         )
@@ -678,7 +678,7 @@ class Machine(RuleBasedStateMachine):
                 for raw in found.blocks
                 if not raw.paged
                 for header in (read_header(raw.key, raw.value),)
-                for record in read_records(raw.value, header, bits_of(raw.dead, header))
+                for record in read_records(raw.value, header, read_bitmap(raw.dead, header).dead)
                 if not isinstance(record, int)
             }
             for copy in dying:

@@ -14,13 +14,12 @@ from stored import Stored, example
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
 from leveret.storage.journal.blocks import (
     Record,
-    bits_of,
     bodies_of,
     offsets_of,
     pack_bits,
+    read_bitmap,
     read_header,
     read_records,
-    returns_of,
 )
 from leveret.storage.store import compact as module
 from leveret.storage.store.check import Check, Finding
@@ -46,7 +45,7 @@ def messages_of(rows: dict[str, dict[bytes, bytes]]) -> list[tuple[Any, ...]]:
     found = []
     for key, value in rows["blocks"].items():
         header = read_header(key, value)
-        for record in read_records(value, header, bits_of(rows["acks"].get(key), header)):
+        for record in read_records(value, header, read_bitmap(rows["acks"].get(key), header).dead):
             found.append((header.qid, *record[1:]))  # noqa: PERF401 - reads better
     return sorted(found)
 
@@ -86,7 +85,10 @@ def test_what_is_needed_stays(tmp_path, clean):
     assert [] == findings(tmp_path)
     assert (garbage.file, (tmp_path / "store" / "data.mdb").stat().st_size) == (done.before, done.after)
     assert done.after < done.before / 2
-    dead = [bits_of(value, read_header(key, before["blocks"][key])) for key, value in before["acks"].items()]
+    dead = [
+        read_bitmap(value, read_header(key, before["blocks"][key])).dead
+        for key, value in before["acks"].items()
+    ]
     assert sum(bits.bit_count() for bits in dead) == done.records
     assert (True, True) == (measure(tmp_path).fraction < 0.1, garbage.fraction > 0.5)
 
@@ -283,7 +285,7 @@ def test_a_block_without_its_dead_records(block, dead):
         assert [] == left
         return
     key, value, marks = new
-    counts = returns_of(marks, read_header(key, value))
+    counts = read_bitmap(marks, read_header(key, value)).returns
     header = read_header(key, value)
 
     assert left == [record[1:] for record in read_records(value, header)]

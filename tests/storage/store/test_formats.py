@@ -11,12 +11,11 @@ from stored import Stored, content_of, example
 from leveret.storage.errors import UnknownFormatError
 from leveret.storage.journal import blocks
 from leveret.storage.journal.blocks import (
-    bits_of,
     bodies_of,
     pack_bits,
+    read_bitmap,
     read_header,
     read_records,
-    returns_of,
 )
 from leveret.storage.message import Persistent, body_octets
 from leveret.storage.store.check import Check, Finding
@@ -62,7 +61,7 @@ def octets_on_disk(data_dir: Path) -> list[int]:
     found: dict[int, int] = {}
     for key, value in environment.rows("blocks"):
         header = read_header(key, value)
-        for record in read_records(value, header, bits_of(bitmaps.get(key), header)):
+        for record in read_records(value, header, read_bitmap(bitmaps.get(key), header).dead):
             assert not isinstance(record, int)
             content = record.content or environment.bodies.read(record.msg_id)
             assert isinstance(content, bytes)
@@ -161,7 +160,7 @@ def counts_on_disk(data_dir: Path) -> dict[str, int]:
     for key, bitmap in rows_of(data_dir, "acks"):
         header = read_header(key, blocks[key])
         records = list(read_records(blocks[key], header))
-        for place, count in returns_of(bitmap, header).items():
+        for place, count in read_bitmap(bitmap, header).returns.items():
             content = records[place].content
             body = Persistent(b"", content, 1, None, 0, 1).body.decode()
             found[body] = count
