@@ -86,7 +86,7 @@ class Store:
         queue.purge()
         self.journal.sweep(queue.qid, 0, 1 << 62)
         self.commit()
-        while self.environment.has_unfinished:
+        while self.environment.has_unfinished_durable or self.environment.paged.unfinished:
             self.commit()
 
 

@@ -55,8 +55,3 @@ def _shortest(binding_key: str) -> str:
     return ".".join(
         [word for word, before in zip(words, ["", *words], strict=False) if not word == before == "#"]
     )
-
-
-def count_hash_words(binding_key: str) -> int:
-    """Count the words `#` of a binding key (newer RabbitMQ versions limit them)."""
-    return binding_key.split(".").count("#")

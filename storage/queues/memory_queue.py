@@ -205,8 +205,3 @@ class MemoryQueue:
         """Delete the queue."""
         self.purge()
         self.on_loaded = _never  # breaks the reference cycle with its owner
-
-    def peek(self) -> list[Message]:
-        """Return the ready messages in order, without taking them (for inspection and tests)."""
-        requeued = [message for _, message in sorted(self._requeued, key=lambda entry: entry[0])]
-        return [*requeued, *islice(self._ready, None)]

@@ -285,11 +285,6 @@ class Environment:
         return error.errno in {errno.ENOSPC, errno.EDQUOT} or self._no_room(octets, error)
 
     @property
-    def has_unfinished(self) -> bool:
-        """Return whether the next commit has sweeps to continue, or unreferenced files to report."""
-        return bool(self.has_unfinished_durable or self.paged.unfinished)
-
-    @property
     def has_unfinished_durable(self) -> bool:
         """Return whether there is unfinished work besides sweeps of paged messages, which wait for another commit."""
         return bool(self.store.unfinished or self.store.unlink or self._gone_lines)

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from internals import has_unfinished
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.journal.journal import Journal
@@ -102,7 +103,7 @@ class Disk:
         )
 
     def commit(self) -> None:
-        while self.journal.has_work or self.environment.has_unfinished:
+        while self.journal.has_work or has_unfinished(self.environment):
             self.environment.commit(self.journal.cut())
             self.journal.settled()
 

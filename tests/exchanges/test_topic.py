@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from leveret.exchanges import trie as trie_module
-from leveret.exchanges.topic import TopicExchange, _shortest, count_hash_words
+from leveret.exchanges.topic import TopicExchange, _shortest
 from leveret.exchanges.trie import TopicTrie
 
 
@@ -267,12 +267,6 @@ def test_destination_bound_by_two_patterns_is_found_once():
     exchange.bind("q", "a.#")
     exchange.bind("q", "*.b")
     assert exchange.match("a.b") == ("q",)
-
-
-@pytest.mark.parametrize(("key", "count"), [("", 0), ("a.b", 0), ("#", 1), ("a.#.b.#.#", 3), ("a#.#b", 0)])
-def test_count_hash_words(key, count):
-    """Whole words `#` count, and no others."""
-    assert count == count_hash_words(key)
 
 
 def test_hashes_side_by_side_are_one():

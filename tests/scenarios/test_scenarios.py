@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 from fakes import Client, DiskNode, Node, publish_frames, wire_name
+from internals import ready_messages
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make
@@ -150,7 +151,7 @@ class Stage:
             unacked, consumers = queue.unacked_count, queue.consumer_count
             ready: object = queue.ready_count
             if isinstance(queue.backing, MemoryQueue):
-                ready = f"[{' '.join(message.body.decode() for message in queue.backing.peek())}]"
+                ready = f"[{' '.join(message.body.decode() for message in ready_messages(queue.backing))}]"
             yield f"{queue.name}: ready={ready} unacked={unacked} consumers={consumers}"
 
 

@@ -3,6 +3,7 @@
 import pytest
 from fakes import CAPABILITIES, Client, Node, publish_frames
 from hypothesis import given, settings, strategies as st
+from internals import ready_messages
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties
@@ -20,7 +21,7 @@ def client() -> Client:
 
 def bodies(client: Client, queue: str = "q") -> list[bytes]:
     """Return the bodies of the ready messages of a queue."""
-    return [message.body for message in client.node.vhosts["/"].queues[queue].backing.peek()]
+    return [message.body for message in ready_messages(client.node.vhosts["/"].queues[queue].backing)]
 
 
 def fill(client: Client, count: int) -> None:
@@ -162,7 +163,7 @@ def test_copies_go_to_the_keys_of_cc_and_bcc(client):
         name: queue.ready_count for name, queue in queues.items()
     }
     for name in ("q", "cc", "bcc"):
-        (message,) = queues[name].backing.peek()
+        (message,) = ready_messages(queues[name].backing)
         properties = Properties(message.header)
         assert {"CC": keys("cc", "q"), "x": ("bool", True)} == properties.headers
         assert (b"body", 4, 3) == (message.body, message.body_size, properties.priority)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from fakes import Client, DiskNode, Node, basic_consume, hurry, publish_frames
+from internals import ready_messages
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Queue, Tx, make
@@ -109,7 +110,7 @@ def outcome(client: Client) -> tuple[object, ...]:
     return (
         sent,
         [(queue.published, queue.acked, queue.backing.ready_count) for queue in queues.values()],
-        [message.body for message in queues["out"].backing.peek()],
+        [message.body for message in ready_messages(queues["out"].backing)],
         list(client.connection.channels[1].unacked),
     )
 

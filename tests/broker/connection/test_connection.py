@@ -5,6 +5,7 @@ import random
 import pytest
 from fakes import Client, Node, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
+from internals import ready_messages
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
@@ -816,7 +817,7 @@ def test_no_message_is_lost_or_doubled(seed, steps):
             each.look()
     for each in workers:
         each.connection.lost()
-    left = [int(message.body) for message in node.vhosts["/"].queues["q"].backing.peek()]  # type: ignore[attr-defined]
+    left = [int(message.body) for message in ready_messages(node.vhosts["/"].queues["q"].backing)]  # type: ignore[attr-defined]
 
     assert sorted(left) == left
     assert list(range(published)) == sorted(left + acked)

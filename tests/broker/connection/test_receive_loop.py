@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from fakes import Client, Node, Sent, frames_of, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
+from internals import ready_messages
 
 from leveret.broker.amqp.codec import decode_method, encode_method
 from leveret.broker.amqp.commands import (
@@ -283,7 +284,7 @@ class Session:
 def queue_seen(queue: Any) -> tuple[object, ...]:
     """The contents and counters of a queue."""
     return (
-        [(message.address, message.header, message.body) for message in queue.backing.peek()],
+        [(message.address, message.header, message.body) for message in ready_messages(queue.backing)],
         sorted(seq_id for seq_id, _ in queue.backing._requeued),
         sorted(queue.backing._unacked),
         queue.published,
@@ -556,7 +557,9 @@ def test_repeated_publishes_are_told_apart_by_their_bodies_only(size):
     bodies = [bytes([65 + number]) * size for number in range(20)]
     session.feed([publish_frames("q1", body) for body in bodies])
 
-    assert bodies == [message.body for message in session.node.vhosts["/"].queues["q1"].backing.peek()]
+    assert bodies == [
+        message.body for message in ready_messages(session.node.vhosts["/"].queues["q1"].backing)
+    ]
 
 
 def test_a_repeated_publish_does_not_pass_an_unfinished_one():
@@ -602,7 +605,7 @@ def test_a_body_in_many_small_frames_takes_no_more_memory_than_in_one():
     client.declare("q")
     body = random.Random(1).randbytes(20_000)
     client.receive(with_empty_frames(publish_frames("q", body, frame_max=9), 1))
-    (message,) = node.vhosts["/"].queues["q"].backing.peek()
+    (message,) = ready_messages(node.vhosts["/"].queues["q"].backing)
 
     assert body == message.body
     assert 25_000 > len(message.content)
@@ -652,7 +655,7 @@ def test_a_large_frame_arrives_in_pieces():
     for at in range(0, len(octets), 65536):
         client.receive(octets[at : at + 65536])
 
-    assert [body] == [message.body for message in node.vhosts["/"].queues["q"].backing.peek()]
+    assert [body] == [message.body for message in ready_messages(node.vhosts["/"].queues["q"].backing)]
 
 
 def test_messages_may_be_too_large_for_the_configuration():

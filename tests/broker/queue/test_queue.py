@@ -8,6 +8,7 @@ import pytest
 from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from growth import growth
 from hypothesis import example, given, settings, strategies as st
+from internals import ready_messages
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, Tx, make
 from leveret.broker.amqp.fastpath import content_frames, shortstr
@@ -135,7 +136,7 @@ class Bench:
         for number, each in enumerate(self.hosts):
             assert self.model.delivered[number] == received(each.driver)
             self.model.delivered[number] = []
-        assert self.model.ready == [int(each.body) for each in self.queue.backing.peek()]  # type: ignore[attr-defined]
+        assert self.model.ready == [int(each.body) for each in ready_messages(self.queue.backing)]  # type: ignore[attr-defined]
         rotation = [each.tag for each in self.queue.consumers.ready if not each.cancelled]
         assert [each.tag for each in self.model.rotation] == rotation
 

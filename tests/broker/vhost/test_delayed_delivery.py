@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import Client, DiskNode, Node, hurry, publish_frames
+from internals import has_unfinished
 
 from leveret.broker.administration.topology import shown_exchange
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
@@ -530,7 +531,7 @@ class TestOnDisk:
         disk_node.commit()
         rows = len(list(disk_node.disk.environment.rows("delayed")))
         assert 2 < rows < 2500
-        while disk_node.disk.environment.has_unfinished:
+        while has_unfinished(disk_node.disk.environment):
             disk_node.commit()
         assert 2 == len(list(disk_node.disk.environment.rows("delayed")))
         disk_node.pass_time(10_000)
@@ -547,7 +548,7 @@ class TestOnDisk:
         client.send(make(Exchange.Delete, 0, "d", False, True))
         disk_node.commit()
         following = disk_node.killed()
-        while following.disk.environment.has_unfinished:
+        while has_unfinished(following.disk.environment):
             following.commit()
         assert [] == list(following.disk.environment.rows("delayed"))
         following.disk.close()

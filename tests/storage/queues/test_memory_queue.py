@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from internals import ready_messages
 
 from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue
@@ -96,7 +97,7 @@ class MemoryQueueAgainstAList(RuleBasedStateMachine):
 
         assert len(ready) == self.queue.ready_count
         assert len(self.positions(UNACKED)) == self.queue.unacked_count
-        assert [self.messages[position] for position in ready] == self.queue.peek()
+        assert [self.messages[position] for position in ready] == ready_messages(self.queue)
 
 
 TestMemoryQueueAgainstAList = MemoryQueueAgainstAList.TestCase

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from internals import has_unfinished
 
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
@@ -95,7 +96,7 @@ class Store:
         self.woken += 1
 
     def commit(self) -> None:
-        while self.journal.has_work or self.environment.has_unfinished:
+        while self.journal.has_work or has_unfinished(self.environment):
             self.environment.commit(self.journal.cut())
             self.journal.settled()
 

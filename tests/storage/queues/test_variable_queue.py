@@ -29,6 +29,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from internals import has_unfinished
 from old_format import make_old
 
 from leveret.storage.errors import DiskFullError, Done
@@ -815,7 +816,7 @@ class Machine(RuleBasedStateMachine):
             self.commit(())
         if self.batch is not None:
             self.settle()
-        while self.journal.has_work or self.journal.has_unpaged or self.environment.has_unfinished:
+        while self.journal.has_work or self.journal.has_unpaged or has_unfinished(self.environment):
             self.cut() if self.journal.has_work else self.cut_nothing()
             self.commit(())
             self.settle()

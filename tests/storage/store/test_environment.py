@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import lmdb
 import pytest
+from internals import has_unfinished
 from writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
@@ -353,7 +354,7 @@ def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
 
         assert 1 == rows(environment, "sweeps")
 
-        while environment.has_unfinished:
+        while has_unfinished(environment):
             steps += 1
             if between == "restarts":
                 environment.close()
@@ -394,7 +395,7 @@ def test_one_commit_deletes_so_much_however_many_queues_go(environment: Environm
     deleted = [more - less for more, less in pairwise(left)]
 
     assert max(deleted) <= 10 + 8  # and the rest of the block with which it is enough
-    assert not environment.has_unfinished
+    assert not has_unfinished(environment)
     assert 0 == rows(environment, "sweeps")
 
 

@@ -1,0 +1,16 @@
+"""Views of internal state that only tests need."""
+
+from leveret.storage.message import Message
+from leveret.storage.queues.memory_queue import MemoryQueue
+from leveret.storage.store.environment import Environment
+
+
+def ready_messages(queue: MemoryQueue) -> list[Message]:
+    """Return the ready messages of a queue in order, without taking them."""
+    requeued = [message for _, message in sorted(queue._requeued, key=lambda entry: entry[0])]
+    return [*requeued, *queue._ready]
+
+
+def has_unfinished(environment: Environment) -> bool:
+    """Return whether the next commit has sweeps to continue, of paged messages too, or files to report."""
+    return bool(environment.has_unfinished_durable or environment.paged.unfinished)
