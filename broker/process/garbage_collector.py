@@ -4,8 +4,7 @@ Theory. The objects that are created often have no reference cycles, or the cycl
 collection finds next to nothing and costs 0.03 to 0.25 us for each object it examines: 0.1 to 0.2 s for a million
 messages. Young objects are mostly messages in transit: they are collected once there are many. While there are few
 objects, all of them are collected often, which also releases the interpreter's free lists. With a large backlog a full
-collection would block everybody for long: then objects are frozen (`gc.freeze`) after they were examined once, and not
-examined again until there are few, so a collection examines the youngest objects only (docs/adr/0022-slices.md).
+collection would block everybody for long: then only the youngest objects are examined (docs/adr/0022-slices.md).
 """
 
 import gc
@@ -13,14 +12,12 @@ import sys
 from typing import Final
 
 # A collection of generation 1 examines 60,000 objects (6 to 10 ms), or those created in one tick if the broker uses
-# much memory. The interpreter starts a full one only after 50,000 of those.
-THRESHOLDS: Final = (20_000, 1, 50_000)
+# much memory. The last number keeps the interpreter from ever starting a full one: it would after so many of those.
+THRESHOLDS: Final = (20_000, 1, 2**31 - 1)
 FEW_BLOCKS = 300_000
 """Allocated memory blocks, beyond those at the start, up to which a full collection takes at most 10 to 20 ms."""
 FULL_SECONDS = 5.0
 """Seconds between two full collections while there are few objects."""
-FEW_YOUNG = 3
-"""Collections of generation 1 after which the survivors are frozen if there are many objects: 180,000 objects."""
 MUCH_MEMORY = 96 * 1024 * 1024
 """Memory in use, in bytes, from which new objects are collected in each tick.
 
@@ -32,16 +29,15 @@ consumed as fast as it grows, that may be after hundreds of thousands of objects
 class Collector:
     """Decides when garbage is collected; must be created before there are messages."""
 
-    __slots__ = ("_before", "_due", "_has_aside", "_runs")
+    __slots__ = ("_before", "_due", "_runs")
 
     def __init__(self) -> None:
         self._before = sys.getallocatedblocks()
         self._due = 0.0
-        self._has_aside = False
         self._runs = False
 
     def start(self) -> None:
-        """Take over from the interpreter's collector, and freeze the objects that exist now."""
+        """Take over from the interpreter's collector, and exclude the objects that exist now."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
@@ -57,31 +53,9 @@ class Collector:
         """
         if not self._runs:
             return
-        is_due = now >= self._due
-        if is_due or gc.get_count()[2] >= FEW_YOUNG:
-            if sys.getallocatedblocks() - self._before >= FEW_BLOCKS:
-                self._due = now + FULL_SECONDS
-                self._put_aside()
-                return
-            if is_due:
-                self._due = now + FULL_SECONDS
-                self._collect_all()
-                return
-        if used > MUCH_MEMORY:
+        if now >= self._due:
+            self._due = now + FULL_SECONDS
+            is_little = sys.getallocatedblocks() - self._before < FEW_BLOCKS
+            gc.collect(2 if is_little else 1)
+        elif used > MUCH_MEMORY:
             gc.collect(1)
-
-    def _collect_all(self) -> None:
-        """Collect all objects, frozen ones too, as there are few."""
-        if self._has_aside:
-            self._has_aside = False
-            gc.unfreeze()
-        gc.collect()
-
-    def _put_aside(self) -> None:
-        """Collect the youngest objects, then freeze all until there are few again.
-
-        Not a full collection: what has grown older was examined once, and may be hundreds of thousands of objects.
-        """
-        gc.collect(1)
-        gc.freeze()
-        self._has_aside = True
