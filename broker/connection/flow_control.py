@@ -1,4 +1,4 @@
-"""Publisher flow control: balances publishers and consumers of a queue.
+"""Flow control: decides when the connection of a publisher is not read, and balances publishers and consumers.
 
 A publisher without limits can keep the broker reading so much that consumers' acks wait in their sockets while the
 backlog grows. So a connection that has just published to a queue with a backlog and *brisk* consumers is not read for a
@@ -9,13 +9,18 @@ paused, because its acks could then not be read.
 
 A queue that had no time yet to discard excess or expired messages pauses everybody who publishes to it: it delivers
 nothing until then, so this delays no acks.
+
+Publishers also wait for the disk while its backlog is large, and any connection whose input was left unprocessed
+waits for deferred queues (`FlowControl`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from leveret.broker.connection.connection import Connection
 from leveret.broker.queue.queue import DrainListener, Queue
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import AT_ONCE
 
 HIGH = 1000
@@ -29,6 +34,8 @@ FUTILE_LIMIT = 1.0
 """Maximum of that time after repeated futile pauses."""
 SMALL_APPETITE = 16 * 1024
 """Bytes per read from a publisher that is being paced."""
+LIGHT_OCTETS = 32 * 1024
+"""Bytes per read up to which a publisher counts as light: 1 MB/s, if the loop reads it every 30 ms."""
 DRAIN_SECONDS = 0.2
 _LOOK_AT = 16  # consumers
 _BRISK_SHARE = 12
@@ -36,32 +43,135 @@ _BRISK_MESSAGES = 2500  # messages that a publisher at full speed could have sen
 _BRISK_OCTETS = 5_000_000
 
 
-class Reader(Protocol):
-    """The driver of a publishing connection."""
+class FlowHost(Protocol):
+    """The part of the server that flow control uses."""
+
+    turn: Turn
+
+    def now(self) -> float:
+        """Return seconds of a monotonic clock."""
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
+        """Call a function later."""
+
+    def wait_for_disk(self, flow: "FlowControl", *, publishes: bool = True, is_light: bool = False) -> bool:
+        """Return whether a client must wait for the disk; if so `disk_caught_up` is called once."""
+
+
+class PausableDriver(Protocol):
+    """The driver of a connection, as far as reading from it can be paused."""
 
     appetite: int
 
     def pause_reading(self) -> None:
-        """Stop reading for now."""
+        """Stop reading until each call was followed by its `resume_reading`."""
 
     def resume_reading(self) -> None:
-        """Resume reading."""
+        """Resume reading, unless another pause is in effect."""
+
+
+class FlowDriver(PausableDriver, Protocol):
+    """The driver of a connection."""
+
+    connection: Connection
+
+    def go_on(self) -> None:
+        """Schedule processing of the connection's buffered input; ends one `pause_reading`."""
+
+
+class FlowControl:
+    """The flow control of one connection.
+
+    Args:
+        host: has the clock and the state of the disk.
+        driver: is paused. Its `appetite`, the maximum number of bytes per read, is at its largest.
+
+    """
+
+    __slots__ = ("_driver", "_host", "_is_behind", "_largest_read")
+
+    def __init__(self, host: FlowHost, driver: FlowDriver) -> None:
+        self._host = host
+        self._driver = driver
+        self._largest_read = driver.appetite
+        self._is_behind = False
+        """True while the connection waits for the disk with an unprocessed part of a read."""
+
+    def after_read(self, size: int) -> None:
+        """Pause reading if the connection has to wait after a read of that many bytes."""
+        connection = self._driver.connection
+        if connection.stalled:
+            self._driver.pause_reading()
+            self._wait()
+        elif connection.published:
+            self._pace(size)
+
+    def after_rest(self) -> None:
+        """Resume reading after the rest of a read was processed, unless the connection has to wait again."""
+        connection = self._driver.connection
+        if connection.stalled:
+            self._wait()
+            return
+        self._driver.resume_reading()
+        if connection.published:
+            self._pace(0)
+
+    def disk_caught_up(self) -> None:
+        """Resume after a wait for the disk."""
+        driver = self._driver
+        driver.connection.paced_at = self._host.now()
+        if self._is_behind:
+            self._is_behind = False
+            driver.go_on()
+        else:
+            driver.resume_reading()
+
+    def _wait(self) -> None:
+        """Have the rest of a read processed after the deferred queues have run and the disk has caught up."""
+        host, driver = self._host, self._driver
+        if host.wait_for_disk(self, publishes=driver.connection.published):
+            self._is_behind = True
+            self._waits_for_disk()
+        else:
+            host.turn.when_caught_up(driver.go_on)
+
+    def _waits_for_disk(self) -> None:
+        self._host.turn.totals.pauses_disk += 1
+        self._driver.connection.paced_at = float("inf")
+
+    def _pace(self, size: int) -> None:
+        """Pause briefly if the latest publishes go to a queue with a backlog that is being drained."""
+        host, driver = self._host, self._driver
+        if host.wait_for_disk(self, is_light=0 < size <= LIGHT_OCTETS):
+            self._waits_for_disk()
+            driver.pause_reading()
+            return
+        connection = driver.connection
+        now = host.now()
+        queue = congested(connection.published_to, now)
+        if queue is not None and (queue.is_behind or not connection.consumes):
+            connection.paced_at = queue.paced_at = now
+            host.turn.totals.pauses_queue += 1
+            pause = Pause(queue, driver, connection.message_size)
+            host.call_later(PAUSE_SECONDS, lambda: pause.expire(host.now()))
+        elif size == driver.appetite:
+            driver.appetite = min(2 * size, self._largest_read)
 
 
 class Pause(DrainListener):
     """The pause of one publisher for one queue."""
 
-    __slots__ = ("_delivered", "_message_size", "_queue", "_reader", "over")
+    __slots__ = ("_delivered", "_driver", "_message_size", "_queue", "over")
 
-    def __init__(self, queue: Queue, reader: Reader, message_size: int) -> None:
+    def __init__(self, queue: Queue, driver: PausableDriver, message_size: int) -> None:
         self._queue = queue
-        self._reader = reader
+        self._driver = driver
         self._message_size = max(1, message_size)
         self._delivered = queue.delivered
         self.over = False
         queue.add_listener(self)
-        reader.appetite = min(reader.appetite, SMALL_APPETITE)
-        reader.pause_reading()
+        driver.appetite = min(driver.appetite, SMALL_APPETITE)
+        driver.pause_reading()
 
     def queue_ran(self, queue: Queue) -> None:
         """Resume if the backlog is gone, or no consumer is left to drain it."""
@@ -110,7 +220,7 @@ class Pause(DrainListener):
     def _finish(self) -> None:
         self.over = True
         self._queue.remove_listener(self)
-        self._reader.resume_reading()
+        self._driver.resume_reading()
 
 
 def congested(queues: Sequence[Queue], now: float) -> Queue | None:

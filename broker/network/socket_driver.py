@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.flow_control import PAUSE_SECONDS, Pause, congested
+from leveret.broker.connection.flow_control import FlowControl, FlowHost
 from leveret.broker.connection.node import Node
 from leveret.broker.network import socket_state
 from leveret.broker.scheduling.time_slices import SLICE
@@ -19,8 +19,6 @@ from leveret.broker.scheduling.time_slices import SLICE
 log = logging.getLogger("leveret.connection")
 
 JOIN_LIMIT = 128 * 1024  # bytes up to which frames are joined before they are written
-LIGHT_OCTETS = 32 * 1024
-"""Bytes per read up to which a publisher counts as light: 1 MB/s, if the loop reads it every 30 ms."""
 DEAF_LIMIT = 4 * 1024 * 1024
 """Bytes queued for sending from which a connection is no longer read. Deliveries stop long before; only a client that
 sends command after command without reading the replies gets there."""
@@ -34,7 +32,7 @@ STUCK_LOOKS = 2
 PATIENT_LOOKS = 60  # for any other wait: replies to earlier requests are still computed
 
 
-class DriverHost(Node, Protocol):
+class DriverHost(Node, FlowHost, Protocol):
     """The part of the server that a driver uses."""
 
     read_buffer: memoryview
@@ -43,9 +41,6 @@ class DriverHost(Node, Protocol):
     """Seconds after which a client that does not read what is sent to it is disconnected; None for never."""
     linger: float | None
     """Seconds for the last bytes to be acknowledged before a socket is reset; None to close without a reset."""
-
-    def now(self) -> float:
-        """Return seconds of a monotonic clock."""
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Call a function later."""
@@ -71,11 +66,6 @@ class DriverHost(Node, Protocol):
     def set_socket_options(self, sock: socket.socket) -> None:
         """Apply the configured TCP options."""
 
-    def wait_for_disk(
-        self, driver: "SocketDriver", *, publishes: bool = True, is_light: bool = False
-    ) -> bool:
-        """Return whether a client must wait for the disk; if so it is resumed once."""
-
 
 class SocketDriver(asyncio.BufferedProtocol):
     """The driver of one connection."""
@@ -85,8 +75,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_arrived",
         "_closing",
         "_deaf",
+        "_flow",
         "_full_since",
-        "_is_behind",
         "_pauses",
         "_resumed",
         "_server",
@@ -117,8 +107,6 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._pauses = 0
         self._deaf = False
         self._waiting = 0
-        self._is_behind = False
-        """True while it waits for the disk with an unprocessed part of a read."""
         self._full_since = 0
         """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
         self._abort_timer: asyncio.TimerHandle | None = None
@@ -132,6 +120,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._taken_at = 0.0
         self.appetite = len(server.read_buffer)
         """Maximum number of bytes per read."""
+        self._flow = FlowControl(server, self)
 
     def __repr__(self) -> str:
         """Return a text that names the connection."""
@@ -170,11 +159,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         is_full = nbytes == self.appetite
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
-        if connection.stalled:
-            self.pause_reading()
-            self._wait()
-        elif connection.published:
-            self._pace(nbytes)
+        if connection.stalled or connection.published:
+            self._flow.after_read(nbytes)
         if not is_full:
             self._full_since = 0
         elif not self._full_since:
@@ -204,51 +190,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         turn.now = turn.slices.renew()
         connection.receive(b"")
         self._server.finish_turn()
-        if connection.stalled:
-            self._wait()
-        else:
-            self.resume_reading()
-            if connection.published:
-                self._pace(0)
-
-    def _wait(self) -> None:
-        """Process the rest of a read after the deferred queues have run and the disk has caught up."""
-        server = self._server
-        if server.wait_for_disk(self, publishes=self.connection.published):
-            self._is_behind = True
-            self._waits_for_disk()
-        else:
-            server.turn.when_caught_up(self.go_on)
-
-    def _waits_for_disk(self) -> None:
-        self._server.turn.totals.pauses_disk += 1
-        self.connection.paced_at = float("inf")
-
-    def disk_caught_up(self) -> None:
-        """Resume reading after a wait for the disk."""
-        self.connection.paced_at = self._server.now()
-        if self._is_behind:
-            self._is_behind = False
-            self.go_on()
-        else:
-            self.resume_reading()
-
-    def _pace(self, nbytes: int) -> None:
-        """Pause briefly if the latest publishes go to a queue with a backlog that is being drained."""
-        server, connection = self._server, self.connection
-        if server.wait_for_disk(self, is_light=0 < nbytes <= LIGHT_OCTETS):
-            self._waits_for_disk()
-            self.pause_reading()
-            return
-        now = server.now()
-        queue = congested(connection.published_to, now)
-        if queue is not None and (queue.is_behind or not connection.consumes):
-            connection.paced_at = queue.paced_at = now
-            server.turn.totals.pauses_queue += 1
-            pause = Pause(queue, self, connection.message_size)
-            server.call_later(PAUSE_SECONDS, lambda: pause.expire(server.now()))
-        elif nbytes == self.appetite:
-            self.appetite = min(2 * nbytes, len(server.read_buffer))
+        self._flow.after_rest()
 
     def eof_received(self) -> bool:
         """Close the sending side after the client has closed its own."""

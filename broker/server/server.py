@@ -27,6 +27,7 @@ from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, defa
 from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
+from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
@@ -200,7 +201,7 @@ class Server:
         self._jobs_scheduled = False
         self._paging_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting_for_disk: list[SocketDriver] = []
+        self._waiting_for_disk: list[FlowControl] = []
         self._ticks = TimerWheel(0.0)
         self._looks = PeriodicSweep(lambda: self.drivers, SocketDriver.look, LOOK_SECONDS)
         limit = max(self.watch.memory.limit // UNSENT_SHARE, UNSENT_LEAST)
@@ -500,7 +501,7 @@ class Server:
         """Return whether the backlog of the disk is too large."""
         return self.disk is not None and self.disk.commits.backlogged
 
-    def wait_for_disk(self, driver: SocketDriver, *, publishes: bool = True, is_light: bool = False) -> bool:
+    def wait_for_disk(self, flow: FlowControl, *, publishes: bool = True, is_light: bool = False) -> bool:
         """Return whether a connection must wait because of the backlog of the disk; if so it is resumed later.
 
         Connections that do not publish wait only while a commit is held, because any method may defer queues. A light
@@ -510,15 +511,15 @@ class Server:
             return False
         if is_light and not self.disk.commits.overloaded:  # type: ignore[union-attr]
             return False
-        self._waiting_for_disk.append(driver)
+        self._waiting_for_disk.append(flow)
         return True
 
     def backlog_cleared(self) -> None:
         """Resume the connections that wait for the disk; a turn follows."""
         self.turn.disk_caught_up()
         waiting, self._waiting_for_disk = self._waiting_for_disk, []
-        for driver in waiting:
-            driver.disk_caught_up()
+        for flow in waiting:
+            flow.disk_caught_up()
 
     @property
     def waiting_for_disk(self) -> int:

@@ -1,6 +1,7 @@
 """Flow control: when a publisher waits for a queue, and for how long."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,9 +10,11 @@ from leveret.broker.connection.flow_control import (
     FUTILE_LIMIT,
     FUTILE_SECONDS,
     HIGH,
+    LIGHT_OCTETS,
     LOW,
     PAUSE_SECONDS,
     SMALL_APPETITE,
+    FlowControl,
     Pause,
     congested,
 )
@@ -36,7 +39,9 @@ class Consumer:
         """Do nothing."""
 
 
-class Reader:
+class Driver:
+    """A driver that counts its pauses."""
+
     def __init__(self) -> None:
         self.appetite = 65536
         self.pauses = 0
@@ -79,41 +84,41 @@ def test_a_backlog_that_is_worked_off_is_worth_a_pause(queue):
 
 def test_a_pause_ends_when_the_backlog_has_gone(queue):
     """A pause ends, in small reads, once the queue has run down, and does not end a second time."""
-    reader = Reader()
+    driver = Driver()
     fill(queue, HIGH + 1)
-    pause = Pause(queue, reader, 100)
+    pause = Pause(queue, driver, 100)
 
-    assert (1, SMALL_APPETITE) == (reader.pauses, reader.appetite)
+    assert (1, SMALL_APPETITE) == (driver.pauses, driver.appetite)
     queue.run()
-    assert 1 == reader.pauses
+    assert 1 == driver.pauses
     fill(queue, LOW)
     queue.run()
-    assert (0, True) == (reader.pauses, pause.over)
+    assert (0, True) == (driver.pauses, pause.over)
     queue.run()
     pause.expire(NOW)
-    assert (0, 0) == (reader.pauses, queue.futile_pauses)
+    assert (0, 0) == (driver.pauses, queue.futile_pauses)
 
 
 def test_a_pause_ends_with_the_last_consumer(queue):
     """A pause ends when the last consumer leaves, as nobody reduces the backlog any more."""
-    reader = Reader()
+    driver = Driver()
     fill(queue, HIGH + 1)
-    Pause(queue, reader, 100)
+    Pause(queue, driver, 100)
     queue.consumers.clear()
     queue.run()
 
-    assert 0 == reader.pauses
+    assert 0 == driver.pauses
 
 
 def test_a_pause_ends_with_the_queue(queue):
     """A deleted queue ends the pauses of its publishers."""
-    reader = Reader()
+    driver = Driver()
     queue.consumers.clear()
     fill(queue, HIGH + 1)
-    Pause(queue, reader, 100)
+    Pause(queue, driver, 100)
     queue.delete()
 
-    assert 0 == reader.pauses
+    assert 0 == driver.pauses
 
 
 def test_pauses_without_use_become_rare(queue):
@@ -121,12 +126,12 @@ def test_pauses_without_use_become_rare(queue):
     fill(queue, HIGH + 1)
     seen = []
     for _ in range(12):
-        reader = Reader()
-        pause = Pause(queue, reader, 100)
+        driver = Driver()
+        pause = Pause(queue, driver, 100)
         pause.expire(NOW)
         seen.append(queue.unpaced_until - NOW)
 
-        assert 0 == reader.pauses
+        assert 0 == driver.pauses
 
     assert seen[0] == pytest.approx(2 * FUTILE_SECONDS)
     assert seen[1] == pytest.approx(4 * FUTILE_SECONDS)
@@ -140,7 +145,7 @@ def test_what_makes_a_pause_useful(queue, size, delivered, useful):
     """A pause was useful if consumers took a fair part of what a publisher can send of messages that large."""
     fill(queue, HIGH + 1)
     queue.futile_pauses = 3
-    pause = Pause(queue, Reader(), size)
+    pause = Pause(queue, Driver(), size)
     queue.delivered += delivered
     pause.expire(NOW)
 
@@ -156,14 +161,14 @@ def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, d
     queue.add_consumer(Consumer(full=True))
     now = NOW
     while now < NOW + DRAIN_SECONDS - PAUSE_SECONDS / 2:
-        pause = Pause(queue, Reader(), 100)
+        pause = Pause(queue, Driver(), 100)
         pause.expire(now)
         now += PAUSE_SECONDS
 
         assert 0 == queue.futile_pauses
 
     queue.delivered += delivered  # between two pauses, when the socket had room
-    pause = Pause(queue, Reader(), 100)
+    pause = Pause(queue, Driver(), 100)
     pause.expire(now + PAUSE_SECONDS)
     assert (0 if useful else 1) == queue.futile_pauses
 
@@ -172,16 +177,109 @@ def test_publishers_wait_for_a_queue_that_is_behind(queue, monkeypatch):
     """A publisher waits for a queue that has to discard messages first, and its pause does not count as futile."""
     monkeypatch.setattr(Queue, "is_behind", True)
     queue.consumers.clear()
-    reader = Reader()
+    driver = Driver()
 
     assert queue is congested([queue], NOW)
-    pause = Pause(queue, reader, 100)
+    pause = Pause(queue, driver, 100)
     pause.queue_ran(queue)
-    assert 1 == reader.pauses
+    assert 1 == driver.pauses
     pause.expire(NOW + PAUSE_SECONDS)
-    assert (0, 0) == (reader.pauses, queue.futile_pauses)
-    pause = Pause(queue, reader, 100)
+    assert (0, 0) == (driver.pauses, queue.futile_pauses)
+    pause = Pause(queue, driver, 100)
     monkeypatch.setattr(Queue, "is_behind", False)
     pause.queue_ran(queue)
-    assert (0, True) == (reader.pauses, pause.over)
+    assert (0, True) == (driver.pauses, pause.over)
     assert congested([queue], NOW) is None
+
+
+class Host:
+    """A server whose disk a test makes slow."""
+
+    def __init__(self) -> None:
+        self.turn = Turn()
+        self.is_slow = False
+        self.waits: list[tuple[bool, bool]] = []
+        self.later: list[Any] = []
+
+    def now(self) -> float:
+        return NOW
+
+    def call_later(self, _seconds: float, callback: Any) -> None:
+        self.later.append(callback)
+
+    def wait_for_disk(self, _flow: FlowControl, *, publishes: bool = True, is_light: bool = False) -> bool:
+        self.waits.append((publishes, is_light))
+        return self.is_slow
+
+
+def controlled(**state: Any) -> tuple[Host, Any, FlowControl]:
+    """Return a host, and the driver and flow control of a connection in this state."""
+    host, driver = Host(), Driver()
+    driver.went_on = 0
+    usual = {"stalled": False, "published": True, "published_to": (), "consumes": False, "message_size": 100}
+    driver.connection = SimpleNamespace(paced_at=0.0, **(usual | state))
+
+    def go_on() -> None:
+        driver.went_on += 1
+
+    driver.go_on = go_on
+    return host, driver, FlowControl(host, driver)
+
+
+@pytest.mark.parametrize("stalled", [False, True])
+def test_a_publisher_waits_for_a_slow_disk(stalled):
+    """A publisher is not read until the disk has caught up, and an unprocessed rest of a read is processed then."""
+    host, driver, flow = controlled(stalled=stalled)
+    host.is_slow = True
+    flow.after_read(LIGHT_OCTETS + 1)
+
+    assert (1, float("inf"), 1) == (driver.pauses, driver.connection.paced_at, host.turn.totals.pauses_disk)
+    assert [(True, False)] == host.waits
+    flow.disk_caught_up()
+    assert (int(stalled), NOW, int(stalled)) == (driver.pauses, driver.connection.paced_at, driver.went_on)
+
+
+def test_light_publishers_are_told_apart_by_what_they_send_in_one_read():
+    """A read of up to `LIGHT_OCTETS` counts as light; the rest of an earlier one does not."""
+    host, _, flow = controlled()
+    for size in (LIGHT_OCTETS, LIGHT_OCTETS + 1, 0):
+        flow.after_read(size)
+
+    assert [(True, True), (True, False), (True, False)] == host.waits
+
+
+def test_input_left_over_is_processed_after_the_deferred_queues():
+    """A connection that could not process all of a read is not read until the deferred queues have run."""
+    host, driver, flow = controlled(stalled=True, published=False)
+    flow.after_read(100)
+
+    assert (1, 0, [(False, False)]) == (driver.pauses, driver.went_on, host.waits)
+    host.turn.slices.run()
+    assert 1 == driver.went_on
+    driver.connection.stalled = False
+    flow.after_rest()
+    assert 0 == driver.pauses
+
+
+@pytest.mark.parametrize("consumes", [False, True])
+def test_a_publisher_to_a_congested_queue_is_paused_unless_it_consumes(queue, consumes):
+    """A publisher is paused for a queue with a backlog; one that also consumes is not, as its acks must be read."""
+    fill(queue, HIGH + 1)
+    host, driver, flow = controlled(published_to=[queue], consumes=consumes)
+    flow.after_read(100)
+
+    assert (int(not consumes), host.turn.totals.pauses_queue) == (driver.pauses, int(not consumes))
+    for callback in host.later:
+        callback()
+    assert 0 == driver.pauses
+
+
+def test_the_appetite_grows_again_with_full_reads():
+    """Each read that fills a reduced buffer doubles the next one, up to the size at the beginning."""
+    _, driver, flow = controlled()
+    largest, driver.appetite = driver.appetite, SMALL_APPETITE
+    flow.after_read(SMALL_APPETITE - 1)
+    assert SMALL_APPETITE == driver.appetite
+    for _ in range(5):
+        flow.after_read(driver.appetite)
+    assert largest == driver.appetite
