@@ -68,7 +68,7 @@ class Node(Server):
         self.clock = Clock()
         super().__init__(Config(**settings), disk)
         self.settings = settings
-        self._loop = self.watch._loop = self.clock
+        self._loop = self.resource_monitor._loop = self.clock
         self.turn.slices = TimeSlices()  # no step is over because a test lets time pass; see `hurry`
         self.turn.slices.on_waiting = self._schedule_jobs
 
@@ -262,7 +262,7 @@ class DiskNode(Node):
         self.disk.journal.settled(error)
         was_full, self.disk.commits.is_full = self.disk.commits.is_full, error is not None
         if was_full is not self.disk.commits.is_full:
-            self.watch.report_full(not was_full)
+            self.resource_monitor.report_full(not was_full)
         self._go_on()
 
     def read(self) -> None:

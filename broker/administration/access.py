@@ -44,7 +44,7 @@ class Site(Protocol):
         """The global parameters."""
 
     @property
-    def watch(self) -> Alarms:
+    def resource_monitor(self) -> Alarms:
         """The memory and disk alarms."""
 
     def now(self) -> float:

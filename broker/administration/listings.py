@@ -186,7 +186,7 @@ class Listings:
         """Return the raised alarms and their causes; empty if publishers are not blocked."""
         site = self._site
         authorize(site.users, actor, Right.MONITORING)
-        memory, disk = site.watch.memory, site.watch.disk
+        memory, disk = site.resource_monitor.memory, site.resource_monitor.disk
         found: list[dict[str, Any]] = []
         if memory.raised:
             found.append({"resource": "memory", "used": memory.used, "limit": memory.limit})

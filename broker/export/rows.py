@@ -61,7 +61,7 @@ class Site(Protocol):
     turn: Turn
     vhosts: dict[str, VHost]
     clients: ConnectionTracking
-    watch: Any
+    resource_monitor: Any
     alarm: str
 
     @property
@@ -132,7 +132,7 @@ class Rows:
         yield from self._histogram(ts, "loop_lag", "", lag)
         journal = None if site.disk is None else site.disk.journal
         reads = [] if site.disk is None else [site.disk.pager.read_delta, site.disk.pager.read_entries]
-        memory, disk = site.watch.memory, site.watch.disk
+        memory, disk = site.resource_monitor.memory, site.resource_monitor.disk
         yield NodeInterval(
             **self._common(ts),
             connections=len(site.clients.connections),

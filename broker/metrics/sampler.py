@@ -104,7 +104,7 @@ class Measured(Protocol):
         """The data store; None for a broker without persistence."""
 
     @property
-    def watch(self) -> Alarms:
+    def resource_monitor(self) -> Alarms:
         """The memory and disk alarms."""
 
     @property
@@ -317,7 +317,7 @@ def _churn(broker: Measured) -> Churn:
 
 
 def _resources(broker: Measured) -> Resources:
-    memory, disk = broker.watch.memory, broker.watch.disk
+    memory, disk = broker.resource_monitor.memory, broker.resource_monitor.disk
     return Resources(
         memory_used=memory.used,
         memory_limit=memory.limit,

@@ -49,7 +49,7 @@ class HalfOpen:
         """Return whether no place is free."""
         return self._taken >= self.most
 
-    def take(self, origin: str) -> bool:
+    def acquire(self, origin: str) -> bool:
         """Take a place; False if none is free, or none for that origin."""
         if self.is_full or self._of_origins[origin] >= self.share:
             return False
@@ -57,7 +57,7 @@ class HalfOpen:
         self._of_origins[origin] += 1
         return True
 
-    def give(self, origin: str) -> None:
+    def release(self, origin: str) -> None:
         """Release a place that was taken."""
         self._taken -= 1
         self._of_origins[origin] -= 1

@@ -27,7 +27,7 @@ PAUSE_SECONDS = 1.0  # after an accept that failed for lack of system resources
 _OUT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-class Door:
+class Listeners:
     """The listening sockets of a broker.
 
     Args:
@@ -99,12 +99,12 @@ class Door:
         self._waiting.clear()
         self._waiting_count = 0
 
-    def settled(self, origin: str) -> None:
+    def release(self, origin: str) -> None:
         """Release the place of a client that has logged in or closed, and accept the next one."""
-        self._half_open.give(origin)
+        self._half_open.release(origin)
         waiting = self._waiting.get(origin)
-        if waiting and self._half_open.take(origin):
-            self._let_in(self._next_waiting(origin), origin)
+        if waiting and self._half_open.acquire(origin):
+            self._connect(self._next_waiting(origin), origin)
         elif self._listening and not self._half_open.is_full:
             self._start_accepting()
 
@@ -122,16 +122,16 @@ class Door:
                     raise
                 log.error("cannot accept connections for %.0f s: %s", PAUSE_SECONDS, error.strerror)  # noqa: TRY400
                 self._stop_accepting()
-                self._loop.call_later(PAUSE_SECONDS, self._open_again)
+                self._loop.call_later(PAUSE_SECONDS, self._resume_accepting)
                 return
             sock.setblocking(False)
             came_from = origin(str(address[0]))
-            if self._half_open.take(came_from):
-                self._let_in(sock, came_from)
+            if self._half_open.acquire(came_from):
+                self._connect(sock, came_from)
             else:
                 self._keep_waiting(sock, came_from)
 
-    def _open_again(self) -> None:
+    def _resume_accepting(self) -> None:
         if self._listening:
             self._start_accepting()
 
@@ -141,7 +141,7 @@ class Door:
             for sock in self._listening:
                 self._loop.remove_reader(sock)
 
-    def _let_in(self, sock: socket.socket, came_from: str) -> None:
+    def _connect(self, sock: socket.socket, came_from: str) -> None:
         task = self._loop.create_task(self._serve(sock, came_from))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -153,7 +153,7 @@ class Door:
             await self._loop.connect_accepted_socket(lambda: driver, sock)
         except OSError:  # it has closed already
             sock.close()
-            self.settled(came_from)
+            self.release(came_from)
 
     def _keep_waiting(self, sock: socket.socket, came_from: str) -> None:
         self._waiting.setdefault(came_from, deque()).append(sock)

@@ -25,11 +25,11 @@ sends command after command without reading the replies gets there."""
 ABORT_SECONDS = 30.0  # time until a peer that does not take the last bytes is disconnected
 LINGER_SECONDS = 5.0  # time for them to be acknowledged, unless `linger` sets it
 TAKEN_SECONDS = 0.05  # interval of checks whether they are acknowledged
-LOOK_SECONDS = 0.5
-"""Interval between two calls of `SocketDriver.look`."""
-STUCK_LOOKS = 2
+CHECK_SECONDS = 0.5
+"""Interval between two calls of `SocketDriver.check_peer`."""
+BLOCKED_CHECKS = 2
 """Checks in a row of a connection blocked by an alarm after which it is closed if its client has gone."""
-PATIENT_LOOKS = 60  # for any other wait: replies to earlier requests are still computed
+WAITING_CHECKS = 60  # for any other wait: replies to earlier requests are still computed
 
 
 class DriverHost(Node, FlowHost, Protocol):
@@ -51,13 +51,13 @@ class DriverHost(Node, FlowHost, Protocol):
     def run_turn(self) -> None:
         """Run the turn, then write."""
 
-    def accepted(self, driver: "SocketDriver") -> bool:
+    def register(self, driver: "SocketDriver") -> bool:
         """Register a new socket; False to refuse it."""
 
-    def dropped(self, driver: "SocketDriver") -> None:
+    def unregister(self, driver: "SocketDriver") -> None:
         """Unregister a socket."""
 
-    def settled(self, driver: "SocketDriver") -> None:
+    def release_half_open(self, driver: "SocketDriver") -> None:
         """Called when the client of a socket has logged in."""
 
     def close_soon(self, driver: "SocketDriver", delay: float) -> None:
@@ -89,7 +89,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_waiting",
         "appetite",
         "connection",
-        "kept_until",
+        "half_open_until",
         "origin",
     )
 
@@ -101,7 +101,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._server = server
         self.origin = ""
         """The origin whose half-open place it holds; '' once it has none."""
-        self.kept_until = 0.0
+        self.half_open_until = 0.0
         """Earliest time at which that place is released, even if the client disconnects earlier."""
         self._closing = False
         self._pauses = 0
@@ -136,7 +136,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         peer = socket_state.address(transport.get_extra_info("peername"))
         local = socket_state.address(transport.get_extra_info("sockname"))
         self.connection = Connection(server, self, peer, local, server.now())
-        if not server.accepted(self):
+        if not server.register(self):
             self._closing = True
             self._transport.abort()
             return
@@ -206,7 +206,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         try:
             self.connection.lost()
         finally:
-            self._server.dropped(self)
+            self._server.unregister(self)
             self._server.finish_turn()
             turn.slices.end("loss of connection", self.connection.name)
 
@@ -235,7 +235,7 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def admitted(self) -> None:
         """Called once the client has logged in."""
-        self._server.settled(self)
+        self._server.release_half_open(self)
 
     def flush(self) -> None:
         """Write the outbox."""
@@ -265,7 +265,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             return
         self._closing = True
         if delay:
-            self.kept_until = self._server.now() + delay
+            self.half_open_until = self._server.now() + delay
         self._server.close_soon(self, delay)
 
     def finish(self) -> None:
@@ -293,10 +293,10 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     # -- the other end ----------------------------------------------------------------------------------------------
 
-    def look(self, now: float) -> None:
+    def check_peer(self, now: float) -> None:
         """End the connection if its client has gone while it is not read, or does not read what is sent to it.
 
-        Call every `LOOK_SECONDS`, with seconds of a monotonic clock.
+        Call every `CHECK_SECONDS`, with seconds of a monotonic clock.
         """
         if self._closing or self._transport.is_closing():
             return
@@ -304,8 +304,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         steps = connection.reads + self._resumed
         if self._pauses and steps == self._steps and not connection.outbox.transport_full:
             self._stuck += 1
-            looks = STUCK_LOOKS if connection.blocked else PATIENT_LOOKS
-            if self._stuck > looks and socket_state.has_ended(self._socket):
+            checks = BLOCKED_CHECKS if connection.blocked else WAITING_CHECKS
+            if self._stuck > checks and socket_state.has_ended(self._socket):
                 self.abort()
                 return
         else:
@@ -318,9 +318,9 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._taken_at = now
         elif self._server.send_timeout is not None and now - self._taken_at > self._server.send_timeout:
             seconds = now - self._taken_at
-            self.cut(f"the client has taken nothing of {unsent} octets for {seconds:.0f} s")
+            self.disconnect(f"the client has taken nothing of {unsent} octets for {seconds:.0f} s")
 
-    def cut(self, reason: str) -> None:
+    def disconnect(self, reason: str) -> None:
         """Close the connection at once, because of a fault of the client."""
         log.warning("closing connection %s: %s", self.connection.name, reason)
         self.connection.close_reason = reason

@@ -52,12 +52,12 @@ PROBE_OCTETS = 1024 * 1024
 """Bytes of transient messages that are tried after the disk was full; doubled after each success."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Bytes waiting for the disk from which publishers are not read."""
-LIGHTLY = 2
+LIGHT_FACTOR = 2
 """Factor on these limits for light publishers, which should not wait because others publish much."""
 MAX_RECORDS = 32768
 """Maximum number of persistent copies waiting for the disk, as in RabbitMQ's journal."""
 FILES_HIGH = 64 * 1024 * 1024
-"""Bytes of bodies waiting for files of their own from which publishers are not read; `LIGHTLY` applies."""
+"""Bytes of bodies waiting for files of their own from which publishers are not read; `LIGHT_FACTOR` applies."""
 FILES_AT_ONCE = 16
 """Bodies whose files are written or removed at the same time: each takes a file descriptor or two."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -104,7 +104,7 @@ class Committer:
         self._busy = False
         self._is_watching = False
         """True while the iterations of the loop are checked for idleness."""
-        self._has_stirred = False
+        self._had_turn = False
         """True if there was a turn since the last check."""
         self._idle_rounds = 0
         self._full = False
@@ -217,25 +217,25 @@ class Committer:
             return now
         due = self._started + self._min_gap
         if self._min_gap > MIN_GAP and due > now:
-            self._watch()
+            self._watch_idleness()
         return due
 
-    def _watch(self) -> None:
+    def _watch_idleness(self) -> None:
         """Note a turn; without another one the next commit may start early."""
-        self._has_stirred = True
+        self._had_turn = True
         if not self._is_watching:
             self._is_watching = True
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._check_idleness)
 
-    def _look(self) -> None:
+    def _check_idleness(self) -> None:
         """Commit now if the loop was idle."""
         if self._timer is None:  # the commit has started on time
             self._is_watching = False
             return
-        self._idle_rounds = 0 if self._has_stirred else self._idle_rounds + 1
-        self._has_stirred = False
+        self._idle_rounds = 0 if self._had_turn else self._idle_rounds + 1
+        self._had_turn = False
         if self._idle_rounds < IDLE_ROUNDS:
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._check_idleness)
             return
         self._is_watching = False
         self._timer.cancel()
@@ -254,7 +254,7 @@ class Committer:
     @property
     def overloaded(self) -> bool:
         """True if even light publishers must wait."""
-        return self._is_above(LIGHTLY)
+        return self._is_above(LIGHT_FACTOR)
 
     def _is_above(self, times: int) -> bool:
         if self.is_held:
@@ -321,7 +321,7 @@ class Committer:
             self._found_unpaged(batch, Done.ALL if error is None else error.paged)
         for msg_id in unlink or (error.unlink if error is not None else ()):
             self._unlink(msg_id)
-        self._tell_if_cleared(backlogged=backlogged)
+        self._report_if_cleared(backlogged=backlogged)
         self._host.run_turn()
         self.wake()
         if self._stopped is not None:
@@ -360,7 +360,7 @@ class Committer:
                 log.info("there is room to page transient messages again")
                 self._page_octets = inf
 
-    def _tell_if_cleared(self, *, backlogged: bool) -> None:
+    def _report_if_cleared(self, *, backlogged: bool) -> None:
         """Resume publishers that waited for the disk, if they need not wait any more."""
         if backlogged and not self.backlogged:
             self._host.backlog_cleared()
@@ -405,7 +405,7 @@ class Committer:
         backlogged = self.backlogged
         self._record_full(full=False, msg_id=msg_id)
         needed = self._journal.file_written(msg_id)
-        self._tell_if_cleared(backlogged=backlogged)
+        self._report_if_cleared(backlogged=backlogged)
         if not needed:
             self._unlink(msg_id)
         self._host.run_turn()
@@ -416,7 +416,7 @@ class Committer:
         backlogged = self.backlogged
         self._journal.file_failed(msg_id)
         self._record_full(full=True, msg_id=msg_id)
-        self._tell_if_cleared(backlogged=backlogged)
+        self._report_if_cleared(backlogged=backlogged)
         self._host.run_turn()
         await asyncio.sleep(RETRY_SECONDS)
         del self._files[msg_id]

@@ -16,7 +16,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.message_reader import MessageReader
-from leveret.broker.persistence.space_reclaim import Garbage
+from leveret.broker.persistence.space_reclaim import SpaceReclaim
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.vhost.delayed_delivery import DelayLine
@@ -44,7 +44,7 @@ FLUSHES = 2
 _CHECKED = ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", "loaded", "set_ram_target")
 
 
-class Room(NamedTuple):
+class DiskUsage(NamedTuple):
     """Disk usage in bytes."""
 
     free: int
@@ -104,7 +104,7 @@ class DataStore:
         )
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
         self.reader_lag = 0
-        """Number of commits by which the oldest read transaction was behind at the last check (`room`)."""
+        """Number of commits by which the oldest read transaction was behind at the last check (`disk_usage`)."""
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
         queue_class = VariableQueue if config.early_confirm else LateQueue
@@ -124,7 +124,7 @@ class DataStore:
         )
         self._reader = MessageReader(self.environment, host, loop)
         self._loop = loop
-        self._garbage = Garbage(
+        self._reclaim = SpaceReclaim(
             self.environment.store,
             self.commits.submit,
             loop,
@@ -191,24 +191,24 @@ class DataStore:
             by_number[number].recover(messages)
         return sum(found.values())
 
-    def room(self) -> Room:
+    def disk_usage(self) -> DiskUsage:
         """Measure the disk usage; call it in the reader's thread."""
         environment = self.environment
         stat = (environment.store.path / "data.mdb").stat()
         size = min(stat.st_size, stat.st_blocks * 512)
         unused = max(0, size - (stat.st_size - environment.store.free_octets()))
         self.reader_lag = environment.store.reader_lag()
-        return Room(environment.disk_free() + unused, size, unused)
+        return DiskUsage(environment.disk_free() + unused, size, unused)
 
-    def measure(self, done: Callable[[Room | None, BaseException | None], None]) -> None:
-        """Run `room` in the reader's thread, and `done` in the loop with its result or exception."""
+    def measure(self, done: Callable[[DiskUsage | None, BaseException | None], None]) -> None:
+        """Run `disk_usage` in the reader's thread, and `done` in the loop with its result or exception."""
 
-        def measured(room: Room | None, error: BaseException | None) -> None:
-            if room is not None:
-                self._garbage.seen(room, self._loop.time())
-            done(room, error)
+        def measured(usage: DiskUsage | None, error: BaseException | None) -> None:
+            if usage is not None:
+                self._reclaim.update(usage, self._loop.time())
+            done(usage, error)
 
-        self._reader.submit(self.room, measured)
+        self._reader.submit(self.disk_usage, measured)
 
     def recover(self, backings: Iterable[BackingQueue]) -> int:
         """Recover the messages of queues; returns their number."""
@@ -243,7 +243,7 @@ class DataStore:
 
     async def stop(self, backings: Iterable[BackingQueue]) -> None:
         """Commit the journal, record the clean stop, and close."""
-        self._garbage.stop()
+        self._reclaim.stop()
         await self.commits.stop()
         if not self.commits.is_full:
             try:

@@ -37,8 +37,8 @@ class Usage(Protocol):
 Done = Callable[[Any, BaseException | None], None]
 
 
-class Garbage:
-    """Watches the garbage of one data file.
+class SpaceReclaim:
+    """Returns unused space of one data file.
 
     Args:
         table: the file's table.
@@ -70,7 +70,7 @@ class Garbage:
         """Free pages that are allocated on disk, until space is returned."""
         self._is_busy = self._is_refused = self._stopped = False
 
-    def seen(self, usage: Usage, now: float) -> None:
+    def update(self, usage: Usage, now: float) -> None:
         """Process a measurement of the file; `now` in seconds of the loop's clock."""
         if self._is_busy or self._is_refused or self._stopped:
             return

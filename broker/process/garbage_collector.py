@@ -43,7 +43,7 @@ class Collector:
         gc.set_threshold(*THRESHOLDS)
         self._runs = True
 
-    def look(self, now: float, used: int) -> None:
+    def collect_due(self, now: float, used: int) -> None:
         """Run the collection that is due, if any; must be called in each tick.
 
         Args:

@@ -41,19 +41,19 @@ class Notifier:
             loop: the running loop.
 
         """
-        self._tell(f"READY=1\nSTATUS={status}")
+        self._notify(f"READY=1\nSTATUS={status}")
         if self._seconds:
             self._is_alive(loop)
 
     def stopping(self) -> None:
         """Report that the broker is stopping."""
-        self._tell("STOPPING=1\nSTATUS=stopping")
+        self._notify("STOPPING=1\nSTATUS=stopping")
 
     def _is_alive(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._tell("WATCHDOG=1")
+        self._notify("WATCHDOG=1")
         loop.call_later(self._seconds, self._is_alive, loop)
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if not self._address:
             return
         try:

@@ -12,7 +12,7 @@ import logging
 import time
 from typing import Protocol
 
-from leveret.broker.persistence.data_store import DataStore, Room
+from leveret.broker.persistence.data_store import DataStore, DiskUsage
 from leveret.broker.process.memory_allocator import Allocator
 from leveret.broker.process.resource_alarms import (
     CLEARED_BELOW,
@@ -36,7 +36,7 @@ RELIEF_SECONDS = 2.0
 """Time for which the memory alarm must last before connections are closed for the memory they hold."""
 
 
-class WatchHost(Protocol):
+class MonitorHost(Protocol):
     """The part of the server that the monitor uses."""
 
     alarm: str
@@ -45,7 +45,7 @@ class WatchHost(Protocol):
     def set_alarm(self, reason: str) -> None:
         """Block connections that publish from now on, for this reason; with an empty one, unblock all."""
 
-    def relieve(self, octets: int) -> None:
+    def free_memory(self, octets: int) -> None:
         """Close connections with large incomplete publishes until that many bytes are freed."""
 
     def storage_failed(self, error: BaseException) -> None:
@@ -66,7 +66,7 @@ class ResourceMonitor:
 
     def __init__(
         self,
-        host: WatchHost,
+        host: MonitorHost,
         disk: DataStore | None,
         memory_limit: int,
         disk_limit: int,
@@ -74,7 +74,7 @@ class ResourceMonitor:
     ) -> None:
         self.memory = MemoryAlarm(memory_limit)
         self.disk = DiskAlarm(disk_limit)
-        self.room: Room | None = None
+        self.disk_usage: DiskUsage | None = None
         """The result of the last check of the disk."""
         self._host = host
         self._store = disk
@@ -95,9 +95,9 @@ class ResourceMonitor:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Check for the first time, before clients may connect. The disk must have been started."""
         self._loop = loop
-        self.look_at_memory(0.0)
+        self.check_memory(0.0)
         if self._store is not None:
-            self._seen(self._store.room(), None)
+            self._check_disk(self._store.disk_usage(), None)
 
     def stop(self) -> None:
         """Stop checking."""
@@ -105,7 +105,7 @@ class ResourceMonitor:
         if self._timer is not None:
             self._timer.cancel()
 
-    def look_at_memory(self, now: float) -> None:
+    def check_memory(self, now: float) -> None:
         """Check the memory in use if it is time; `now` in seconds of the loop's clock, 0 for at once."""
         if now and now < self._memory_due:
             return
@@ -168,35 +168,35 @@ class ResourceMonitor:
         self._judge(resident)
         alarm = self.memory
         if alarm.raised and self._loop.time() - self._raised_at >= RELIEF_SECONDS:
-            self._host.relieve(int(alarm.used - CLEARED_BELOW * alarm.limit) + 1)
+            self._host.free_memory(int(alarm.used - CLEARED_BELOW * alarm.limit) + 1)
 
     def report_full(self, is_full: bool) -> None:
         """Raise the disk alarm: a write has found the disk full. Once it has space, the next check may clear it."""
         if self.disk.set_full(is_full=is_full):
             self._changed("disk", self.disk)
-            self._look_soon()
+            self._measure_disk_soon()
 
-    def _look_soon(self) -> None:
+    def _measure_disk_soon(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = self._loop.call_later(self.disk.due, self._look_at_disk)
+            self._timer = self._loop.call_later(self.disk.due, self._measure_disk)
 
-    def _look_at_disk(self) -> None:
+    def _measure_disk(self) -> None:
         """Measure the disk space in the reader's thread, not in the event loop."""
         self._timer = None
         if self._store is not None:
-            self._store.measure(self._seen)
+            self._store.measure(self._check_disk)
 
-    def _seen(self, room: Room | None, error: BaseException | None) -> None:
+    def _check_disk(self, usage: DiskUsage | None, error: BaseException | None) -> None:
         if self._stopped:
             return
-        if room is None:
+        if usage is None:
             self._host.storage_failed(error or RuntimeError("the disk could not be looked at"))
             return
-        self.room = room
-        if self.disk.check(room.free):
+        self.disk_usage = usage
+        if self.disk.check(usage.free):
             self._changed("disk", self.disk)
-        self._timer = self._loop.call_later(self.disk.due, self._look_at_disk)
+        self._timer = self._loop.call_later(self.disk.due, self._measure_disk)
 
     def _changed(self, name: str, alarm: MemoryAlarm | DiskAlarm) -> None:
         """Log a change of an alarm, and block or unblock publishers accordingly."""

@@ -35,8 +35,8 @@ from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, Journal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
 from leveret.broker.network.half_open import HalfOpen
-from leveret.broker.network.listener import Door
-from leveret.broker.network.socket_driver import LOOK_SECONDS, SocketDriver
+from leveret.broker.network.listener import Listeners
+from leveret.broker.network.socket_driver import CHECK_SECONDS, SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.garbage_collector import Collector
@@ -167,7 +167,7 @@ class Server:
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
         self.collector = Collector()
         relative = config.disk_free_relative
-        self.watch = ResourceMonitor(
+        self.resource_monitor = ResourceMonitor(
             self,
             disk,
             memory_limit(config.memory_absolute, config.memory_relative),
@@ -187,8 +187,8 @@ class Server:
         share = config.max_half_open_per_address or most // 2
         self.guard = Guard()
         self.refusals = Refusals()
-        self._door = Door(HalfOpen(most, min(share, most)), lambda: SocketDriver(self))
-        self._refused = 0
+        self._listeners = Listeners(HalfOpen(most, min(share, most)), lambda: SocketDriver(self))
+        self._refused_count = 0
         self._stopping = False
         self._is_open = False
         self._is_recovered = False
@@ -203,12 +203,12 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_disk: list[FlowControl] = []
         self._ticks = TimerWheel(0.0)
-        self._looks = PeriodicSweep(lambda: self.drivers, SocketDriver.look, LOOK_SECONDS)
-        limit = max(self.watch.memory.limit // UNSENT_SHARE, UNSENT_LEAST)
-        self._most_unsent = limit if config.unsent_octets is None else config.unsent_octets
+        self._peer_checks = PeriodicSweep(lambda: self.drivers, SocketDriver.check_peer, CHECK_SECONDS)
+        limit = max(self.resource_monitor.memory.limit // UNSENT_SHARE, UNSENT_LEAST)
+        self._unsent_limit = limit if config.unsent_octets is None else config.unsent_octets
         self._unsent_due = 0.0
         self._overdue = PeriodicSweep(lambda: self.clients.connections, Connection.close_overdue)
-        self._capacities = PeriodicSweep(self._all_queues, self._look_at_queue)
+        self._queue_checks = PeriodicSweep(self._all_queues, self._check_queue)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
@@ -332,24 +332,24 @@ class Server:
         self._began = self.now()
         await self.finish_jobs()
         try:
-            await self._door.bind(self.config.listeners)
-            self.addresses = self._door.addresses
+            await self._listeners.bind(self.config.listeners)
+            self.addresses = self._listeners.addresses
             if self.disk is not None:
                 await self._start_disk(self.disk)
             if self.config.definitions is not None:
                 self.import_definitions(self.config.definitions)
                 await self.stored()
-            self.watch.start(loop)
+            self.resource_monitor.start(loop)
             if self.disk is not None:
                 self.disk.environment.begin_use()
-            self._door.open(self.config.backlog)
+            self._listeners.open(self.config.backlog)
         except BaseException:
             await self._abandon()
             raise
         self.turn.timers.on_sooner = self._set_timer
         self._run_timers()
         self._ticks = TimerWheel(self.now())
-        self._look_again()
+        self._schedule_tick()
         self._ticked = self.now()
         self._is_open = True
         if self.addresses and (warning := default_credentials(self.users)):
@@ -360,8 +360,8 @@ class Server:
 
     async def _abandon(self) -> None:
         """Close everything that a failed start has opened."""
-        self._door.close()
-        self.watch.stop()
+        self._listeners.close()
+        self.resource_monitor.stop()
         if self.disk is None:
             return
         if self._is_recovered:
@@ -374,7 +374,7 @@ class Server:
     async def _start_disk(self, disk: DataStore) -> None:
         """Recover the messages of the last run, and have the configuration's objects stored."""
         began = self.now()
-        disk.start(self, self._loop, self.watch.report_full)
+        disk.start(self, self._loop, self.resource_monitor.report_full)
         slices = self.turn.slices
         disk.pager.release = lambda run: slices.add(freeing(run), "messages that were dropped")
         total = disk.recover([queue.store for queue in self._recovered])
@@ -426,14 +426,14 @@ class Server:
 
     def close_listeners(self) -> None:
         """Stop accepting connections."""
-        self._door.close()
+        self._listeners.close()
 
     def stop_timers(self) -> None:
         """Stop the ticks, the wall-clock timers and the checks of memory and disk."""
         for handle in (self._ticker, self._timer):
             if handle is not None:
                 handle.cancel()
-        self.watch.stop()
+        self.resource_monitor.stop()
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
@@ -594,7 +594,7 @@ class Server:
         """Schedule the connection's `tick` that many seconds from now."""
         self._ticks.schedule(connection, self.now() + seconds)
 
-    def _look_again(self) -> None:
+    def _schedule_tick(self) -> None:
         """Schedule the next `_tick`."""
         self._tick_due = self.monotonic() + int(TICK_SECONDS * 1e9)
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
@@ -603,29 +603,29 @@ class Server:
         now = self._ticked = self.now()
         self.turn.now = self.turn.slices.begin()
         self.turn.latencies.loop_lag.record((self.turn.now - self._tick_due) // 1000)
-        self._look_again()
+        self._schedule_tick()
         self._ticks.run(now)
-        self._looks.run(now)
-        self.collector.look(now, self.watch.memory.used)
+        self._peer_checks.run(now)
+        self.collector.collect_due(now, self.resource_monitor.memory.used)
         if now >= self._unsent_due:
             self._unsent_due = now + UNSENT_SECONDS
-            self._bound_unsent()
+            self._limit_unsent()
         self._overdue.run(now)
-        self._capacities.run(now)
-        self.watch.look_at_memory(now)
+        self._queue_checks.run(now)
+        self.resource_monitor.check_memory(now)
         if self.disk is not None and now >= self._paging_due:
             self._paging_due = inf
-            self.turn.slices.add(self._look_at_paging(self.disk.monitor, now), "memory monitor")
+            self.turn.slices.add(self._update_ram_targets(self.disk.monitor, now), "memory monitor")
         self.run_turn()
         self.log_damage(now)
-        if self._refused:
-            log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
-            self._refused = 0
+        if self._refused_count:
+            log.error("refused %d connections: the limit of file descriptors is reached", self._refused_count)
+            self._refused_count = 0
         for address, count in self.refusals.left_out(now):
             log.error("refused %d more connections of %s, which did not log in", count, address)
         self.turn.slices.end("tick", "")
 
-    def _look_at_paging(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
+    def _update_ram_targets(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
         """Update the queues' memory limits; with very many queues this takes longer than the interval of checks."""
         try:
             yield from monitor.steps(now)
@@ -642,7 +642,7 @@ class Server:
         return itertools.chain.from_iterable(vhost.all_queues() for vhost in self.vhosts.values())
 
     @staticmethod
-    def _look_at_queue(queue: Queue, now: float) -> None:
+    def _check_queue(queue: Queue, now: float) -> None:
         queue.sample_capacity()
         if queue.awaiting is not None and is_trapped(queue, now):
             queue_log.warning(TRAP, queue, queue.awaiting.open_count, TRAP_SECONDS)
@@ -675,7 +675,7 @@ class Server:
             for connection in blocked:
                 connection.unblock()
 
-    def relieve(self, octets: int) -> None:
+    def free_memory(self, octets: int) -> None:
         """Close connections with incomplete publishes, the largest first, until that many bytes are freed."""
         for held, connection in self.clients.holders(HELD_OCTETS):
             if octets <= 0:
@@ -685,48 +685,48 @@ class Server:
 
     # -- connections ------------------------------------------------------------------------------------------------
 
-    def accepted(self, driver: SocketDriver) -> bool:
+    def register(self, driver: SocketDriver) -> bool:
         """Register a new socket; False to refuse it."""
         if self._stopping:
             return False
         if len(self.drivers) >= self._file_limit:
-            if not self._refused:
+            if not self._refused_count:
                 log.error("refused a connection: the limit of file descriptors is reached")
-            self._refused += 1
+            self._refused_count += 1
             return False
         self.drivers.add(driver)
         self._ticks.schedule(driver.connection, self.now() + self.handshake_timeout)
         return True
 
-    def _bound_unsent(self) -> None:
+    def _limit_unsent(self) -> None:
         """Disconnect the clients with most unsent data if all of it together exceeds the limit."""
         waiting = [(driver.unsent, driver) for driver in self.drivers]
         total = sum([octets for octets, _ in waiting])
-        if total <= self._most_unsent:
+        if total <= self._unsent_limit:
             return
         for octets, driver in sorted(waiting, key=lambda each: -each[0]):
-            driver.cut(
+            driver.disconnect(
                 f"the client has not taken {octets} octets, and {total} wait for all clients together, "
-                f"more than limits.unsent_bytes ({self._most_unsent})"
+                f"more than limits.unsent_bytes ({self._unsent_limit})"
             )
             total -= octets
-            if total <= self._most_unsent:
+            if total <= self._unsent_limit:
                 break
 
-    def settled(self, driver: SocketDriver) -> None:
+    def release_half_open(self, driver: SocketDriver) -> None:
         """Release the half-open place of a client that has logged in or disconnected."""
         origin, driver.origin = driver.origin, ""
         if not origin:
             return
-        left = driver.kept_until - self.now()
+        left = driver.half_open_until - self.now()
         if left > 0:
-            self._loop.call_later(left, self._door.settled, origin)
+            self._loop.call_later(left, self._listeners.release, origin)
         else:
-            self._door.settled(origin)
+            self._listeners.release(origin)
 
-    def dropped(self, driver: SocketDriver) -> None:
+    def unregister(self, driver: SocketDriver) -> None:
         """Unregister a socket."""
-        self.settled(driver)
+        self.release_half_open(driver)
         self.drivers.discard(driver)
         self._ticks.forget(driver.connection)
         if not self.drivers:

@@ -44,7 +44,7 @@ class ShutdownFlush:
         self._file_from = file_from
         self.left = part.ready_count + self._is_discarding
         """Messages that were not moved yet; at least 1 while others wait to be dead-lettered."""
-        self._turned = 0
+        self._rotated = 0
         """Messages that were moved, and are behind them."""
         self._watermark = 0
         """Limit up to which messages may have been delivered before."""
@@ -80,14 +80,14 @@ class ShutdownFlush:
     def _step(self) -> bool:
         store = self._store
         taken = octets = 0
-        self.left = max(0, store.ready_count - self._turned)  # some may have expired meanwhile, at the head
+        self.left = max(0, store.ready_count - self._rotated)  # some may have expired meanwhile, at the head
         while self.left and taken < STEP and octets < STEP_OCTETS:
             expires = store.head_expires() or 0 if store.expiring else 0
             count = min(self.left, _BATCH) if not store.expiring else 1  # one by one to keep expirations
             batch = store.fetch(count, ack_required=True)
             if not batch.messages:
                 return taken > 0
-            self._turn_round(batch, expires)
+            self._rotate(batch, expires)
             taken += len(batch.messages)
             octets += sum([len(message.content) for message in batch.messages])
             self.left -= len(batch.messages)
@@ -95,7 +95,7 @@ class ShutdownFlush:
             self._part.redelivered_below = self._watermark
         return True
 
-    def _turn_round(self, batch: Fetched, expires: int) -> None:
+    def _rotate(self, batch: Fetched, expires: int) -> None:
         store = self._store
         copies: list[Message] = []
         originals: list[int] = []
@@ -112,7 +112,7 @@ class ShutdownFlush:
             seq_ids = store.publish(copies, persistent=True, expires=expires)
             if self.queue.rules is not None:
                 self.queue.rules.carried_over(dict(zip(originals, seq_ids, strict=True)))
-            self._turned += len(copies)
+            self._rotated += len(copies)
         store.ack(left, moved=True)
         if batch.redelivered and isinstance(self._part, VariableQueue):
             self._watermark = self._part.next_seq

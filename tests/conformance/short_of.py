@@ -18,15 +18,15 @@ PLENTY = 1 << 60
 def main() -> None:
     """Run the broker, its eyes replaced."""
     place = Path(sys.argv.pop(1))
-    look = data_store.DataStore.room
+    disk_usage = data_store.DataStore.disk_usage
 
-    def room(of: data_store.DataStore) -> Any:
-        return look(of)._replace(free=0 if (place / "disk").exists() else PLENTY)
+    def faked(of: data_store.DataStore) -> Any:
+        return disk_usage(of)._replace(free=0 if (place / "disk").exists() else PLENTY)
 
     resource_alarms.DISK_SECONDS = (0.05, 0.05)
     resource_monitor.MEMORY_SECONDS = 0.05
     resource_monitor.anonymous_memory = lambda: PLENTY if (place / "memory").exists() else 0
-    data_store.DataStore.room = room
+    data_store.DataStore.disk_usage = faked
     cli.main()
 
 

@@ -21,12 +21,12 @@ def change() -> None:
     from leveret.broker.process import resource_alarms
     from leveret.storage.store import hole_punching
 
-    shipped = space_reclaim.Garbage
+    shipped = space_reclaim.SpaceReclaim
 
-    def eager(*arguments: Any, **_options: Any) -> space_reclaim.Garbage:
+    def eager(*arguments: Any, **_options: Any) -> space_reclaim.SpaceReclaim:
         return shipped(*arguments, fraction=0.0, worth=0)
 
-    data_store.Garbage = eager  # type: ignore[assignment,misc]
+    data_store.SpaceReclaim = eager  # type: ignore[assignment,misc]
     resource_alarms.DISK_SECONDS = (SECONDS, SECONDS)
     space_reclaim.PATIENCE = space_reclaim.PAUSE = 0.0
     hole_punching.RUN = 1

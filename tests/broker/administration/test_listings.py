@@ -195,15 +195,19 @@ def test_what_is_shown_of_consumers(node, listings):
 def test_alarms(node, listings):
     """Each raised alarm is listed with its cause."""
     seen = [listings.alarms(None)]
-    node.watch.memory.check(node.watch.memory.limit + 1)
-    node.watch.disk.check(0)
+    node.resource_monitor.memory.check(node.resource_monitor.memory.limit + 1)
+    node.resource_monitor.disk.check(0)
     seen.append(listings.alarms(None))
 
     assert [
         [],
         [
-            {"resource": "memory", "used": node.watch.memory.limit + 1, "limit": node.watch.memory.limit},
-            {"resource": "disk", "free": 0, "limit": node.watch.disk.limit, "full": False},
+            {
+                "resource": "memory",
+                "used": node.resource_monitor.memory.limit + 1,
+                "limit": node.resource_monitor.memory.limit,
+            },
+            {"resource": "disk", "free": 0, "limit": node.resource_monitor.disk.limit, "full": False},
         ],
     ] == seen
 

@@ -306,8 +306,8 @@ def test_what_happens_is_told(node, looking):
     client.publish("q")
     client.ask(make(Queue.Delete, 0, "q", False, False, False))
     for limit in (1, 1 << 50):
-        node.watch.memory.limit = limit
-        node.watch.look_at_memory(0)
+        node.resource_monitor.memory.limit = limit
+        node.resource_monitor.check_memory(0)
     client.connection.lost()
     stranger = Client(node, connect=False)
     stranger.receive(b"AMQP\x00\x00\x09\x01")

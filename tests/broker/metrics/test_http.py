@@ -152,8 +152,8 @@ async def test_health(node, ask):
 
 async def test_alarms_are_no_reason_to_stay_away(node, ask):
     """A broker with an alarm is ready: publishers are blocked, but consumers are needed."""
-    node.watch.memory.raised = True
-    node.watch.report_full(True)
+    node.resource_monitor.memory.raised = True
+    node.resource_monitor.report_full(True)
 
     assert 200 == (await ask("/readyz"))[0] == (await ask("/healthz"))[0]
     found = Scraped([(await ask("/metrics"))[1]])

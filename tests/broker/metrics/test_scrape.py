@@ -60,7 +60,7 @@ def node() -> Node:
 def untouched(tmp_path_factory) -> Scraped:
     """The answer of a broker that has not been used."""
     node = DiskNode(tmp_path_factory.mktemp("data"))
-    node.watch.disk.check(10**9)
+    node.resource_monitor.disk.check(10**9)
     found = scraped(node)
     node.disk.close()
     return found

@@ -33,10 +33,10 @@ def test_places_are_limited_in_all_and_for_each_origin(most, share, steps):
     for takes, who in steps:
         if takes:
             may = len(taken) < most and taken.count(who) < share
-            assert may == places.take(who)
+            assert may == places.acquire(who)
             taken += [who] * may
         elif who in taken:
             taken.remove(who)
-            places.give(who)
+            places.release(who)
 
         assert (len(taken), len(taken) >= most) == (len(places), places.is_full)

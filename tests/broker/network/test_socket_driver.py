@@ -12,7 +12,7 @@ from conformance.wire import Channel, Client, ClosedError
 from fakes import Client as FakeClient, DiskNode, Node, hurry
 from running import Running
 
-from leveret.broker.network.socket_driver import PATIENT_LOOKS, STUCK_LOOKS, SocketDriver
+from leveret.broker.network.socket_driver import BLOCKED_CHECKS, WAITING_CHECKS, SocketDriver
 
 ALARMED = ("--set", "vm_memory_high_watermark.absolute=1")
 Opened = Callable[..., Channel]
@@ -338,7 +338,7 @@ class Ended:
         self.aborted = True
 
 
-@pytest.mark.parametrize(("blocked", "looks"), [(True, STUCK_LOOKS), (False, PATIENT_LOOKS)])
+@pytest.mark.parametrize(("blocked", "looks"), [(True, BLOCKED_CHECKS), (False, WAITING_CHECKS)])
 def test_the_end_of_a_client_that_is_not_read(blocked, looks):
     """A client blocked by an alarm is cut soon after its EOF, one that waits for a commit or a job much later."""
     ours, theirs = socket.socketpair()
@@ -351,11 +351,11 @@ def test_the_end_of_a_client_that_is_not_read(blocked, looks):
         driver._transport = transport = Ended()
         driver.pause_reading()
         for now in range(looks):
-            driver.look(now)
+            driver.check_peer(now)
 
         assert not transport.aborted
-        driver.look(looks)
-        driver.look(looks + 1)
+        driver.check_peer(looks)
+        driver.check_peer(looks + 1)
         assert transport.aborted
 
 

@@ -5,9 +5,9 @@ import errno
 from typing import NamedTuple
 
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.persistence import space_reclaim as garbage_module
+from leveret.broker.persistence import space_reclaim as module
 from leveret.broker.persistence.data_store import DataStore
-from leveret.broker.persistence.space_reclaim import PATIENCE, Garbage
+from leveret.broker.persistence.space_reclaim import PATIENCE, SpaceReclaim
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Persistent
 from leveret.storage.store.hole_punching import Given
@@ -49,10 +49,10 @@ class Watched:
                 raise result
             return result
 
-        monkeypatch.setattr(garbage_module, "give_back", give)
-        monkeypatch.setattr(garbage_module, "keep_reserve", lambda _table, kept: kept)
+        monkeypatch.setattr(module, "give_back", give)
+        monkeypatch.setattr(module, "keep_reserve", lambda _table, kept: kept)
         self.loop = Loop()
-        self.garbage = Garbage(None, self.submit, self.loop, fraction=fraction, worth=WORTH)
+        self.reclaim = SpaceReclaim(None, self.submit, self.loop, fraction=fraction, worth=WORTH)
 
     @staticmethod
     def submit(job, done):
@@ -76,9 +76,9 @@ def test_ten_minutes_of_too_much_garbage_are_waited_for(monkeypatch):
         (1000, much),
         (999 + PATIENCE, much),
     ):
-        watched.garbage.seen(usage, float(now))
+        watched.reclaim.update(usage, float(now))
     early = list(watched.calls)
-    watched.garbage.seen(much, 1000 + PATIENCE)
+    watched.reclaim.update(much, 1000 + PATIENCE)
     watched.loop.run()
     watched.loop.run()
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_given_back_is_tried_once(monkeypatch, caplog):
     """A file system without holes is logged once, and the file shrinks at a start."""
     watched = Watched(monkeypatch, OSError(errno.EOPNOTSUPP, "not supported"))
     for now in range(0, 5000, 100):
-        watched.garbage.seen(Usage(2 * WORTH, 0.9), float(now))
+        watched.reclaim.update(Usage(2 * WORTH, 0.9), float(now))
 
     assert [-1] == watched.calls
     assert 1 == caplog.text.count("the file shrinks at the next start only")
@@ -99,7 +99,7 @@ def test_a_fraction_of_one_gives_nothing_back(monkeypatch):
     """A fraction of 1 disables reclaiming, as at a start."""
     watched = Watched(monkeypatch, fraction=1.0)
     for now in (0.0, PATIENCE):
-        watched.garbage.seen(Usage(2 * WORTH, 1.0), now)
+        watched.reclaim.update(Usage(2 * WORTH, 1.0), now)
 
     assert [] == watched.calls
 
@@ -120,8 +120,8 @@ class Host:
 def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
     """A drained broker's file ends up small on disk, beside commits, and whole; its free space is counted once."""
     monkeypatch.setattr("leveret.broker.persistence.data_store.WORTH_OCTETS", WORTH)
-    monkeypatch.setattr(garbage_module, "PATIENCE", 0.0)
-    monkeypatch.setattr(garbage_module, "PAUSE", 0.0)
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(module, "PAUSE", 0.0)
     monkeypatch.setattr("leveret.storage.store.hole_punching.RESERVE", 1_000_000)
 
     async def run():

@@ -94,7 +94,7 @@ class Broker:
         self.node = DiskNode(path)
         self.loop = self.node._loop = self.node.clock = Loop()
         disk = self.node.disk
-        report_full = self.node.watch.report_full
+        report_full = self.node.resource_monitor.report_full
         disk.commits = Committer(disk.environment, disk.journal, self.node, self.loop, report_full)  # type: ignore[arg-type]
         self.commits = disk.commits
         self.writer: Writer = disk.commits._writer

@@ -42,34 +42,34 @@ def started(runs: list[int]) -> Collector:
 
 def test_everything_is_collected_while_it_is_little(runs, blocks):
     """All objects are collected every few seconds up to so many more than at the start."""
-    watching = started(runs)
+    collector = started(runs)
     blocks.append(1000 + FEW_BLOCKS - 1)
-    watching.look(100.0, 0)
-    watching.look(100.0 + FULL_SECONDS / 2, 0)
-    watching.look(100.0 + FULL_SECONDS, 0)
+    collector.collect_due(100.0, 0)
+    collector.collect_due(100.0 + FULL_SECONDS / 2, 0)
+    collector.collect_due(100.0 + FULL_SECONDS, 0)
     assert [ALL, ALL] == runs
 
 
 def test_only_young_objects_are_collected_while_there_is_much(runs, blocks):
     """Beside a backlog only new objects are collected, and all of them again once there is little."""
-    watching = started(runs)
+    collector = started(runs)
     blocks.append(1000 + FEW_BLOCKS)
-    watching.look(100.0, 0)
-    watching.look(100.0 + FULL_SECONDS / 2, 0)
-    watching.look(100.0 + FULL_SECONDS, 0)
+    collector.collect_due(100.0, 0)
+    collector.collect_due(100.0 + FULL_SECONDS / 2, 0)
+    collector.collect_due(100.0 + FULL_SECONDS, 0)
     assert [YOUNG, YOUNG] == runs
     blocks.append(1000 + FEW_BLOCKS - 1)
-    watching.look(100.0 + 2 * FULL_SECONDS, 0)
-    watching.look(100.0 + 3 * FULL_SECONDS, 0)
+    collector.collect_due(100.0 + 2 * FULL_SECONDS, 0)
+    collector.collect_due(100.0 + 3 * FULL_SECONDS, 0)
     assert [ALL, ALL] == runs[2:]
 
 
 def test_what_is_new_is_collected_in_each_tick_while_there_is_much(runs, blocks):
     """New objects are collected in each tick while much memory is in use."""
-    watching = started(runs)
+    collector = started(runs)
     blocks.append(1000 + 10 * FEW_BLOCKS)
     for tick in range(5):
-        watching.look(100.0 + tick / 10, MUCH_MEMORY + 1)
+        collector.collect_due(100.0 + tick / 10, MUCH_MEMORY + 1)
     assert [YOUNG] * 5 == runs
 
 
@@ -81,16 +81,16 @@ def test_the_interpreter_starts_no_full_collection_by_itself(runs):
 
 def test_much_memory_in_few_objects_is_no_reason_to_collect_everything(runs, blocks):
     """Large bodies are few objects: new ones are collected in each tick, and all of them every few seconds."""
-    watching = started(runs)
+    collector = started(runs)
     for tick in range(1, 10):
-        watching.look(100.0 + tick / 10, MUCH_MEMORY + 1)
+        collector.collect_due(100.0 + tick / 10, MUCH_MEMORY + 1)
     assert [ALL] + [YOUNG] * 8 == runs
 
 
 def test_a_part_of_another_process_collects_nothing(runs):
     """The interpreter's own rules apply before the broker's process has handed collection over."""
-    watching = Collector()
-    watching.look(100.0, 1 << 40)
+    collector = Collector()
+    collector.collect_due(100.0, 1 << 40)
 
     assert [] == runs
 
@@ -98,8 +98,8 @@ def test_a_part_of_another_process_collects_nothing(runs):
 BACKLOG = """
 import gc
 from leveret.broker.process.garbage_collector import Collector, MUCH_MEMORY
-watching = Collector()
-watching.start()
+collector = Collector()
+collector.start()
 looked, full, found = [], [], []
 def note(phase, info):
     if phase == "start":
@@ -108,17 +108,17 @@ def note(phase, info):
     else:
         found.append(info["collected"])
 kept = []
-watching.look(0.0, 0)
+collector.collect_due(0.0, 0)
 gc.callbacks.append(note)
 for tick in range(50):
     kept += [[] for _ in range(20_000)]
-    watching.look(tick / 10, MUCH_MEMORY + 1)
+    collector.collect_due(tick / 10, MUCH_MEMORY + 1)
 most, fulls = max(looked), sum(full)
 one = []
 one.append(one)
 kept[0].append(one)
 kept, one = None, None
-watching.look(1000.0, 0)
+collector.collect_due(1000.0, 0)
 print(most, fulls, found[-1])
 """
 

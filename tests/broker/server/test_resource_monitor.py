@@ -6,12 +6,12 @@ import pytest
 from fakes import Clock
 
 from leveret.broker.counters.sampling import Events
-from leveret.broker.persistence.data_store import Room
+from leveret.broker.persistence.data_store import DiskUsage
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server import resource_monitor
 from leveret.broker.server.resource_monitor import ResourceMonitor
 
-PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)
+PLENTY, LITTLE = DiskUsage(10**12, 4096, 0), DiskUsage(10, 4096, 0)
 
 
 class Host:
@@ -29,7 +29,7 @@ class Host:
         self.alarm = reason
         self.told.append(reason)
 
-    def relieve(self, octets: int) -> None:
+    def free_memory(self, octets: int) -> None:
         self.relieved.append(octets)
 
     def storage_failed(self, error: BaseException) -> None:
@@ -48,7 +48,7 @@ class Store:
         self.monitor = Monitor()
         self.asked = []
 
-    def room(self) -> Room:
+    def disk_usage(self) -> DiskUsage:
         return self.found
 
     def measure(self, done) -> None:
@@ -125,21 +125,21 @@ class Watched:
         self.watch = ResourceMonitor(self.host, self.store, 1000, 50_000_000, self.pages)
         self.memory = 0
 
-    def look(self, room: Room) -> None:
+    def look(self, usage: DiskUsage) -> None:
         """Set what the next check of the disk finds."""
         self.loop.due()
-        self.store.asked.pop()(room, None)
+        self.store.asked.pop()(usage, None)
 
     def use(self, octets: int) -> None:
         """Set the memory in use at the next check."""
         self.memory = octets
-        self.watch.look_at_memory(0.0)
+        self.watch.check_memory(0.0)
 
     def pass_seconds(self, seconds: int) -> None:
         """Let time pass, with a check in each second, and the result of its thread."""
         for _ in range(seconds):
             self.loop.now += 1
-            self.watch.look_at_memory(self.loop.now)
+            self.watch.check_memory(self.loop.now)
             for done in self.loop.threads:
                 done.callback(done)
             self.loop.threads.clear()
@@ -197,11 +197,11 @@ def test_what_queues_count_is_in_use(watched):
 
 def test_memory_is_looked_at_once_a_second(watched):
     """Checks requested within a second of the last change nothing."""
-    watched.watch.look_at_memory(100.0)
+    watched.watch.check_memory(100.0)
     watched.memory = 5000
-    watched.watch.look_at_memory(100.5)
+    watched.watch.check_memory(100.5)
     before = watched.host.alarm
-    watched.watch.look_at_memory(101.0)
+    watched.watch.check_memory(101.0)
 
     assert ("", "low on memory") == (before, watched.host.alarm)
 
