@@ -81,7 +81,6 @@ class Queue:
         "inbox",
         "inbox_persistent",
         "largest",
-        "meter",
         "name",
         "on_drained",
         "on_gone",
@@ -170,10 +169,11 @@ class Queue:
         self.tally = QueueTally()
         self.final: QueueCounts | None = None
         """Counters at the time of the deletion: later acks of consumers are not added."""
-        self.meter: QueueMeter | None = None
-        """Measures latencies; None without an export."""
-        if turn.events is not None:
-            self.meter = QueueMeter(turn.now, turn.clock())
+
+    @property
+    def meter(self) -> QueueMeter | None:
+        """The meter of a `MeteredQueue`; None without an export."""
+        return None
 
     def counts(self) -> QueueCounts:
         """Return the counters of the queue; must be called between two turns."""
@@ -232,8 +232,6 @@ class Queue:
         if acks:
             count = len(acks)
             self.acked += count
-            if self.meter is not None:
-                self.meter.forgotten(acks, self.tally.discarded, self.turn.latencies)
             backing.ack(acks)
             if rules is not None:
                 rules.acked(acks)
@@ -262,8 +260,6 @@ class Queue:
                 more = True
         if self.on_drained:
             self._tell_drained()
-        if self.meter is not None:
-            self.meter.ran(self, self.turn)
         return more
 
     def take_in(self, messages: list[Message], *, expires: int = 0) -> None:
@@ -340,7 +336,7 @@ class Queue:
                 batch = Fetched(seq_ids, share, redelivered=False)
                 if self.rules is not None:
                     self.rules.fetched(batch, ack_required=ack_required)
-                self._deliver(consumers, batch)
+                self.deliver_to(consumers, batch)
         except Exception:
             self.taken(at)
             raise
@@ -371,14 +367,12 @@ class Queue:
                 batch = rules.fetched(batch, ack_required=ack_required)
             if batch.redelivered:
                 self.redelivered += len(batch.messages)
-            self._deliver(consumers, batch)
+            self.deliver_to(consumers, batch)
             budget -= count
         return False
 
-    def _deliver(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
+    def deliver_to(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
         """Deliver a batch to the consumers that were chosen for it."""
-        if self.meter is not None and not consumers[0].no_ack:
-            self.meter.delivered(batch.seq_ids[-1], self.turn.now)
         self.consumers.deliver(consumers, batch)
 
     def _tell_drained(self) -> None:
@@ -544,8 +538,6 @@ class Queue:
         if not backing.ready_count:
             return None
         batch = backing.fetch(1, ack_required=not no_ack)
-        if self.meter is not None:
-            self.touch()
         if rules is not None and batch.messages:
             batch = rules.fetched(batch, ack_required=not no_ack)
             rules.live(1)  # expired messages behind it do not count as remaining
@@ -554,8 +546,6 @@ class Queue:
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Requeue unacked messages at their original positions; light deliveries are no longer kept, and are nacked."""
-        if self.meter is not None:
-            self.meter.came_back(seq_ids)
         if self.awaiting is not None:
             seq_ids, gone = self.awaiting.split(seq_ids)
             self.awaiting.refuse_light(gone)
@@ -578,8 +568,6 @@ class Queue:
     def discard(self, seq_ids: Collection[int]) -> None:
         """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""
         self.tally.rejected += len(seq_ids)
-        if self.meter is not None:
-            self.meter.settled(seq_ids, self.turn.latencies)
         if self.rules is None or self.deleted:
             self.acks.extend(seq_ids)
             self.tally.discarded += len(seq_ids)

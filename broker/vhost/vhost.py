@@ -15,6 +15,7 @@ from leveret.broker.counters.totals import QueueCounts
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Owner, Queue
 from leveret.broker.queue.settings import queue_settings
 from leveret.broker.scheduling.turn import Turn
@@ -232,7 +233,7 @@ class VHost:
             self._forget_rows(ending)
         if durable and exclusive_owner is None and is_new and self.record is not None:
             qid = self.record.queue_created(name, auto_delete=auto_delete, arguments=arguments)
-        queue = Queue(
+        queue = queue_class(self._turn)(
             name,
             self.name,
             self._make_backing(qid, arguments),
@@ -442,7 +443,7 @@ class VHost:
         """Create a queue for one direct reply-to consumer, under an unguessable name."""
         self._reply_number = self._reply_number % 0xFFFFFFFF + 1
         name = reply_address(self._reply_number, secrets.token_bytes(16))
-        queue = Queue(name, self.name, self._make_backing(0, {}), self._turn)
+        queue = queue_class(self._turn)(name, self.name, self._make_backing(0, {}), self._turn)
         self.reply_queues[name] = queue
         self.router.generation += 1
         return queue

@@ -221,17 +221,6 @@ def node(tmp_path) -> Node:
     return Node(export=ExportConfig(dir=tmp_path))
 
 
-def test_queues_measure_only_where_somebody_wants_to_know(node):
-    """A broker without an export has no meters and keeps no events."""
-    quiet = Client(Node())
-    for client in (quiet, Client(node)):
-        client.declare("q")
-
-    assert quiet.node.vhosts["/"].queues["q"].meter is None
-    assert quiet.node.turn.events is None
-    assert node.vhosts["/"].queues["q"].meter is not None
-
-
 def test_a_queue_of_the_broker_is_measured(node):
     """Messages that wait, are delivered and acked are recorded in the latencies and areas."""
     client = Client(node)

@@ -1,0 +1,67 @@
+"""Queues that are measured for the export (`broker.counters.sampling`).
+
+Whether a queue is measured is decided once, when it is created (`queue_class`): `Queue` knows nothing of meters.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from leveret.broker.counters.sampling import QueueMeter
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.turn import Turn
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched
+
+
+def queue_class(turn: Turn) -> type[Queue]:
+    """Return the class of new queues: `MeteredQueue` if there is an export."""
+    return Queue if turn.events is None else MeteredQueue
+
+
+class MeteredQueue(Queue):
+    """A queue that reports to a meter.
+
+    Attributes:
+        meter: measures areas and latencies.
+
+    """
+
+    __slots__ = ("meter",)
+
+    meter: QueueMeter
+
+    def __init__(self, name: str, vhost: str, backing: BackingQueue, turn: Turn, **options: Any) -> None:
+        super().__init__(name, vhost, backing, turn, **options)
+        self.meter = QueueMeter(turn.now, turn.clock())
+
+    def run(self) -> bool:
+        """Do the accumulated work, as `Queue.run`, and update the meter."""
+        acks = self.acks
+        if acks:
+            self.meter.forgotten(acks, self.tally.discarded, self.turn.latencies)
+        more = Queue.run(self)  # `super` takes longer
+        self.meter.ran(self, self.turn)
+        return more
+
+    def deliver_to(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
+        """Deliver a batch, as `Queue.deliver_to`, and time an ack of it."""
+        if not consumers[0].no_ack:
+            self.meter.delivered(batch.seq_ids[-1], self.turn.now)
+        Queue.deliver_to(self, consumers, batch)
+
+    def get(self, *, no_ack: bool) -> Fetched | None:
+        """Fetch one message for `basic.get`, as `Queue.get`; the run that follows updates the meter."""
+        batch = super().get(no_ack=no_ack)
+        if batch is not None:
+            self.touch()
+        return batch
+
+    def requeue(self, seq_ids: Collection[int]) -> None:
+        """Requeue unacked messages, as `Queue.requeue`; their acks are not timed."""
+        self.meter.came_back(seq_ids)
+        super().requeue(seq_ids)
+
+    def discard(self, seq_ids: Collection[int]) -> None:
+        """Discard unacked messages, as `Queue.discard`; they count as settled."""
+        self.meter.settled(seq_ids, self.turn.latencies)
+        super().discard(seq_ids)

@@ -1,0 +1,57 @@
+"""Queues with a meter; `test_sampling` checks what meters record."""
+
+import pytest
+from fakes import Client, Node
+
+from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.config.config import ExportConfig
+from leveret.broker.queue.metered_queue import MeteredQueue
+from leveret.broker.queue.queue import Queue
+
+
+@pytest.fixture
+def node(tmp_path) -> Node:
+    """A broker with sampling enabled."""
+    return Node(export=ExportConfig(dir=tmp_path))
+
+
+def test_queues_are_metered_only_if_there_is_an_export(node):
+    """A broker without an export has no meters and keeps no events; the queues of direct reply-to are no exception."""
+    quiet = Client(Node())
+    for client in (quiet, Client(node)):
+        client.declare("q")
+    plain, metered = quiet.node.vhosts["/"], node.vhosts["/"]
+
+    assert [Queue, Queue] == [type(plain.queues["q"]), type(plain.create_reply_queue())]
+    assert [MeteredQueue, MeteredQueue] == [type(metered.queues["q"]), type(metered.create_reply_queue())]
+    assert (None, None) == (plain.queues["q"].meter, quiet.node.turn.events)
+    assert metered.queues["q"].meter is not None
+
+
+def test_a_message_fetched_by_get_is_no_longer_ready(node):
+    """The time that a message was ready ends with the turn of the `basic.get`, though nothing else runs the queue."""
+    client = Client(node)
+    client.declare("q")
+    client.publish("q")
+    node.pass_time(100)
+    client.send(make(Basic.Get, 0, "q", True))
+    node.pass_time(100)
+    queue = node.vhosts["/"].queues["q"]
+    queue.meter.look(queue, node.monotonic())
+
+    assert 100 * 1_000_000 == queue.meter.ready
+
+
+def test_a_requeued_delivery_is_not_timed(node):
+    """The ack of a delivery that was requeued is not timed; the next delivery's is."""
+    client = Client(node)
+    client.declare("q")
+    client.publish("q")
+    client.consume("q")
+    node.pass_time(100)
+    client.send(Basic.Reject(1, True))
+    node.pass_time(50)
+    client.send(Basic.Ack(2, False))
+    _, _, ack = node.vhosts["/"].queues["q"].meter.take()
+
+    assert (1, 50_000) == (ack.count, ack.total)
