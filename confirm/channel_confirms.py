@@ -1,11 +1,11 @@
 """Publisher confirms of a channel: sequence numbers, and the acks and nacks to send for them.
 
-A channel in confirm mode numbers its publishes from 1. A number is *open* while some queue has not taken
-responsibility for its message, *settled* once all queues have, *refused* if a queue could not. A message without any
-queue is confirmed immediately with an ack of its own (`told_now`), whatever is open below it. All others are confirmed
-with as few frames as possible: one `multiple` ack for everything below the first number that is open or was refused,
-one `multiple` nack if a run of refused ones follows, then single acks and nacks. So a `multiple` ack never covers an
-open number, nor a nacked one unless everything below was confirmed or nacked before, and every number gets exactly one
+A channel in confirm mode numbers its publishes from 1. A number is *open* while some queue has not taken responsibility
+for its message, *settled* once all queues have, *refused* if a queue could not. A message without any queue is
+confirmed immediately with an ack of its own (`confirm_now`), whatever is open below it. All others are confirmed with
+as few frames as possible: one `multiple` ack for everything below the first number that is open or was refused, one
+`multiple` nack if a run of refused ones follows, then single acks and nacks. So a `multiple` ack never covers an open
+number, nor a nacked one unless everything below was confirmed or nacked before, and every number gets exactly one
 verdict (a `multiple` ack may cover single acks sent before it, as in RabbitMQ).
 
 Hot path: see docs/performance.md.
@@ -42,12 +42,12 @@ class ChannelConfirms:
     """
 
     __slots__ = (
+        "_answered",
         "_early",
         "_low",
         "_nacked",
         "_refused",
         "_settled",
-        "_told",
         "_wake",
         "held",
         "nacked_count",
@@ -65,7 +65,7 @@ class ChannelConfirms:
         self.held: set[int] = set()
         """The open numbers."""
         self._low = 0  # no number up to here is open
-        self._told = 0  # every number up to here has been confirmed or nacked
+        self._answered = 0  # every number up to here has been confirmed or nacked
         self.taken = 0
         """`seq_no` at the last `take`."""
         self._settled: list[int] = []  # open at the last take(), settled since
@@ -73,7 +73,9 @@ class ChannelConfirms:
         self._refused: set[int] = set()  # refused since the last take()
         self.nacked_count = 0
         """Number of nacked publishes."""
-        self._nacked: list[int] = []  # a heap of nacked numbers above _told: no multiple ack may cover them
+        self._nacked: list[
+            int
+        ] = []  # a heap of nacked numbers above _answered, which no multiple ack may cover
 
     def published(self, count: int = 1) -> None:
         """Number the next `count` publishes; they count as settled unless `hold` or `refused` is called."""
@@ -86,7 +88,7 @@ class ChannelConfirms:
         else:
             self.held.update(range(first, first + count))
 
-    def told_now(self) -> int:
+    def confirm_now(self) -> int:
         """Number the next publish as confirmed; the caller must immediately send a single ack for the number returned.
 
         For a message without a queue, which RabbitMQ acks before it executes the next method.
@@ -163,11 +165,11 @@ class ChannelConfirms:
         last = self.seq_no
         if self.held or self._refused or self._nacked or self._settled or self._early:
             return self._take_some()
-        told = self._told
-        if last == told:
+        answered = self._answered
+        if last == answered:
             return []
-        self._told = self.taken = self._low = last
-        return [Confirmation(last, last > told + 1, True)]
+        self._answered = self.taken = self._low = last
+        return [Confirmation(last, last > answered + 1, True)]
 
     def _take_some(self) -> list[Confirmation]:
         held, refused, nacked = self.held, self._refused, self._nacked
@@ -185,7 +187,7 @@ class ChannelConfirms:
         self._low = low
         self.taken = last
         if not settled and not refused:
-            self._told = low
+            self._answered = low
             return []
         cutoff = low
         if refused or nacked:
@@ -199,7 +201,7 @@ class ChannelConfirms:
         confirmations += [Confirmation(n, multiple=False, ack=True) for n in settled[single:]]
         if refused:
             confirmations += _nacks(sorted(refused), cutoff)
-        self._told = low
+        self._answered = low
         while nacked and nacked[0] <= low:
             heappop(nacked)
         if refused:
@@ -212,10 +214,10 @@ class ChannelConfirms:
         return confirmations
 
 
-def _nacks(refused: list[int], told: int) -> list[Confirmation]:
-    """Return the nacks for numbers in ascending order, if all numbers up to `told` have been confirmed or nacked."""
+def _nacks(refused: list[int], answered: int) -> list[Confirmation]:
+    """Return the nacks for numbers in ascending order, if all up to `answered` have been confirmed or nacked."""
     run = 0
-    if refused[0] == told + 1:
-        run = bisect_right(range(len(refused)), told + 1, key=lambda at: refused[at] - at)
+    if refused[0] == answered + 1:
+        run = bisect_right(range(len(refused)), answered + 1, key=lambda at: refused[at] - at)
     nacks = [Confirmation(refused[run - 1], multiple=run > 1, ack=False)] if run else []
     return nacks + [Confirmation(number, multiple=False, ack=False) for number in refused[run:]]

@@ -7,17 +7,7 @@ copy here, and knows the promise, but not the others. The first refused copy dec
 Hot path: see docs/performance.md.
 """
 
-from typing import Protocol
-
-
-class Publisher(Protocol):
-    """Receiver of the outcome: a channel's confirms, or another promise that this one is a part of."""
-
-    def accepted(self, seq_no: int) -> None:
-        """All copies of the message of this number were accepted: confirm the publish."""
-
-    def refused(self, seq_no: int) -> None:
-        """A copy of the message of this number was refused: nack the publish."""
+from leveret.storage.message import Publisher
 
 
 class Promise:

@@ -20,7 +20,7 @@ Headers = Callable[[], Table] | Table | None
 
 PIECE = 64
 """Bindings removed between two checks of the clock."""
-KEYS_TOLD_APART = 1024
+MOST_COUNTED_KEYS = 1024
 """Maximum number of routing keys of an exchange that are counted separately at a time, if they are at all."""
 
 
@@ -140,7 +140,7 @@ class Exchange:
     """True if `match` ignores the routing key."""
     indexed: ClassVar[bool] = False
     """True if `match` is one dictionary lookup, which no cache can improve."""
-    tells_keys: ClassVar[bool] = False
+    counts_keys: ClassVar[bool] = False
     """True if messages are counted by routing key, too."""
 
     def __init__(
@@ -188,14 +188,14 @@ class Exchange:
         """Return the counter of messages with this key that reach `width` queues."""
         tallies = self.tallies
         key: str | None = None
-        if self.tells_keys and ((width, routing_key) in tallies or len(tallies) < KEYS_TOLD_APART):
+        if self.counts_keys and ((width, routing_key) in tallies or len(tallies) < MOST_COUNTED_KEYS):
             key = routing_key
         tally = tallies.get((width, key))
         if tally is None:
             tally = tallies[width, key] = Tally(width, key)
         return tally
 
-    def tell_apart_no_more(self, tallies: Iterable[Tally]) -> None:
+    def stop_counting_keys(self, tallies: Iterable[Tally]) -> None:
         """Fold these per-key tallies into the tally without key, which frees their slots for other keys.
 
         Routes remember tallies, so the caller must have all of them recomputed before the next message

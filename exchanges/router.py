@@ -351,7 +351,7 @@ class Router:
         while sweeps:
             source, destination, bound = sweeps.popleft()
             for identity in source.sweep(destination, bound):
-                self._tell_unbound(source, destination, identity)
+                self._notify_unbound(source, destination, identity)
                 count += 1
                 if not count % PIECE:
                     yield
@@ -359,7 +359,7 @@ class Router:
         for exchange in gone:
             for destination, identity in exchange.tear_down():
                 self._discard_source(destination, exchange)
-                self._tell_unbound(exchange, destination, identity)
+                self._notify_unbound(exchange, destination, identity)
                 count += 1
                 if not count % PIECE:
                     yield
@@ -377,7 +377,7 @@ class Router:
             exchange.line.delete()
         self.on_deleted(exchange)
 
-    def _tell_unbound(self, source: Exchange, destination: object, identity: Identity) -> None:
+    def _notify_unbound(self, source: Exchange, destination: object, identity: Identity) -> None:
         if source.durable and self.listener is not None:
             self.listener.unbound(source, destination, binding_key_of(identity), arguments_of(identity))
 

@@ -16,7 +16,7 @@ class TopicExchange(Exchange):
     __slots__ = ("_trie",)
 
     type: ClassVar[str] = "topic"
-    tells_keys: ClassVar[bool] = True
+    counts_keys: ClassVar[bool] = True
 
     def _prepare(self) -> None:
         self._trie: TopicTrie | None = None  # made at the first binding

@@ -430,7 +430,7 @@ class Channel:
         if confirms is None:
             return
         if not queues:
-            self.outbox.send(pack_confirm(self.number, confirms.told_now(), multiple=False, ack=True))
+            self.outbox.send(pack_confirm(self.number, confirms.confirm_now(), multiple=False, ack=True))
         elif not is_taken:
             confirms.refused(confirms.seq_no)
 

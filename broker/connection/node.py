@@ -11,7 +11,7 @@ from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
 
 
-class Journal(Protocol):
+class CommitNotifier(Protocol):
     """Calls back when declarations are on disk (`storage.journal.journal.Journal`)."""
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
@@ -62,7 +62,7 @@ class Node(Protocol):
     refusals: Refusals
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> CommitNotifier:
         """The journal of what must be on disk before clients get a reply."""
 
     def now(self) -> float:

@@ -95,7 +95,7 @@ class Latencies:
         self._turning.clear()
 
 
-class Happening(NamedTuple):
+class BrokerEvent(NamedTuple):
     """An event for the export: its time (epoch ms, and ns of a monotonic clock), kind, object and details."""
 
     ts: int
@@ -109,28 +109,28 @@ class Happening(NamedTuple):
 class Events:
     """Events that are not exported yet."""
 
-    __slots__ = ("_happened", "lost")
+    __slots__ = ("_events", "lost")
 
     def __init__(self) -> None:
-        self._happened: list[Happening] = []
+        self._events: list[BrokerEvent] = []
         self.lost = 0
         """Number of events dropped because there were too many."""
 
-    def add(self, happening: Happening) -> None:
+    def add(self, event: BrokerEvent) -> None:
         """Keep an event, or only count it if there are `MOST_EVENTS` already."""
-        if len(self._happened) < MOST_EVENTS:
-            self._happened.append(happening)
+        if len(self._events) < MOST_EVENTS:
+            self._events.append(event)
         else:
             self.lost += 1
 
     def forget(self) -> None:
         """Discard the events so far: they are from before the start of the export."""
-        self._happened = []
+        self._events = []
         self.lost = 0
 
-    def take(self) -> list[Happening]:
+    def take(self) -> list[BrokerEvent]:
         """Remove and return the events so far."""
-        taken, self._happened = self._happened, []
+        taken, self._events = self._events, []
         return taken
 
 

@@ -14,7 +14,7 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking, client_name
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram
-from leveret.broker.counters.sampling import Happening, QueueMeter
+from leveret.broker.counters.sampling import BrokerEvent, QueueMeter
 from leveret.broker.counters.totals import ChannelCounts, QueueCounts, Totals, added
 from leveret.broker.export.change_tracker import Seen
 from leveret.broker.export.queue_rows import facts, queue_row
@@ -181,8 +181,8 @@ class Rows:
             "boot_id": self._boot_id,
         }
 
-    def _event(self, happening: Happening) -> Event:
-        ts, now, kind, vhost, name, detail = happening
+    def _event(self, event: BrokerEvent) -> Event:
+        ts, now, kind, vhost, name, detail = event
         return Event(**self._common(ts, now), kind=kind, vhost=vhost, name=name, detail=detail)
 
     def _histogram(
@@ -259,7 +259,7 @@ class Rows:
                 yield None
                 continue
             yield self._exchange_row(vhost.name, exchange, last.since, ts)
-            if exchange.tells_keys and published:
+            if exchange.counts_keys and published:
                 patterns = self._patterns.get(key)
                 if patterns is None:
                     patterns = self._patterns[key] = Patterns()

@@ -129,7 +129,7 @@ class Patterns:
             self._count(tally)
             counted.pop(tally, None)
         told = [(tally.width, tally.published) for tally in given_up]
-        exchange.tell_apart_no_more(given_up)
+        exchange.stop_counting_keys(given_up)
         for width, published in told:
             if published:
                 rest = exchange.tallies[width, None]

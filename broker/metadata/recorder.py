@@ -49,7 +49,7 @@ _PIECE = 256
 """Rows deleted between two checks of the time slice."""
 
 
-class Journal(Protocol):
+class MetadataJournal(Protocol):
     """The part of the journal that the broker uses (`storage.journal.journal.Journal`)."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
@@ -101,7 +101,7 @@ class Definitions:
 
     __slots__ = ("_journal", "_next_id", "recording")
 
-    def __init__(self, journal: Journal, next_id: Callable[[], int]) -> None:
+    def __init__(self, journal: MetadataJournal, next_id: Callable[[], int]) -> None:
         self._journal = journal
         self._next_id = next_id
         self.recording = True

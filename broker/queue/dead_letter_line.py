@@ -45,7 +45,7 @@ class DiscardingQueue(Runnable, Protocol):
         """Count dead-lettered messages, and remove those that `moved`."""
 
 
-class Publisher(Protocol):
+class DeadLetterPublisher(Protocol):
     """The vhost, as far as dead letters are concerned."""
 
     def dead_letter(
@@ -78,7 +78,7 @@ class Discards:
 
     __slots__ = ("_line", "_publisher", "_queue", "moving", "wants_time")
 
-    def __init__(self, queue: DiscardingQueue, publisher: Publisher) -> None:
+    def __init__(self, queue: DiscardingQueue, publisher: DeadLetterPublisher) -> None:
         self._queue = queue
         self._publisher = publisher
         self._line: deque[tuple[str, deque[int]]] = deque()

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
 from leveret.broker.counters.totals import QueueTally
-from leveret.broker.queue.dead_letter_line import DiscardingQueue, Discards, Publisher
+from leveret.broker.queue.dead_letter_line import DeadLetterPublisher, DiscardingQueue, Discards
 from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.consumer_ack import ConsumerAckQueue
@@ -60,7 +60,7 @@ class RuledQueue(DiscardingQueue, Protocol):
         """Empty a deleted queue after it has discarded what it had to."""
 
 
-class Keeper(Publisher, Protocol):
+class Keeper(DeadLetterPublisher, Protocol):
     """The vhost, which expires queues and publishes their dead letters."""
 
     def expire(self, queue: Any) -> None:

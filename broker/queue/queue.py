@@ -589,9 +589,9 @@ class Queue:
         """Remove the original of a dead letter whose body has been written to its file."""
         if self.rules is not None:
             self.rules.discards.moving -= 1
-        self.let_go(seq_id)
+        self.remove_moved(seq_id)
 
-    def let_go(self, seq_id: int) -> None:
+    def remove_moved(self, seq_id: int) -> None:
         """Remove an unacked message that is safely stored elsewhere."""
         if not self.gone:
             self.acks.append(seq_id)

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from leveret.broker.counters.sampling import Events, Happening, Latencies
+from leveret.broker.counters.sampling import BrokerEvent, Events, Latencies
 from leveret.broker.counters.totals import Totals
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.wall_timers import Timers
@@ -260,7 +260,7 @@ class Turn:
     def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
         """Record an event for the export, if there is one (`export.schema.EVENTS`)."""
         if self.events is not None:
-            self.events.add(Happening(self.clock(), self.now, kind, vhost, name, detail))
+            self.events.add(BrokerEvent(self.clock(), self.now, kind, vhost, name, detail))
 
     def wait_for_disk(self, queue: Runnable) -> bool:
         """Return whether a queue must not cause more writes now; if so, it runs again at `disk_caught_up`."""

@@ -32,7 +32,7 @@ from leveret.broker.counters.histogram import Latency
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
-from leveret.broker.metadata.recorder import Definitions, Journal, NullJournal, StoredUsers
+from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
 from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.listener import Listeners
@@ -120,7 +120,7 @@ class Server:
         for mode in CONFIRM_MODES:
             self.turn.latencies.confirm[mode] = Latency()
         self.export = self._make_export()
-        self.journal: Journal = NullJournal() if disk is None else disk.journal
+        self.journal: MetadataJournal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
         self.patterns = Patterns(python=config.compatibility.python_patterns)

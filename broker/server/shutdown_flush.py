@@ -71,7 +71,7 @@ class ShutdownFlush:
         store = self._store
         if not isinstance(store, PriorityQueue):
             return self._step()
-        store.narrow(self._part)
+        store.restrict_to(self._part)
         try:
             return self._step()
         finally:
@@ -102,7 +102,7 @@ class ShutdownFlush:
         left = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
             if delivery_mode(message.header) == PERSISTENT_MODE:
-                copy = moving(message, 1, self._file_from, partial(self.queue.let_go, seq_id))
+                copy = moving(message, 1, self._file_from, partial(self.queue.remove_moved, seq_id))
                 copies.append(copy)
                 originals.append(seq_id)
                 if isinstance(copy, Moved):

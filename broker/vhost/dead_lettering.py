@@ -23,10 +23,10 @@ from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import PERSISTENT_MODE, offer, saved_among
 from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
-from leveret.confirm.promise import Promise, Publisher
+from leveret.confirm.promise import Promise
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.errors import TooManyHopsError
-from leveret.storage.message import Awaited, Message, Moved, Persistent, moving
+from leveret.storage.message import Awaited, Message, Moved, Persistent, Publisher, moving
 
 
 class DeadLettering:

@@ -45,7 +45,7 @@ RUN_BUDGET = 200
 _SIGNED = 2**31
 
 
-class Journal(Protocol):
+class DelayJournal(Protocol):
     """The part of the journal that a line uses (`storage.journal.journal.Journal`)."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
@@ -62,7 +62,7 @@ class DelayDisk(Protocol):
     """The part of the data store that a line uses."""
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> DelayJournal:
         """The journal that receives the rows."""
 
     @property
@@ -234,7 +234,7 @@ class DelayLine:
                 else:
                     self._waiting.append(message)
 
-    def _note(self, journal: Journal) -> None:
+    def _note(self, journal: DelayJournal) -> None:
         """Journal the message count with this turn's changes, and ask for a callback after the commit."""
         count = self.window.count + self._moving
         journal.put(TABLE, pack_line(self.number), pack_count(self.number, count))
@@ -246,7 +246,7 @@ class DelayLine:
 
     def _noted(
         self,
-        journal: Journal,
+        journal: DelayJournal,
         put: Sequence[Due],
         taken: Sequence[Due],
         waiting: Sequence[Persistent],

@@ -29,10 +29,10 @@ from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import Queue
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.modes import STANDARD
-from leveret.confirm.promise import Promise, Publisher
+from leveret.confirm.promise import Promise
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.tally import Tally
-from leveret.storage.message import Message, Persistent, Promised
+from leveret.storage.message import Message, Persistent, Promised, Publisher
 
 PERSISTENT_MODE = 2
 _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO

@@ -57,7 +57,7 @@ class Journal:
     """
 
     __slots__ = (
-        "_buried",
+        "_deletes_late",
         "_dirty",
         "_file_waiters",
         "_late_waiters",
@@ -115,7 +115,7 @@ class Journal:
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []
         """Callbacks that wait for ends that could be noted only when the last commit was done."""
-        self._buried = False
+        self._deletes_late = False
         """True if there are such ends, or will be when the current batch is settled."""
         self.in_flight: Batch | None = None
         self.octets = 0
@@ -210,17 +210,17 @@ class Journal:
             block.dirty = True
             self._dirty.append(block)
 
-    def bury(self, entry: Entry) -> None:
+    def delete_late(self, entry: Entry) -> None:
         """Note that a record is no longer needed which was settled before its commit and is written by now.
 
         Called only while a batch is settled. Callbacks that wait for that batch wait for this deletion, too.
         """
-        self._buried = True
+        self._deletes_late = True
         self.dead(entry)
 
-    def outlast(self) -> None:
+    def await_sweep(self) -> None:
         """Make callbacks that wait for the current batch wait also for the sweep of its settled records."""
-        self._buried = True
+        self._deletes_late = True
 
     def sweep(self, qid: int, first: int, stop: int, *, paged: bool = True) -> None:
         """Delete all records of a queue from seq_id `first` to before `stop`.
@@ -434,8 +434,8 @@ class Journal:
         else:
             self._note_again(batch, error)
         due, self._late_waiters = self._late_waiters, []
-        if self._buried:
-            self._buried = False
+        if self._deletes_late:
+            self._deletes_late = False
             self._late_waiters = batch.waiters
             self.urgent |= bool(batch.waiters)
         else:

@@ -3,13 +3,13 @@
 Theory. A `VariableQueue` forgets messages that are settled before their commit: they are never written, and confirmed
 at once. A `LateQueue` does what RabbitMQ 3.6 did with the small messages in its queue index: every published message is
 written and confirmed when that commit is done, and its end is written after that. So its entries have one more state.
-An entry that is settled while NEW or WRITING is *doomed*: the queue has no message for it any more, the journal writes
-it as if it were needed, and as soon as it is STORED its end is noted (`Journal.bury`) and written by the next commit.
-Callbacks that wait for everything noted so far (`Journal.when_safe`) wait for that commit.
+An entry may be settled while NEW or WRITING, which is called early: the queue has no message for it any more, the
+journal writes it as if it were needed, and as soon as it is STORED its end is noted (`Journal.delete_late`) and written
+by the next commit. Callbacks that wait for everything noted so far (`Journal.when_safe`) wait for that commit.
 
 There are exceptions where the message is kept elsewhere or cannot be written. Messages that move to other queues (dead
-letters) move as in a `VariableQueue`, so the disk has the original or the dead letter and never both. Doomed entries
-are not written if their queue is deleted, or if they were refused because the disk is full.
+letters) move as in a `VariableQueue`, so the disk has the original or the dead letter and never both. Entries settled
+early are not written if their queue is deleted, or if they were refused because the disk is full.
 
 This is for measurements (`storage.early_confirm = false`): it guarantees nothing more and costs a write for each
 message.
@@ -27,11 +27,11 @@ from leveret.storage.queues.variable_queue import VariableQueue
 class LateQueue(VariableQueue):
     """A variable queue that also writes settled messages; the arguments are those of `sub_queues.SubQueues`."""
 
-    __slots__ = ("_doomed",)
+    __slots__ = ("_settled_early",)
 
     def __init__(self, pager: Pager, qid: int, *, durable: bool, next_seq: int = 0) -> None:
         super().__init__(pager, qid, durable=durable, next_seq=next_seq)
-        self._doomed: dict[int, Entry] = {}
+        self._settled_early: dict[int, Entry] = {}
         """Entries that are settled and not on disk yet, by seq_id."""
 
     def publish_delivered(
@@ -48,7 +48,7 @@ class LateQueue(VariableQueue):
         return range(first, stop)
 
     def _forget(self, items: Iterable[Item], *, moved: bool = False) -> None:
-        """Settle messages: those not on disk yet are doomed, unless they have moved to other queues."""
+        """Settle messages; those not on disk yet are kept until they are, unless they have moved to other queues."""
         if moved:
             super()._forget(items, moved=True)
             return
@@ -60,42 +60,42 @@ class LateQueue(VariableQueue):
                 if entry.evict:
                     self._keep(entry)
                 entry.evict = True  # so that the journal reports when it is on disk
-                self._doomed[entry.seq_id] = entry
+                self._settled_early[entry.seq_id] = entry
             else:
                 others.append(entry)
         super()._forget(others)
 
     def stored(self, entries: list[Entry]) -> None:
-        """Handle entries to be evicted, or doomed, that are on disk now (called by the journal)."""
-        doomed = self._doomed
-        if doomed:
+        """Handle entries to be evicted, or settled early, that are on disk now (called by the journal)."""
+        settled = self._settled_early
+        if settled:
             kept = []
             for entry in entries:
-                if doomed.pop(entry.seq_id, None) is None:
+                if settled.pop(entry.seq_id, None) is None:
                     kept.append(entry)
                 else:
                     entry.evict = False
-                    self._journal.bury(entry)
+                    self._journal.delete_late(entry)
             entries = kept
         super().stored(entries)
 
     def unstored(self, entries: Iterable[Entry]) -> None:
-        """Handle entries that found no space on disk (called by the journal): doomed ones need none any more."""
+        """Handle entries that found no space on disk (called by the journal): settled ones need none any more."""
         for entry in entries:
-            if self._doomed.pop(entry.seq_id, None) is not None:
-                self._release_doomed(entry)
+            if self._settled_early.pop(entry.seq_id, None) is not None:
+                self._discard(entry)
 
     def delete(self) -> None:
-        """Delete the queue with its unacked messages and doomed entries."""
-        for entry in self._doomed.values():
+        """Delete the queue with its unacked messages and those settled early."""
+        for entry in self._settled_early.values():
             if entry.state == WRITING:
-                self._journal.outlast()
-            self._release_doomed(entry)
-        self._doomed.clear()
+                self._journal.await_sweep()
+            self._discard(entry)
+        self._settled_early.clear()
         super().delete()
 
     @staticmethod
-    def _release_doomed(entry: Entry) -> None:
+    def _discard(entry: Entry) -> None:
         entry.state = GONE
         entry.evict = False
         entry.message.accepted()  # type: ignore[union-attr]

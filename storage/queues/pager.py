@@ -39,7 +39,7 @@ def freeing(run: Releasable) -> Iterator[None]:
         yield
 
 
-class Paging(Protocol):
+class PagingQueue(Protocol):
     """A queue that can move messages out of memory, as used by the pager and the memory monitor."""
 
     next_seq: int
@@ -125,13 +125,13 @@ class Pager:
         self.ram_limit = ram_limit
         self.release: Callable[[Releasable], object] = release_at_once
         """Frees a dropped run of more than `LARGE` messages; a replacement may do so gradually."""
-        self.active: set[Paging] = set()
+        self.active: set[PagingQueue] = set()
         """Queues that had a backlog since the memory monitor's last update."""
         self.read_delta = Reads()
         """Reads of deltas, which return positions and bodies together."""
         self.read_entries = Reads()
         """Reads for betas and gammas, whose positions were in memory."""
-        self.waiting: dict[Paging, None] = {}
+        self.waiting: dict[PagingQueue, None] = {}
         """Queues that have more to page than the journal had space for."""
 
     @property

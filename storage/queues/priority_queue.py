@@ -112,7 +112,7 @@ class PriorityQueue(Generic[Level]):
         self.ready_count = sum([queue.ready_count for queue in self.levels.values()])
         self._filled = sum([1 << number for number, queue in self.levels.items() if queue.ready_count])
 
-    def narrow(self, queue: BackingQueue) -> None:
+    def restrict_to(self, queue: BackingQueue) -> None:
         """Use a single level as the head and for the counts, until `recount`."""
         self.ready_count = queue.ready_count
         self._filled = sum([1 << number for number, level in self.levels.items() if level is queue])

@@ -47,7 +47,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
         """Publish a message that no queue gets: the caller confirms it, at once."""
         number = len(self.states) + 1
 
-        assert number == self.confirms.told_now()
+        assert number == self.confirms.confirm_now()
         self.states[number] = ACKED
 
     @precondition(lambda self: self.numbers(HELD))
@@ -185,17 +185,17 @@ def test_what_was_told_at_once_is_not_told_again():
     confirms = ChannelConfirms()
     confirms.hold(1)
     confirms.published()
-    assert [2, 3] == [confirms.told_now(), confirms.told_now()]
+    assert [2, 3] == [confirms.confirm_now(), confirms.confirm_now()]
     confirms.published()
 
     assert [(4, False, True)] == confirms.take()
     assert 1 == confirms.unconfirmed_count
-    assert 5 == confirms.told_now()
+    assert 5 == confirms.confirm_now()
     assert (1, 4) == (confirms.unconfirmed_count, confirms.confirmed_count)
     assert [] == confirms.take()
     confirms.accepted(1)
     assert [(1, False, True)] == confirms.take()
-    assert 6 == confirms.told_now()
+    assert 6 == confirms.confirm_now()
     assert [] == confirms.take()
     confirms.published(2)
     assert [(8, True, True)] == confirms.take()

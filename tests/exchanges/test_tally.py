@@ -1,6 +1,6 @@
 """An exchange counts the messages that it has passed on."""
 
-from leveret.exchanges.base import KEYS_TOLD_APART
+from leveret.exchanges.base import MOST_COUNTED_KEYS
 from leveret.exchanges.direct import DirectExchange
 from leveret.exchanges.topic import TopicExchange
 
@@ -35,25 +35,25 @@ def test_exchanges_share_no_tallies():
 def test_topic_exchanges_tell_keys_apart_up_to_a_limit():
     """Each of the first keys has a tally, those that come later share one; nothing is counted twice."""
     exchange = TopicExchange("e")
-    for number in range(KEYS_TOLD_APART + 10):
+    for number in range(MOST_COUNTED_KEYS + 10):
         exchange.tally(1, str(number)).published += 1
 
     assert "0" == exchange.tally(1, "0").routing_key
     assert exchange.tally(1, "new").routing_key is None
     assert 10 == exchange.tally(1, "new").published
-    assert KEYS_TOLD_APART + 10 == exchange.published_in
+    assert MOST_COUNTED_KEYS + 10 == exchange.published_in
 
 
 def test_keys_may_be_told_apart_no_more():
     """Messages counted by keys that are tracked no longer stay counted, and the keys' places are free for others."""
     exchange = TopicExchange("e")
-    for number in range(KEYS_TOLD_APART + 10):
+    for number in range(MOST_COUNTED_KEYS + 10):
         exchange.tally(number % 2, str(number)).published += 1
     given_up = [exchange.tally(number % 2, str(number)) for number in range(100)]
-    exchange.tell_apart_no_more(given_up)
+    exchange.stop_counting_keys(given_up)
 
-    assert KEYS_TOLD_APART + 10 == exchange.published_in
-    assert KEYS_TOLD_APART // 2 + 5 == exchange.unroutable == exchange.published_out
+    assert MOST_COUNTED_KEYS + 10 == exchange.published_in
+    assert MOST_COUNTED_KEYS // 2 + 5 == exchange.unroutable == exchange.published_out
     assert "new" == exchange.tally(1, "new").routing_key
 
 
@@ -62,10 +62,10 @@ def test_a_message_that_arrives_meanwhile_is_counted():
     exchange = TopicExchange("e")
     found = exchange.tally(1, "a")
     found.published += 1
-    exchange.tell_apart_no_more([found])
+    exchange.stop_counting_keys([found])
     found.published += 1
     seen = exchange.published_in, exchange.published_out
-    exchange.tell_apart_no_more([])
+    exchange.stop_counting_keys([])
 
     assert (2, 2) == seen == (exchange.published_in, exchange.published_out)
     assert 2 == exchange.tallies[1, None].published

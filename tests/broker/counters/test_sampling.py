@@ -16,8 +16,8 @@ from leveret.broker.counters.sampling import (
     MOST_EVENTS,
     SAMPLE_EVERY,
     WATCHED_MESSAGES,
+    BrokerEvent,
     Events,
-    Happening,
     Latencies,
     QueueMeter,
 )
@@ -210,7 +210,7 @@ def test_too_many_events_are_counted_only():
     """Events that nobody fetches are counted only, above a bound."""
     events = Events()
     for number in range(MOST_EVENTS + 5):
-        events.add(Happening(number, 0, "k", "", "", {}))
+        events.add(BrokerEvent(number, 0, "k", "", "", {}))
 
     assert (5, MOST_EVENTS, 0) == (events.lost, len(events.take()), len(events.take()))
 

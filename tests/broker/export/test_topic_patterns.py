@@ -14,7 +14,7 @@ from leveret.broker.export.rows import Process, Rows
 from leveret.broker.export.tables import TopicPattern
 from leveret.broker.export.topic_patterns import MOST, Patterns
 from leveret.exchanges import base
-from leveret.exchanges.base import KEYS_TOLD_APART
+from leveret.exchanges.base import MOST_COUNTED_KEYS
 from leveret.exchanges.topic import TopicExchange
 
 WORDS = st.sampled_from(["a", "b", "c"])
@@ -83,10 +83,10 @@ def test_what_is_not_told_apart_is_missed():
     """Messages with keys beyond those counted individually are the error of every count."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "#")
-    for number in range(KEYS_TOLD_APART + 30):
+    for number in range(MOST_COUNTED_KEYS + 30):
         exchange.tally(1, str(number)).published += 1
 
-    assert {"#": KEYS_TOLD_APART} == counted(patterns, exchange, 1)
+    assert {"#": MOST_COUNTED_KEYS} == counted(patterns, exchange, 1)
     assert 30 == patterns.missed
 
 
@@ -104,7 +104,7 @@ def test_the_most_matched_are_told():
 @pytest.fixture
 def few(monkeypatch) -> int:
     """Let exchanges count a few keys individually only."""
-    monkeypatch.setattr(base, "KEYS_TOLD_APART", 8)
+    monkeypatch.setattr(base, "MOST_COUNTED_KEYS", 8)
     return 8
 
 
@@ -176,7 +176,7 @@ def test_nothing_is_given_up_without_need():
     """Keys stay individual, used or not, as long as there is room for all of them."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "#")
-    for number in range(KEYS_TOLD_APART):
+    for number in range(MOST_COUNTED_KEYS):
         exchange.tally(1, str(number)).published += 1
 
     assert [False, False] == [looked(patterns, exchange), looked(patterns, exchange)]
@@ -195,9 +195,9 @@ def test_a_million_keys_need_little_memory():
             looked(patterns, exchange)
 
     assert 1_000_000 == exchange.published_in
-    assert len(exchange.tallies) <= KEYS_TOLD_APART + 1
+    assert len(exchange.tallies) <= MOST_COUNTED_KEYS + 1
     looked(patterns, exchange)
-    assert len(patterns._counted) <= KEYS_TOLD_APART + 1
+    assert len(patterns._counted) <= MOST_COUNTED_KEYS + 1
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
