@@ -174,7 +174,7 @@ class Persistent(Message):
         copies: how many durable queues have to take it, at least 1.
     """
 
-    __slots__ = ("copies", "in_file", "in_table", "msg_id", "open_copies", "publisher", "seq_no")
+    __slots__ = ("copies", "in_blob", "in_table", "msg_id", "open_copies", "publisher", "seq_no")
 
     persistent = True
 
@@ -197,7 +197,7 @@ class Persistent(Message):
         """Copies that are neither on disk nor settled yet."""
         self.msg_id = 0
         """Id of the body on disk, if it is stored apart from its records."""
-        self.in_file = False
+        self.in_blob = False
         self.in_table = False
         """True once its row in the table of bodies is written or in the current batch."""
 
@@ -252,7 +252,7 @@ class Moved(Persistent):
 def moving(
     message: Message,
     copies: int,
-    file_from: int,
+    blob_threshold: int,
     on_safe: Callable[[], object] | None,
     *,
     publisher: Publisher | None = None,
@@ -263,12 +263,12 @@ def moving(
     Args:
         message: the new copy.
         copies: how many queues have to take it, at least 1.
-        file_from: bytes from which a content is written to a file of its own. Such a copy is `Moved`: its original
+        blob_threshold: bytes from which a content is written to a file of its own. Such a copy is `Moved`: its original
             has to stay until `on_safe` is called.
         on_safe: None if there is no original to keep.
         publisher: as for a `Persistent`.
         seq_no: as for a `Persistent`.
     """
-    if on_safe is not None and len(message.content) >= file_from:
+    if on_safe is not None and len(message.content) >= blob_threshold:
         return Moved(message, publisher, seq_no, copies, on_safe)
     return Persistent(message.address, message.content, message.channel_id, publisher, seq_no, copies)

@@ -37,7 +37,7 @@ class Stored:
         self.environment = Environment(data_dir, sync=False)
         boot = self.environment.boot
         self.journal = Journal(boot << 40)
-        self.pager = Pager(self.journal, lambda _: None, segment=SEGMENT, file_from=20_000)
+        self.pager = Pager(self.journal, lambda _: None, segment=SEGMENT, blob_threshold=20_000)
         ids = iter(range((boot << 32) + 1, (boot << 32) + 1000))
         vhost = VHostRow(next(ids), b"/")
         rows = [vhost, ExchangeRow(next(ids), vhost.id, b"x", b"direct", False, False, NO_ARGUMENTS)]

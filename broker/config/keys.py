@@ -320,7 +320,7 @@ _STORAGE: Final[tuple[Key, ...]] = (
         doc="Memory that the messages of all queues may use before they are paged to disk; a single queue may use a "
         "quarter of it. Never more than `vm_memory_high_watermark_paging_ratio` allows."),
     Key(name="storage.blob_threshold", kind="size", default="4194304", unit="bytes", low=65536,
-        attribute="storage.file_from", origin="Leveret",
+        attribute="storage.blob_threshold", origin="Leveret",
         doc="Persistent messages of at least this size are stored in files of their own."),
     Key(name="queue_index_embed_msgs_below", kind="size", default="4096", unit="bytes", low=0,
         attribute="storage.embed_below",

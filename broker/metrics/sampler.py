@@ -338,7 +338,7 @@ def _storage(disk: MeasuredDisk) -> Storage:
         written=journal.written,
         paged=journal.paged_out,
         early=journal.early,
-        waiting=journal.octets + journal.octets_in_flight + journal.octets_in_files,
+        waiting=journal.octets + journal.octets_in_flight + journal.blob_octets,
         reads={
             state: (reads.messages, reads.blocks, reads.bodies)
             for state, reads in zip(READ, (disk.pager.read_delta, disk.pager.read_entries), strict=True)

@@ -265,7 +265,7 @@ class Committer:
         if journal.records + journal.records_in_flight > self._max_records:
             return True
         # On a full disk files may never finish: then the alarm stops publishers, and acks, which free space, are read.
-        return journal.octets_in_files > times * FILES_HIGH and not self._no_room
+        return journal.blob_octets > times * FILES_HIGH and not self._no_room
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Run a short job in the writer's thread between two commits, and `done` in the loop with its result."""

@@ -98,7 +98,7 @@ class DataStore:
             self._load,
             segment=config.segment,
             io_batch=config.io_batch,
-            file_from=config.file_from,
+            blob_threshold=config.blob_threshold,
             ram_limit=max(1024 * 1024, ram_limit // 4),
             damages=environment.damages,
         )
@@ -167,9 +167,9 @@ class DataStore:
         return self.environment.damages
 
     @property
-    def file_from(self) -> int:
+    def blob_threshold(self) -> int:
         """Content size in bytes from which a body is written to a file of its own."""
-        return self.config.file_from
+        return self.config.blob_threshold
 
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
         """Read the next delayed messages of a line; `done` is called in the loop, followed by a turn."""

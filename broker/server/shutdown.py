@@ -155,7 +155,7 @@ class Shutdown:
             flush
             for vhost in host.vhosts.values()
             for queue in vhost.queues.values()
-            for flush in ShutdownFlush.all_of(queue, disk.file_from)
+            for flush in ShutdownFlush.all_of(queue, disk.blob_threshold)
         ]
         if flushes:
             total = sum(flush.left for flush in flushes)
@@ -172,7 +172,7 @@ class Shutdown:
                     await read
                     continue
                 uncommitted += before - flush.left
-                if journal.octets + journal.octets_in_files >= STEP_OCTETS:
+                if journal.octets + journal.blob_octets >= STEP_OCTETS:
                     if not await host.stored(files=True):
                         return uncommitted + sum(each.left for each in flushes)
                     uncommitted = 0

@@ -33,15 +33,15 @@ class ShutdownFlush:
     Args:
         queue: a queue without consumers and publishers; only discarded messages of it are unacked.
         part: the part that is rotated (see `storage.queues.priority_queue.parts`).
-        file_from: content size in bytes from which a body is written to a file of its own.
+        blob_threshold: content size in bytes from which a body is written to a file of its own.
 
     """
 
-    def __init__(self, queue: Queue, part: BackingQueue, file_from: int) -> None:
+    def __init__(self, queue: Queue, part: BackingQueue, blob_threshold: int) -> None:
         self.queue = queue
         self._store = queue.store
         self._part = part
-        self._file_from = file_from
+        self._blob_threshold = blob_threshold
         self.left = part.ready_count + self._is_discarding
         """Messages that were not moved yet; at least 1 while others wait to be dead-lettered."""
         self._rotated = 0
@@ -50,11 +50,11 @@ class ShutdownFlush:
         """Limit up to which messages may have been delivered before."""
 
     @classmethod
-    def all_of(cls, queue: Queue, file_from: int) -> Iterator["ShutdownFlush"]:
+    def all_of(cls, queue: Queue, blob_threshold: int) -> Iterator["ShutdownFlush"]:
         """Yield the flushes of a queue; none unless it has promised messages that a restart would lose."""
         if queue.durable and queue.awaiting is not None and queue.awaiting.promised_count > 0:
             for part in parts((queue.store,)):
-                yield cls(queue, part, file_from)
+                yield cls(queue, part, blob_threshold)
 
     @property
     def _is_discarding(self) -> bool:
@@ -102,7 +102,7 @@ class ShutdownFlush:
         left = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
             if delivery_mode(message.header) == PERSISTENT_MODE:
-                copy = moving(message, 1, self._file_from, partial(self.queue.remove_moved, seq_id))
+                copy = moving(message, 1, self._blob_threshold, partial(self.queue.remove_moved, seq_id))
                 copies.append(copy)
                 originals.append(seq_id)
                 if isinstance(copy, Moved):

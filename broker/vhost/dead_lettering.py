@@ -36,7 +36,7 @@ class DeadLettering:
         find_exchange: returns the exchange of a name, or None.
         route: returns the queues for an exchange, routing keys and headers.
         turn: the server's work list and clock.
-        file_from: content size in bytes from which a body is written to a file of its own.
+        blob_threshold: content size in bytes from which a body is written to a file of its own.
         most_deaths: maximum number of x-death entries in a dead letter.
 
     """
@@ -46,13 +46,13 @@ class DeadLettering:
         find_exchange: Callable[[str], Exchange | None],
         route: Callable[[Exchange, Sequence[str], Headers], Sequence[Queue]],
         turn: Turn,
-        file_from: int,
+        blob_threshold: int,
         most_deaths: int = MOST_DEATHS,
     ) -> None:
         self._find_exchange = find_exchange
         self._route = route
         self._turn = turn
-        self._file_from = file_from
+        self._blob_threshold = blob_threshold
         self._most_deaths = most_deaths
         self._cycles = Cycles()
         self._deliveries = Deliveries(turn)
@@ -119,7 +119,9 @@ class DeadLettering:
         if durable:
             publisher, seq_no = _joined(original)
             on_safe = partial(queue.letter_is_safe, seq_id) if seq_id >= 0 else None
-            copy = moving(copy, len(durable), self._file_from, on_safe, publisher=publisher, seq_no=seq_no)
+            copy = moving(
+                copy, len(durable), self._blob_threshold, on_safe, publisher=publisher, seq_no=seq_no
+            )
         self._deliveries.add(targets, partial(_put, copy, promise))
         return not isinstance(copy, Moved)
 

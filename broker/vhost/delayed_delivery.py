@@ -70,7 +70,7 @@ class DelayDisk(Protocol):
         """The record of unreadable data."""
 
     @property
-    def file_from(self) -> int:
+    def blob_threshold(self) -> int:
         """Content size in bytes from which a queue writes the body to a file of its own, which no commit waits for."""
 
     @property
@@ -318,8 +318,10 @@ class DelayLine:
         durable = saved_among(queues, persistent=persistent)
         if durable:
             disk = self._disk
-            file_from, on_safe = (0, None) if disk is None else (disk.file_from, partial(self._moved, due))
-            message = moving(message, len(durable), file_from, on_safe)
+            blob_threshold, on_safe = (
+                (0, None) if disk is None else (disk.blob_threshold, partial(self._moved, due))
+            )
+            message = moving(message, len(durable), blob_threshold, on_safe)
         stays = isinstance(message, Moved)
         self._moving += stays
         self._deliveries.add(queues, partial(_put, message))

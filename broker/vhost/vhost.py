@@ -135,8 +135,8 @@ class VHost:
         self._limits = limits
         self.object_limits = object_limits or ObjectLimits({})
         self._make_backing = make_backing
-        file_from = sys.maxsize if delay_disk is None else delay_disk.file_from
-        self._dead_lettering = DeadLettering(router.get, self.route, turn, file_from, most_deaths)
+        blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
+        self._dead_lettering = DeadLettering(router.get, self.route, turn, blob_threshold, most_deaths)
         self._confirm_mode = confirm_mode
 
     # -- exchanges ----------------------------------------------------------------------------------------------

@@ -72,13 +72,13 @@ class Journal:
         "_sweeps",
         "_unrefs",
         "_waiters",
+        "blob_octets",
         "commits",
         "early",
         "embed_below",
         "files",
         "in_flight",
         "octets",
-        "octets_in_files",
         "octets_in_flight",
         "octets_to_page",
         "octets_written",
@@ -126,7 +126,7 @@ class Journal:
         self.records_in_flight = 0
         self.octets_to_page = 0
         """Bytes of transient messages among those that wait, or waited for an earlier cut."""
-        self.octets_in_files = 0
+        self.blob_octets = 0
         """Bytes of bodies whose files are not written yet."""
         self.urgent = False
         """True if a caller waits for a noted change."""
@@ -365,7 +365,7 @@ class Journal:
                 if returns:
                     returns.pop(entry.seq_id, None)
                 message = entry.message
-                if message.in_file and not (message.in_table or message.open_copies):  # type: ignore[union-attr]
+                if message.in_blob and not (message.in_table or message.open_copies):  # type: ignore[union-attr]
                     changes.unrefs.append(message.msg_id)  # type: ignore[union-attr] # the file goes
         if not left:
             return
@@ -374,7 +374,7 @@ class Journal:
             embed_below = self.embed_below
             for entry in left:
                 message = entry.message
-                if entry.size * message.copies >= embed_below or message.in_file:  # type: ignore[union-attr]
+                if entry.size * message.copies >= embed_below or message.in_blob:  # type: ignore[union-attr]
                     self._write_apart(entry, message, changes)  # type: ignore[arg-type]
         else:
             for entry in left:
@@ -393,7 +393,7 @@ class Journal:
         if not message.msg_id:
             message.msg_id = self.next_msg_id()
             self._put_body(message, message.content, changes)
-        elif message.in_file and not message.in_table:
+        elif message.in_blob and not message.in_table:
             self._put_body(message, b"", changes)
         entry.msg_id = message.msg_id
 
@@ -494,7 +494,7 @@ class Journal:
                         entry.msg_id = 0
                         queue.journal_fresh.append(entry)
                         assert isinstance(message, Persistent)
-                        if not message.in_file:
+                        if not message.in_blob:
                             message.msg_id = 0
                         message.in_table = False
                         message.refused()
@@ -507,7 +507,7 @@ class Journal:
                     if entry.msg_id and isinstance(message, Persistent):
                         if message.open_copies:
                             not_written.add(entry.msg_id)
-                        elif message.in_file:  # the file is no longer needed
+                        elif message.in_blob:  # the file is no longer needed
                             self._unrefs.append(entry.msg_id)
             queue.unstored(entries)
             if is_paged:  # after the others: there may be space for fewer bytes
@@ -577,19 +577,19 @@ class Journal:
         self._next_msg_id = msg_id + 1
         return msg_id
 
-    def write_file(self, queue: Journaled, entry: Entry, message: Persistent) -> None:
+    def write_blob(self, queue: Journaled, entry: Entry, message: Persistent) -> None:
         """Queue a very large body for writing to a file of its own, before its record is written."""
         if not message.msg_id:
             message.msg_id = self.next_msg_id()
-            message.in_file = True
+            message.in_blob = True
             self.files[message.msg_id] = message, []
-            self.octets_in_files += entry.size
+            self.blob_octets += entry.size
         self.files[message.msg_id][1].append((queue, entry))
 
     def file_written(self, msg_id: int) -> bool:
         """Note that a body's file is on disk, so its records may follow. Returns False if it is no longer needed."""
         message, copies = self.files.pop(msg_id)
-        self.octets_in_files -= len(message.content)
+        self.blob_octets -= len(message.content)
         needed = False
         for queue, entry in copies:
             if entry.state == NEW:

@@ -82,15 +82,15 @@ class Pager:
         segment: maximum number of seq_ids per load (`queue_index_segment_entry_count`).
         io_batch: minimum number of betas turned into deltas together (`msg_store_io_batch_size`).
         load_octets: bytes after which one load stops.
-        file_from: bytes of content from which a persistent body is written to a file of its own.
+        blob_threshold: bytes of content from which a persistent body is written to a file of its own.
         ram_limit: bytes of alphas that one queue may have, until the memory monitor sets another limit.
         damages: collects unreadable data.
     """
 
     __slots__ = (
         "active",
+        "blob_threshold",
         "damages",
-        "file_from",
         "io_batch",
         "journal",
         "load",
@@ -111,7 +111,7 @@ class Pager:
         segment: int = 2048,
         io_batch: int = 256,
         load_octets: int = 1024 * 1024,
-        file_from: int = 4 * 1024 * 1024,
+        blob_threshold: int = 4 * 1024 * 1024,
         ram_limit: int = 32 * 1024 * 1024,
         damages: Damages | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class Pager:
         self.segment = segment
         self.io_batch = io_batch
         self.load_octets = load_octets
-        self.file_from = file_from
+        self.blob_threshold = blob_threshold
         self.ram_limit = ram_limit
         self.release: Callable[[Releasable], object] = release_at_once
         """Frees a dropped run of more than `LARGE` messages; a replacement may do so gradually."""

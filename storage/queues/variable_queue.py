@@ -152,7 +152,7 @@ class VariableQueue(Reading):
     def _journaled(self, messages: Collection[Message], seq_id: int, expires: int) -> list[Item]:
         """Return the messages, those that must be written as entries noted in the journal."""
         items: list[Item] = []
-        journal, fresh, file_from = self._journal, self.journal_fresh, self.pager.file_from
+        journal, fresh, blob_threshold = self._journal, self.journal_fresh, self.pager.blob_threshold
         octets = 0
         known = len(fresh)
         for message in messages:
@@ -163,11 +163,11 @@ class VariableQueue(Reading):
                     journal.urgent = True
                 entry = Entry(seq_id, message, size, durable=True, expires=expires)
                 items.append(entry)
-                if size < file_from:
+                if size < blob_threshold:
                     fresh.append(entry)
                 else:
-                    octets -= size  # it counts in `octets_in_files`
-                    journal.write_file(self, entry, message)  # type: ignore[arg-type]
+                    octets -= size  # it counts in `blob_octets`
+                    journal.write_blob(self, entry, message)  # type: ignore[arg-type]
             else:
                 items.append(Dated(message, expires) if expires else message)
             seq_id += 1

@@ -26,7 +26,7 @@ import lmdb
 from leveret.storage import delayed
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.journal.blocks import (
-    IN_FILE,
+    IN_BLOB,
     RETURN_OCTETS,
     Header,
     Record,
@@ -147,7 +147,7 @@ class Check:
         self._rows: list[Row] = []
         self._queues: dict[int, _Queue] = {}
         self._references: Counter[int] = Counter()
-        self._in_files: set[int] = set()
+        self._in_blobs: set[int] = set()
         self._sweeps: list[tuple[int, int, int]] = []
         self._files = 0
         self._delayed = 0
@@ -381,8 +381,8 @@ class Check:
         queue.seen.add(record.seq_id)
         if record.msg_id:
             self._references[record.msg_id] += 1
-            if record.kind == IN_FILE:
-                self._in_files.add(record.msg_id)
+            if record.kind == IN_BLOB:
+                self._in_blobs.add(record.msg_id)
             if not header.has_references:
                 self._found(Finding(where, "it has a reference, its header says that it has none"))
 
@@ -453,7 +453,7 @@ class Check:
             if msg_id not in found:
                 text = f"missing, and {self._references[msg_id]} records refer to it"
                 self._found(Finding(f"bodies {msg_id}", text))
-        self._in_files &= found
+        self._in_blobs &= found
 
     def _check_file(self, where: str, msg_id: int) -> None:
         try:
@@ -510,7 +510,7 @@ class Check:
         for path in sorted(self._blobs.iterdir()):
             self._files += 1
             try:
-                known = int(path.name, 16) in self._in_files
+                known = int(path.name, 16) in self._in_blobs
             except ValueError:
                 known = False
             if not known:

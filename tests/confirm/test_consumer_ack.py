@@ -93,7 +93,7 @@ class Disk:
             segment=4,
             io_batch=2,
             load_octets=600,
-            file_from=1 << 30,
+            blob_threshold=1 << 30,
             ram_limit=1 << 40,
         )
 

@@ -111,7 +111,7 @@ def test_the_broker_is_killed(stage: Stage) -> None:
 def flush_promised(stage: Stage) -> None:
     """Do what a stopping broker does when its clients are gone."""
     for queue in stage.node.vhosts["/"].queues.values():
-        for moving in ShutdownFlush.all_of(queue, stage.node.config.storage.file_from):
+        for moving in ShutdownFlush.all_of(queue, stage.node.config.storage.blob_threshold):
             while moving.left:
                 if moving.step():
                     stage.commit()

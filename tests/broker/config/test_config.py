@@ -193,7 +193,7 @@ def test_a_value_is_read_in_its_unit(setting, attribute, value):
         ("queue_index_segment_entry_count=512", "segment", 512),
         ("msg_store_io_batch_size=4096", "io_batch", 4096),
         ("vm_memory_high_watermark_paging_ratio=0.75", "paging_ratio", 0.75),
-        ("storage.blob_threshold=1MiB", "file_from", 1024**2),
+        ("storage.blob_threshold=1MiB", "blob_threshold", 1024**2),
         ("storage.commit_interval=5ms", "commit_interval", 0.005),
         ("storage.ram_limit=64MiB", "ram_limit", 64 * 1024**2),
         ("storage.target_ram_count=1000", "target_ram_count", 1000),

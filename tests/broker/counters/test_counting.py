@@ -90,7 +90,7 @@ def test_what_is_rejected_is_no_ack(arguments, mode):
 
 def test_a_large_dead_letter_is_no_ack(tmp_path):
     """A dead letter with a body file is discarded from its queue when the file is written."""
-    node = DiskNode(tmp_path, storage=StorageConfig(sync=False, check_invariants=True, file_from=5000))
+    node = DiskNode(tmp_path, storage=StorageConfig(sync=False, check_invariants=True, blob_threshold=5000))
     client = Client(node)
     client.declare("dead", durable=True)
     client.declare("q", durable=True, arguments=DEAD)

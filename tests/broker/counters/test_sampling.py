@@ -268,7 +268,7 @@ def test_a_rejected_delivery_counts_once(node, arguments):
 def test_what_is_let_go_counts_once(tmp_path):
     """A dead letter stored elsewhere was settled when it was rejected, or never; its original is not counted."""
     storage = StorageConfig(
-        sync=False, file_from=50
+        sync=False, blob_threshold=50
     )  # of such a body the original stays until its copy is safe
     node = DiskNode(tmp_path / "data", storage=storage, export=ExportConfig(dir=tmp_path))
     client = Client(node)

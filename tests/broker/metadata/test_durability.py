@@ -88,7 +88,7 @@ def test_commit_ok_waits_for_bodies_in_files(client, node):
     """A transaction is answered once the file of a very large body, and its record, are on disk."""
     durable(client, "q")
     client.ask(Tx.Select())
-    client.publish("q", b"x" * node.config.storage.file_from, delivery_mode=2)
+    client.publish("q", b"x" * node.config.storage.blob_threshold, delivery_mode=2)
     assert [] == client.ask(Tx.Commit())
     node.commit()
     assert [] == client.sent()
@@ -104,7 +104,7 @@ def test_commit_ok_is_refused_when_there_is_no_room_for_a_file(client, node):
     """A transaction whose body file finds no space on disk fails with an error."""
     durable(client, "q")
     client.ask(Tx.Select())
-    client.publish("q", b"x" * node.config.storage.file_from, delivery_mode=2)
+    client.publish("q", b"x" * node.config.storage.blob_threshold, delivery_mode=2)
     client.send(Tx.Commit())
 
     node.disk.journal.file_failed(*node.disk.journal.files)

@@ -48,7 +48,7 @@ def no_room(*_args, **_options):
 @pytest.fixture
 def disk(tmp_path):
     (tmp_path / "data").mkdir()
-    return DataStore(tmp_path / "data", StorageConfig(sync=False, file_from=1000), ram_limit=1 << 20)
+    return DataStore(tmp_path / "data", StorageConfig(sync=False, blob_threshold=1000), ram_limit=1 << 20)
 
 
 def started(disk):

@@ -30,7 +30,7 @@ def stopped(node, *clients, meanwhile=lambda: None):
         client.connection.lost()
     node.run_turn()
     for queue in node.vhosts["/"].queues.values():
-        for flush in ShutdownFlush.all_of(queue, node.disk.file_from):
+        for flush in ShutdownFlush.all_of(queue, node.disk.blob_threshold):
             while flush.left:
                 if not flush.step():
                     node.read()

@@ -48,7 +48,7 @@ def declare(node: DiskNode, client: Client, name: str, arguments: Table) -> None
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[DiskNode]:
     """A broker that writes bodies of more than 5000 bytes to files."""
-    storage = StorageConfig(sync=False, check_invariants=True, file_from=5000)
+    storage = StorageConfig(sync=False, check_invariants=True, blob_threshold=5000)
     node = DiskNode(tmp_path / "data", storage=storage)
     yield node
     node.disk.close()

@@ -499,7 +499,9 @@ class TestOnDisk:
 
     def test_the_row_of_a_large_message_stays_until_its_body_is_in_a_file(self, tmp_path):
         """The row of a large message is deleted when its queue has its body in a file: no commit waits for that."""
-        node = DiskNode(tmp_path, storage=StorageConfig(sync=False, check_invariants=True, file_from=10_000))
+        node = DiskNode(
+            tmp_path, storage=StorageConfig(sync=False, check_invariants=True, blob_threshold=10_000)
+        )
         client = setup(node)
         client.ask(make(Basic.Cancel, "c-q", False))
         assert client.connection.held is None

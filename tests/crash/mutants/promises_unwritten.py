@@ -2,4 +2,4 @@
 
 from leveret.broker.server.shutdown_flush import ShutdownFlush
 
-ShutdownFlush.all_of = lambda _queue, _file_from: ()
+ShutdownFlush.all_of = lambda _queue, _blob_threshold: ()

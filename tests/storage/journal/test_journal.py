@@ -318,7 +318,7 @@ def test_a_file_comes_before_its_record(journal: Journal, publisher: Publisher) 
     large = message(publisher, size=1000, copies=2)
     entries = [Entry(1, large, 1000, durable=True) for _ in queues]
     for each, entry in zip(queues, entries, strict=True):
-        journal.write_file(each, entry, large)
+        journal.write_blob(each, entry, large)
 
     assert [100] == list(journal.files)
     assert not journal.has_work
@@ -336,7 +336,7 @@ def test_a_file_that_nobody_needs(journal: Journal, queue: FakeQueue, publisher:
     for settle_first in (True, False):
         large = message(publisher, size=1000)
         entry = Entry(1, large, 1000, durable=True)
-        journal.write_file(queue, entry, large)
+        journal.write_blob(queue, entry, large)
         msg_id = large.msg_id
         if settle_first:
             queue.settle(entry)
@@ -352,7 +352,7 @@ def test_a_file_that_nobody_needs(journal: Journal, queue: FakeQueue, publisher:
 def test_a_file_without_room(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
     """A publisher without room for its file is refused, and the file is still to be written."""
     large = message(publisher, size=1000)
-    journal.write_file(queue, Entry(1, large, 1000, durable=True), large)
+    journal.write_blob(queue, Entry(1, large, 1000, durable=True), large)
     journal.file_failed(100)
 
     assert [("refused", 1)] == publisher.told
@@ -367,7 +367,7 @@ def test_a_copy_that_died_in_a_failed_batch_takes_nothing_from_the_others(
     large = message(publisher, size=1000, copies=2)
     entries = [Entry(1, large, 1000, durable=True) for _ in queues]
     for each, entry in zip(queues, entries, strict=True):
-        journal.write_file(each, entry, large)
+        journal.write_blob(each, entry, large)
     journal.file_written(100)
     journal.cut()
     queues[0].settle(entries[0])

@@ -98,7 +98,7 @@ def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Sit
 def test_a_file_that_is_being_written_is_not_needed_when_its_queue_is_deleted(is_requeued: bool) -> None:
     """A deleted queue's publisher is answered by the deletion, and no record refers to the file being written."""
     journal, publisher = Journal(), Publisher()
-    queue = VariableQueue(Pager(journal, lambda _: None, file_from=len(CONTENT)), 1, durable=True)
+    queue = VariableQueue(Pager(journal, lambda _: None, blob_threshold=len(CONTENT)), 1, durable=True)
     message = Persistent(b"\x00\x01q", CONTENT, 1, publisher, 7, 1)
     seq_ids = queue.publish_delivered([message], ack_required=True, persistent=True)
     if is_requeued:

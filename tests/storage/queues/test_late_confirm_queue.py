@@ -31,7 +31,7 @@ def journal():
 
 @pytest.fixture
 def queue(journal):
-    return LateQueue(Pager(journal, lambda _: None, file_from=1000), QID, durable=True)
+    return LateQueue(Pager(journal, lambda _: None, blob_threshold=1000), QID, durable=True)
 
 
 @pytest.fixture

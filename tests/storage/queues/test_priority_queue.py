@@ -70,7 +70,7 @@ class Store:
             segment=segment,
             io_batch=4,
             load_octets=1500,
-            file_from=1 << 30,
+            blob_threshold=1 << 30,
             ram_limit=ram_limit,
         )
         self.target = inf

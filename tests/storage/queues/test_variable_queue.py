@@ -48,11 +48,11 @@ from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
 from leveret.storage.store.tables import pack_blob
 
-IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_WORK = 4, 1500, 300, 2000, 3
+IO_BATCH, LOAD_OCTETS, EMBED_BELOW, BLOB_THRESHOLD, SWEEP_WORK = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")
 
 READY, UNACKED, GONE = "ready", "unacked", "gone"
-NOWHERE, IN_FILE, NOTED, WRITING, WRITTEN = "nowhere", "file", "noted", "writing", "written"
+NOWHERE, IN_BLOB, NOTED, WRITING, WRITTEN = "nowhere", "file", "noted", "writing", "written"
 FAULTS = ("store", "paged", "deletions")
 TARGETS = [0, 1, 3, 8, 20, inf]
 MODES = ["persistent", "transient", "mixed"]
@@ -185,7 +185,7 @@ class Machine(RuleBasedStateMachine):
             segment=self.segment,
             io_batch=IO_BATCH,
             load_octets=LOAD_OCTETS,
-            file_from=FILE_FROM,
+            blob_threshold=BLOB_THRESHOLD,
             ram_limit=self.limit,
         )
 
@@ -290,7 +290,7 @@ class Machine(RuleBasedStateMachine):
             copy.fetched = state != READY
             if message.persistent and model.queue.durable:
                 if copy.is_needed(late=self.late):
-                    copy.disk = NOTED if len(message.content) < FILE_FROM else IN_FILE
+                    copy.disk = NOTED if len(message.content) < BLOB_THRESHOLD else IN_BLOB
                 self.publisher.open[copy.name].append(copy)
             model.copies[seq_id] = copy
 
@@ -760,11 +760,11 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.journal.files)
     @rule(room=st.sampled_from([True, True, True, False]))
-    def write_file(self, room: bool) -> None:
+    def write_blob(self, room: bool) -> None:
         msg_id, (message, _) = next(iter(self.journal.files.items()))
         if not room:
             for copy in self.every_copy():
-                if copy.disk == IN_FILE and copy.name == name_of(message) and copy.state == GONE:
+                if copy.disk == IN_BLOB and copy.name == name_of(message) and copy.state == GONE:
                     copy.disk = NOWHERE
             self.journal.file_failed(msg_id)
         else:
@@ -772,7 +772,7 @@ class Machine(RuleBasedStateMachine):
             path = self.environment.blob_path(msg_id)
             path.write_bytes(pack_blob(msg_id, message.content) + message.content)
             for copy in self.every_copy():
-                if copy.disk == IN_FILE and copy.name == name_of(message):
+                if copy.disk == IN_BLOB and copy.name == name_of(message):
                     copy.disk = NOTED if copy.is_needed(late=self.late) else NOWHERE
             if not self.journal.file_written(msg_id):
                 path.unlink()
@@ -811,7 +811,7 @@ class Machine(RuleBasedStateMachine):
 
     def commit_all(self) -> None:
         while self.journal.files:
-            self.write_file(room=True)
+            self.write_blob(room=True)
         if self.batch is not None and not self.committed:
             self.commit(())
         if self.batch is not None:
