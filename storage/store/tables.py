@@ -416,6 +416,8 @@ class EnvironmentTables:
                 if at >= end or (octets >= limit and at > first):
                     stop = at
                     break
+                # The binding reads the pages from disk here, without the interpreter's lock. The copy below has the
+                # lock, and finds them in memory.
                 value = cursor.value()
                 last = last_of(value)
                 if last >= first and key not in found:
