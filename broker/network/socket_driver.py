@@ -51,6 +51,9 @@ class DriverHost(Node, FlowHost, Protocol):
     def run_turn(self) -> None:
         """Run the turn, then write."""
 
+    def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
+        """Do some work as one step of the event loop; `whom` is by default the queue or job that ran last."""
+
     def register(self, driver: "SocketDriver") -> bool:
         """Register a new socket; False to refuse it."""
 
@@ -201,14 +204,14 @@ class SocketDriver(asyncio.BufferedProtocol):
         del exc
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        turn = self._server.turn
-        turn.now = turn.slices.begin()
+        self._server.run_step("loss of connection", self._end_connection, self.connection.name)
+
+    def _end_connection(self) -> None:
         try:
             self.connection.lost()
         finally:
             self._server.unregister(self)
             self._server.finish_turn()
-            turn.slices.end("loss of connection", self.connection.name)
 
     def pause_writing(self) -> None:
         """Called when the transport's buffer is full."""
@@ -217,8 +220,9 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Called when the transport's buffer has drained."""
-        slices = self._server.turn.slices
-        slices.begin()
+        self._server.run_step("drained connection", self._resume_output, self.connection.name)
+
+    def _resume_output(self) -> None:
         outbox = self.connection.outbox
         outbox.transport_full = False
         if self._deaf:
@@ -229,7 +233,6 @@ class SocketDriver(asyncio.BufferedProtocol):
         for _ in range(waiting):
             self._go_on()
         self._server.run_turn()
-        slices.end("drained connection", self.connection.name)
 
     # -- the connection's side -------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ class Committer:
         self._report_full = report_full
         self._max_records = max_records
         self._min_gap = min_gap
-        self._writer = WorkerThread("leveret-writer", loop, host.turn.slices)
+        self._writer = WorkerThread("leveret-writer", loop, host)
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         self._started = 0.0
@@ -273,16 +273,15 @@ class Committer:
 
     def _commit(self) -> None:
         self._timer = None
-        journal = self._journal
-        if journal.in_flight is not None:
-            return
+        if self._journal.in_flight is None:
+            self._host.run_step("begin of a commit", self._begin_commit, "")
+
+    def _begin_commit(self) -> None:
         turn = self._host.turn
-        turn.now = turn.slices.begin()
         if turn.queues:  # deferred work may have put messages into them
             turn.run()
         if self._is_whole():
             self._cut()
-        turn.slices.end("begin of a commit", "")
 
     def _cut(self) -> None:
         journal = self._journal

@@ -29,7 +29,7 @@ class MessageReader:
         self._environment = environment
         self._host = host
         self._loop = loop
-        self._worker = WorkerThread("leveret-reader", loop, host.turn.slices)
+        self._worker = WorkerThread("leveret-reader", loop, host)
         self._found: deque[tuple[LoadRequest, Loaded]] = deque()
 
     def load(self, request: LoadRequest) -> None:
@@ -50,18 +50,18 @@ class MessageReader:
 
         One queue per iteration of the loop: it takes milliseconds, and many queues may have requested reads at once.
         """
-        slices = self._host.turn.slices
-        slices.begin()
-        slices.latest = "a queue that is gone"
-        request, found = self._found[0]
         try:
-            request.queue.loaded(request, found)
-            self._host.run_turn()
+            self._host.run_step("what was read for", self._pass_on)
         finally:
             self._found.popleft()
             if self._found:
                 self._loop.call_soon(self._hand_over)
-            slices.end("what was read for", slices.latest)  # the queue that has run
+
+    def _pass_on(self) -> None:
+        self._host.turn.slices.latest = "a queue that is gone"  # unless it runs
+        request, found = self._found[0]
+        request.queue.loaded(request, found)
+        self._host.run_turn()
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Run `job`, which reads, in the thread, and `done` in the loop with its result or exception."""

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from leveret.broker.scheduling.time_slices import TimeSlices
+from leveret.broker.persistence.storage_host import StorageHost
 
 
 class WorkerThread:
     """A thread that runs submitted jobs, and reports their results to the event loop."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, slices: TimeSlices) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, host: StorageHost) -> None:
         self._name = name
-        self._slices = slices
+        self._host = host
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loop = loop
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -37,9 +37,7 @@ class WorkerThread:
         self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
     ) -> None:
         """Report a result, in a step of its own."""
-        self._slices.begin()
-        done(result, error)
-        self._slices.end(f"result of {self._name} for", done)
+        self._host.run_step(f"result of {self._name} for", lambda: done(result, error), done)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -460,12 +460,11 @@ class Server:
 
     def _next_turn(self) -> None:
         self._turn_scheduled = False
-        turn = self.turn
-        turn.now = turn.slices.begin()
-        turn.resume_unfinished()
-        turn.run()
-        self.finish_turn()
-        turn.slices.end("turn, at last", turn.slices.latest)
+        self.run_step("turn, at last", self._resume_turn)
+
+    def _resume_turn(self) -> None:
+        self.turn.resume_unfinished()
+        self._run_and_finish_turn()
 
     def _schedule_jobs(self) -> None:
         if not self._jobs_scheduled:
@@ -474,20 +473,38 @@ class Server:
 
     def _next_jobs(self) -> None:
         self._jobs_scheduled = False
-        slices = self.turn.slices
-        self.turn.now = slices.begin()
-        slices.run()
-        self.turn.run()
-        self.finish_turn()
-        slices.end("job", slices.latest)
-        if slices:
+        self.run_step("job", self._run_jobs)
+        if self.turn.slices:
             self._schedule_jobs()
 
+    def _run_jobs(self) -> None:
+        self.turn.slices.run()
+        self._run_and_finish_turn()
+
     def run_turn(self) -> None:
-        """Run the turn, then write."""
+        """Run the turn in a time slice of its own, then write."""
         self.turn.now = self.turn.slices.renew()
+        self._run_and_finish_turn()
+
+    def _run_and_finish_turn(self) -> None:
         self.turn.run()
         self.finish_turn()
+
+    def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
+        """Do some work as one step of the event loop, which is logged if it is slow.
+
+        Args:
+            kind: kind of step.
+            work: the work; it runs the turn or finishes it.
+            whom: the object it works for; by default the queue or job that ran last.
+
+        """
+        slices = self.turn.slices
+        self.turn.now = slices.begin()
+        try:
+            work()
+        finally:
+            slices.end(kind, slices.latest if whom is None else whom)
 
     # -- the disk ---------------------------------------------------------------------------------------------------
 
@@ -578,12 +595,7 @@ class Server:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Call a function later, in a step of its own."""
-        return self._loop.call_later(seconds, self._call, callback)
-
-    def _call(self, callback: Callable[[], object]) -> None:
-        self.turn.now = self.turn.slices.begin()
-        callback()
-        self.turn.slices.end("timer", callback)
+        return self._loop.call_later(seconds, self.run_step, "timer", callback, callback)
 
     def deadline(self, connection: Connection, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""
@@ -597,11 +609,10 @@ class Server:
     def _schedule_tick(self) -> None:
         """Schedule the next `_tick`."""
         self._tick_due = self.monotonic() + int(TICK_SECONDS * 1e9)
-        self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+        self._ticker = self._loop.call_later(TICK_SECONDS, self.run_step, "tick", self._tick, "")
 
     def _tick(self) -> None:
         now = self._ticked = self.now()
-        self.turn.now = self.turn.slices.begin()
         self.turn.latencies.loop_lag.record((self.turn.now - self._tick_due) // 1000)
         self._schedule_tick()
         self._ticks.run(now)
@@ -623,7 +634,6 @@ class Server:
             self._refused_count = 0
         for address, count in self.refusals.left_out(now):
             log.error("refused %d more connections of %s, which did not log in", count, address)
-        self.turn.slices.end("tick", "")
 
     def _update_ram_targets(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
         """Update the queues' memory limits; with very many queues this takes longer than the interval of checks."""
@@ -660,12 +670,13 @@ class Server:
 
     def _run_timers(self) -> None:
         self._timer = None
-        self.turn.slices.begin()
+        self.run_step("timers, at last", self._run_due_timers)
+
+    def _run_due_timers(self) -> None:
         following = self.turn.timers.run(self.turn.clock(), self.turn.slices.is_over)
         if following is not None:
             self._set_timer(following)
         self.run_turn()
-        self.turn.slices.end("timers, at last", self.turn.slices.latest)
 
     def set_alarm(self, reason: str) -> None:
         """Block connections that publish from now on, for this reason; with an empty one, unblock all."""
@@ -743,7 +754,7 @@ class Server:
             else:
                 driver.finish()
 
-        self._loop.call_soon(self._call, close)
+        self._loop.call_soon(self.run_step, "timer", close, close)
 
     def set_socket_options(self, sock: socket.socket) -> None:
         """Apply the configured TCP options."""

@@ -60,7 +60,11 @@ def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
     received = []
     outbox = SimpleNamespace(transport_full=True, full=True, drained=lambda: None)
     server = SimpleNamespace(
-        turn=turn, read_buffer=memoryview(bytearray(10)), finish_turn=lambda: None, run_turn=lambda: None
+        turn=turn,
+        read_buffer=memoryview(bytearray(10)),
+        finish_turn=lambda: None,
+        run_turn=lambda: None,
+        run_step=lambda _kind, work, _whom: work(),
     )
     driver = SocketDriver(server)
     driver.connection = SimpleNamespace(

@@ -113,6 +113,9 @@ class Host:
     def run_turn(self):
         """Run nothing: no queue is touched."""
 
+    def run_step(self, _kind, work, _whom=None):
+        work()
+
     def storage_failed(self, error):
         raise error
 
