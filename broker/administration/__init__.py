@@ -10,11 +10,11 @@ caller must call the server's `run_turn` afterwards, and may reply only after `J
 """
 
 from leveret.broker.administration.access import (
+    AdministeredBroker,
     AdministrationError,
     BadRequestError,
     ForbiddenError,
     NotFoundError,
-    Site,
 )
 from leveret.broker.administration.definitions import DefinitionsAdministration
 from leveret.broker.administration.listings import Listings
@@ -24,7 +24,12 @@ from leveret.broker.administration.users import UserAdministration
 from leveret.broker.administration.vhosts import VHostAdministration
 
 __all__ = [
-    "Administration", "AdministrationError", "BadRequestError", "ForbiddenError", "NotFoundError", "Site",
+    "AdministeredBroker",
+    "Administration",
+    "AdministrationError",
+    "BadRequestError",
+    "ForbiddenError",
+    "NotFoundError",
 ]  # fmt: skip
 
 
@@ -32,14 +37,14 @@ class Administration:
     """The administration of one broker, grouped by what is administered.
 
     Args:
-        site: the broker.
+        broker: the administered broker.
 
     """
 
-    def __init__(self, site: Site) -> None:
-        self.users = UserAdministration(site)
-        self.vhosts = VHostAdministration(site)
-        self.policies = PolicyAdministration(site)
-        self.topology = TopologyAdministration(site)
-        self.listings = Listings(site)
-        self.definitions = DefinitionsAdministration(site)
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self.users = UserAdministration(broker)
+        self.vhosts = VHostAdministration(broker)
+        self.policies = PolicyAdministration(broker)
+        self.topology = TopologyAdministration(broker)
+        self.listings = Listings(broker)
+        self.definitions = DefinitionsAdministration(broker)

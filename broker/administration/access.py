@@ -28,7 +28,7 @@ class ForbiddenError(AdministrationError):
     """The user may not do this."""
 
 
-class Site(Protocol):
+class AdministeredBroker(Protocol):
     """The administered broker (`broker.server.server.Server`)."""
 
     turn: Turn
@@ -124,28 +124,28 @@ def may_see(users: Users, actor: User | None, vhost: str) -> bool:
     return actor is None or bool(actor.tags & _SEE_ALL_VHOSTS) or users.may_access(actor.name, vhost)
 
 
-def found_vhost(site: Site, name: str) -> VHost:
+def found_vhost(broker: AdministeredBroker, name: str) -> VHost:
     """Return the vhost of that name; raises NotFoundError."""
-    vhost = site.vhosts.get(name)
+    vhost = broker.vhosts.get(name)
     if vhost is None:
         raise NotFoundError(f"Virtual host '{name}' does not exist")
     return vhost
 
 
-def visible_vhosts(site: Site, actor: User | None, name: str | None = None) -> list[VHost]:
+def visible_vhosts(broker: AdministeredBroker, actor: User | None, name: str | None = None) -> list[VHost]:
     """Return the vhosts that the actor asks for: the one of that name, or all that the actor may see.
 
     Raises NotFoundError, and ForbiddenError as `authorize` does for the right to view.
     """
-    authorize(site.users, actor, Right.MANAGEMENT, name)
+    authorize(broker.users, actor, Right.MANAGEMENT, name)
     if name is not None:
-        return [found_vhost(site, name)]
-    return [vhost for vhost in site.vhosts.values() if may_see(site.users, actor, vhost.name)]
+        return [found_vhost(broker, name)]
+    return [vhost for vhost in broker.vhosts.values() if may_see(broker.users, actor, vhost.name)]
 
 
-def found_user(site: Site, name: str) -> User:
+def found_user(broker: AdministeredBroker, name: str) -> User:
     """Return the user of that name; raises NotFoundError."""
-    user = site.users.get(name)
+    user = broker.users.get(name)
     if user is None:
         raise NotFoundError(f"User '{name}' does not exist")
     return user

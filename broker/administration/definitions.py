@@ -10,7 +10,7 @@ import logging
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
-from leveret.broker.administration.access import BadRequestError, Right, Site, authorize
+from leveret.broker.administration.access import AdministeredBroker, BadRequestError, Right, authorize
 from leveret.broker.administration.definitions_document import (
     SECTIONS,
     DefinitionsError,
@@ -30,17 +30,17 @@ class DefinitionsAdministration:
     """Export and import. Every method takes the acting user first (`access.authorize`).
 
     Args:
-        site: the broker.
+        broker: the administered broker.
 
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
 
     def export_file(self, actor: User | None) -> bytes:
         """Return all definitions as JSON."""
-        authorize(self._site.users, actor, Right.ADMINISTRATOR)
-        return write_document(exported(self._site))
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        return write_document(exported(self._broker))
 
     def import_file(self, actor: User | None, octets: bytes) -> str:
         """Import a definitions file at once, entirely or not at all.
@@ -59,7 +59,7 @@ class DefinitionsAdministration:
 
         Nothing is changed before everything was checked. The changes are then committed in parts.
         """
-        authorize(self._site.users, actor, Right.ADMINISTRATOR)
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         try:
             document, unknown = yield from read_document(octets)
         except DefinitionsError as error:
@@ -75,9 +75,9 @@ class DefinitionsAdministration:
         _at_once(self._importing(actor, document))
 
     def _importing(self, actor: User | None, document: Document) -> Iterator[None]:
-        authorize(self._site.users, actor, Right.ADMINISTRATOR)
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         changes = []
-        for change in Plan(self._site, document).changes():
+        for change in Plan(self._broker, document).changes():
             changes.append(change)
             yield
         for change in changes:
@@ -91,5 +91,5 @@ def _at_once(pieces: Generator[None, None, T] | Iterator[None]) -> T:
         try:
             next(pieces)
         except StopIteration as done:
-            said: T = done.value
-            return said
+            result: T = done.value
+            return result

@@ -234,12 +234,12 @@ def where(section: str, at: int, entry: object) -> str:
     """Describe an entry for an error message: its position in the file, and its name."""
     if isinstance(entry, Entry):
         entry = msgspec.structs.asdict(entry)
-    said = ""
+    identity = ""
     if isinstance(entry, dict):
         keys = ("name", "user", "component", "source", "destination", "exchange", "vhost")
         named = [f"{key} '{entry[key]}'" for key in keys if isinstance(entry.get(key), str)]
-        said = f" ({', '.join(named)})" if named else ""
-    return f"{section}[{at}]{said}"
+        identity = f" ({', '.join(named)})" if named else ""
+    return f"{section}[{at}]{identity}"
 
 
 def _kind(value: object) -> str:

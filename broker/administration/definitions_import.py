@@ -6,7 +6,12 @@ from typing import Any
 
 import msgspec
 
-from leveret.broker.administration.access import AdministrationError, BadRequestError, Site, checked_limits
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    AdministrationError,
+    BadRequestError,
+    checked_limits,
+)
 from leveret.broker.administration.definitions_document import (
     BindingEntry,
     DefinitionsError,
@@ -65,14 +70,14 @@ Step = Callable[[], object]
 class Plan:
     """The changes of an import: `changes` checks every entry, and only the steps it yields change anything."""
 
-    def __init__(self, site: Site, document: Document) -> None:
-        self._site = site
+    def __init__(self, broker: AdministeredBroker, document: Document) -> None:
+        self._broker = broker
         self._document = document
-        self._vhosts = site.vhosts.keys() | {entry.name for entry in document.vhosts}
-        self._users = {user.name for user in site.users.all()} | {entry.name for entry in document.users}
+        self._vhosts = broker.vhosts.keys() | {entry.name for entry in document.vhosts}
+        self._users = {user.name for user in broker.users.all()} | {entry.name for entry in document.users}
         self._scratch = Router()
         """A scratch router in which exchanges and bindings are tried out, under the names of `_scratch_name`."""
-        self._patterns = site.users.patterns
+        self._patterns = broker.users.patterns
         self._tried = Users(patterns=self._patterns)
         """Scratch users that receive the permissions."""
         self._queues = {(entry.vhost, entry.name) for entry in document.queues}
@@ -110,29 +115,29 @@ class Plan:
 
     def _vhost(self, entry: VHostEntry) -> Step:
         check_vhost_name(entry.name)
-        if entry.name not in self._site.vhosts:
-            check_vhost_limit(self._site, entry.name, len(self._vhosts))
-        said = entry.metadata
-        kind = said.default_queue_type or entry.default_queue_type or ""
+        if entry.name not in self._broker.vhosts:
+            check_vhost_limit(self._broker, entry.name, len(self._vhosts))
+        metadata = entry.metadata
+        kind = metadata.default_queue_type or entry.default_queue_type or ""
         limits = checked_limits(as_object(entry.limits) or {}, VHOST_LIMITS, "limits")
 
         def make() -> None:
             put_vhost(
-                self._site,
+                self._broker,
                 entry.name,
-                description=said.description or entry.description,
-                tags=tuple(as_words(said.tags or entry.tags)),
+                description=metadata.description or entry.description,
+                tags=tuple(as_words(metadata.tags or entry.tags)),
                 default_queue_type="" if kind == "undefined" else kind,
             )
             if limits:
-                set_vhost_limits(self._site, entry.name, limits)
+                set_vhost_limits(self._broker, entry.name, limits)
 
         return make
 
     def _user(self, entry: UserEntry) -> Step:
         check_user(entry.name, entry.hashing_algorithm)
         limits = checked_limits(as_object(entry.limits) or {}, USER_LIMITS, "user-limits")
-        users = self._site.users
+        users = self._broker.users
 
         def make() -> None:
             user = user_of(
@@ -152,14 +157,14 @@ class Plan:
         self._check_user_and_vhost(entry.user, entry.vhost)
         rights = entry.configure, entry.write, entry.read
         self._tried.set_permissions(entry.user, entry.vhost, *rights)
-        return lambda: self._site.users.set_permissions(entry.user, entry.vhost, *rights)
+        return lambda: self._broker.users.set_permissions(entry.user, entry.vhost, *rights)
 
     def _topic_permission(self, entry: TopicPermissionEntry) -> Step:
         self._check_user_and_vhost(entry.user, entry.vhost)
         _check_short("the name of the exchange", entry.exchange)
         row = entry.user, entry.vhost, entry.exchange, entry.write, entry.read
         self._tried.set_topic_permissions(*row)
-        return lambda: self._site.users.set_topic_permissions(*row)
+        return lambda: self._broker.users.set_topic_permissions(*row)
 
     def _parameter(self, entry: ParameterEntry) -> Step:
         self._check_vhost(entry.vhost)
@@ -170,11 +175,11 @@ class Plan:
             refuse(check_keys(entry.name, policy_keys(self._patterns, operator=True), value))
         else:
             check_parameter(entry.component, entry.name, value)
-        return lambda: self._site.parameters.set(entry.vhost, entry.component, entry.name, value)
+        return lambda: self._broker.parameters.set(entry.vhost, entry.component, entry.name, value)
 
     def _global_parameter(self, entry: GlobalParameterEntry) -> Step:
         value = as_object(entry.value)
-        return lambda: self._site.global_parameters.set(entry.name, value)
+        return lambda: self._broker.global_parameters.set(entry.name, value)
 
     def _policy(self, entry: PolicyEntry) -> Step:
         self._check_vhost(entry.vhost)
@@ -185,7 +190,7 @@ class Plan:
             "apply-to": entry.apply_to,
         }
         refuse(check_keys(entry.name, policy_keys(self._patterns, operator=False), term))
-        return lambda: self._site.vhosts[entry.vhost].policies.set_term(entry.name, term)
+        return lambda: self._broker.vhosts[entry.vhost].policies.set_term(entry.name, term)
 
     def _exchange(self, entry: ExchangeEntry) -> Step:
         self._check_vhost(entry.vhost)
@@ -199,7 +204,7 @@ class Plan:
         self._scratch.declare(_scratch_name(entry.vhost, entry.name), entry.type, arguments=arguments)
 
         def make() -> None:
-            vhost = self._site.vhosts[entry.vhost]
+            vhost = self._broker.vhosts[entry.vhost]
             if vhost.router.get(entry.name) is None:
                 vhost.declare_exchange(
                     entry.name,
@@ -230,7 +235,7 @@ class Plan:
         )
 
         def make() -> None:
-            vhost = self._site.vhosts[entry.vhost]
+            vhost = self._broker.vhosts[entry.vhost]
             if entry.name not in vhost.queues:
                 vhost.create_queue(
                     entry.name,
@@ -248,7 +253,7 @@ class Plan:
         arguments = table_of(entry.arguments)
         source = self._find_exchange(entry.vhost, entry.source)
         to_queue = entry.destination_type == "queue"
-        present = self._site.vhosts.get(entry.vhost)
+        present = self._broker.vhosts.get(entry.vhost)
         if not to_queue:
             self._find_exchange(entry.vhost, entry.destination)
         elif (entry.vhost, entry.destination) not in self._queues and (
@@ -258,7 +263,7 @@ class Plan:
         self._scratch.bind(source, entry.destination, entry.routing_key, arguments)
 
         def make() -> None:
-            vhost = self._site.vhosts[entry.vhost]
+            vhost = self._broker.vhosts[entry.vhost]
             found: object = (vhost.queues if to_queue else vhost.router.exchanges)[entry.destination]
             vhost.router.bind(entry.source, found, entry.routing_key, arguments)
 
@@ -268,7 +273,7 @@ class Plan:
         """Return the scratch name of an exchange of the file or the broker."""
         scratch = _scratch_name(vhost, name)
         if self._scratch.get(scratch) is None:
-            place = self._site.vhosts.get(vhost)
+            place = self._broker.vhosts.get(vhost)
             router = Router() if place is None else place.router
             if place is None:
                 router.predeclare()

@@ -7,7 +7,7 @@ Here the handlers of `broker.methods` get a channel whose output is discarded.
 from collections.abc import Iterator
 from typing import Any
 
-from leveret.broker.administration.access import Site, translated
+from leveret.broker.administration.access import AdministeredBroker, translated
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError, Subscribe
@@ -20,10 +20,10 @@ from leveret.broker.vhost.vhost import VHost
 _OPERATOR = User("", "")
 
 
-class StandIn:
+class DetachedHost:
     """The stand-in for the channel's connection (`broker.channel.channel.ChannelHost`)."""
 
-    def __init__(self, site: Site, actor: User | None, vhost: VHost) -> None:
+    def __init__(self, broker: AdministeredBroker, actor: User | None, vhost: VHost) -> None:
         self.vhost = vhost
         if actor is None:
             self.user = _OPERATOR
@@ -31,9 +31,9 @@ class StandIn:
             self.topic_permissions = TopicPermissions({})
         else:
             self.user = actor
-            self.permissions = site.users.permissions(actor.name, vhost.name)
-            self.topic_permissions = site.users.topic_permissions(actor.name, vhost.name)
-        self.outbox = Outbox(site.turn, self)
+            self.permissions = broker.users.permissions(actor.name, vhost.name)
+            self.topic_permissions = broker.users.topic_permissions(actor.name, vhost.name)
+        self.outbox = Outbox(broker.turn, self)
         self.frame_max = 0
         self.max_message_size = 0
         self.consumer_max: int | None = None
@@ -72,20 +72,20 @@ class StandIn:
 class _Channel(Channel):
     """A channel that keeps the last reply unencoded."""
 
-    def __init__(self, host: StandIn) -> None:
+    def __init__(self, host: DetachedHost) -> None:
         super().__init__(1, host)
-        self.said: Any = None
+        self.last_reply: Any = None
 
     def send(self, method: object) -> None:
-        self.said = method
+        self.last_reply = method
 
     def reply(self, method: object, *, durable: bool) -> None:
         del durable
-        self.said = method
+        self.last_reply = method
 
     def reply_when_gone(self, queue: Queue, *methods: object) -> None:
         del queue
-        self.said = methods[0]
+        self.last_reply = methods[0]
 
     def await_exact(self, queue: Queue) -> None:
         """Do not wait."""
@@ -94,17 +94,17 @@ class _Channel(Channel):
         """Do not wait: the name is taken from a queue that still discards messages."""
 
 
-def execute(site: Site, actor: User | None, vhost: VHost, method: Any) -> Any:
+def execute(broker: AdministeredBroker, actor: User | None, vhost: VHost, method: Any) -> Any:
     """Execute a method of the classes queue and exchange for a user; returns its reply.
 
     Raises:
         AdministrationError: an error that would have closed a client's channel or connection.
 
     """
-    site.turn.run()
-    channel = _Channel(StandIn(site, actor, vhost))
+    broker.turn.run()
+    channel = _Channel(DetachedHost(broker, actor, vhost))
     try:
         HANDLERS[type(method)](channel, method)
     except AMQPError as error:
         raise translated(error) from None
-    return channel.said
+    return channel.last_reply

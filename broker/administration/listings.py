@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from leveret.broker.administration.access import ForbiddenError, Right, Site, authorize, visible_vhosts
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    ForbiddenError,
+    Right,
+    authorize,
+    visible_vhosts,
+)
 from leveret.broker.administration.definitions_document import plain_arguments
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
@@ -33,12 +39,12 @@ class Listings:
     """Connections, channels, consumers, queues, alarms. Every method takes the acting user first (`access.authorize`).
 
     Args:
-        site: the broker.
+        broker: the administered broker.
 
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
         self._seen: dict[str, dict[str, _Seen]] = {}
         """Last observed activity by vhost and queue."""
 
@@ -60,7 +66,7 @@ class Listings:
         """Yield the consumers of the queues that the actor may see, with their delivery counts."""
         return (
             shown_consumer(place, consumer)
-            for place in visible_vhosts(self._site, actor, vhost)
+            for place in visible_vhosts(self._broker, actor, vhost)
             for queue in tuple(place.queues.values())
             for consumer in tuple(queue.consumers)
         )
@@ -80,12 +86,12 @@ class Listings:
         return False
 
     def _connections(self, actor: User | None, vhost: str | None) -> list[Connection]:
-        site = self._site
-        authorize(site.users, actor, Right.MANAGEMENT, vhost)
+        broker = self._broker
+        authorize(broker.users, actor, Right.MANAGEMENT, vhost)
         everybodys = actor is None or bool(actor.tags & {Right.MONITORING, Right.ADMINISTRATOR})
         return [
             each
-            for each in site.clients.connections
+            for each in broker.clients.connections
             if vhost in {None, each.vhost.name}
             and (everybodys or (actor is not None and each.user.name == actor.name))
         ]
@@ -95,8 +101,8 @@ class Listings:
             "name": connection.name,
             "user": connection.user.name,
             "vhost": connection.vhost.name,
-            "state": connection_state(connection, self._site.alarm, self._site.now()),
-            "blocked_by": self._site.alarm if connection.blocked else "",
+            "state": connection_state(connection, self._broker.alarm, self._broker.now()),
+            "blocked_by": self._broker.alarm if connection.blocked else "",
             "channels": len(connection.channels),
             "channel_max": connection.channel_max,
             "frame_max": connection.frame_max,
@@ -111,7 +117,7 @@ class Listings:
 
     def _shown_channel(self, connection: Connection, channel: Channel) -> dict[str, Any]:
         transaction = channel.tx
-        state = connection_state(connection, self._site.alarm, self._site.now())
+        state = connection_state(connection, self._broker.alarm, self._broker.now())
         return {
             "name": f"{connection.name} ({channel.number})",
             "number": channel.number,
@@ -134,7 +140,7 @@ class Listings:
 
     def queues(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the queues of one vhost or of all that the actor may see, with their counts and state."""
-        return chain.from_iterable(map(self._queues, visible_vhosts(self._site, actor, vhost)))
+        return chain.from_iterable(map(self._queues, visible_vhosts(self._broker, actor, vhost)))
 
     def _queues(self, vhost: VHost) -> Iterator[dict[str, Any]]:
         before, seen = self._seen.get(vhost.name, {}), dict[str, _Seen]()
@@ -142,13 +148,13 @@ class Listings:
             if not queue.deleted:
                 yield self._shown_queue(vhost, queue, before, seen)
         self._seen[vhost.name] = seen
-        for name in self._seen.keys() - self._site.vhosts.keys():
+        for name in self._seen.keys() - self._broker.vhosts.keys():
             del self._seen[name]
 
     def _shown_queue(
         self, vhost: VHost, queue: Queue, before: dict[str, _Seen], seen: dict[str, _Seen]
     ) -> dict[str, Any]:
-        now = self._site.now()
+        now = self._broker.now()
         unacked = queue.backing.unacked_count
         counts = (queue.published, queue.delivered, queue.acked, queue.ready_count, unacked)
         was, since = before.get(queue.name, ((), now))
@@ -184,9 +190,9 @@ class Listings:
 
     def alarms(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the raised alarms and their causes; empty if publishers are not blocked."""
-        site = self._site
-        authorize(site.users, actor, Right.MONITORING)
-        memory, disk = site.resource_monitor.memory, site.resource_monitor.disk
+        broker = self._broker
+        authorize(broker.users, actor, Right.MONITORING)
+        memory, disk = broker.resource_monitor.memory, broker.resource_monitor.disk
         found: list[dict[str, Any]] = []
         if memory.raised:
             found.append({"resource": "memory", "used": memory.used, "limit": memory.limit})

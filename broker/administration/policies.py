@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
+    AdministeredBroker,
     BadRequestError,
     NotFoundError,
     Right,
-    Site,
     authorize,
     found_vhost,
     may_see,
@@ -25,12 +25,12 @@ class PolicyAdministration:
     the limits of vhosts) may only be changed by an administrator.
 
     Args:
-        site: the broker.
+        broker: the administered broker.
 
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
 
     # -- policies ---------------------------------------------------------------------------------------------------
 
@@ -40,14 +40,14 @@ class PolicyAdministration:
         """Return the policies or operator policies of one vhost or of all that the actor may see."""
         return [
             shown_policy(policy)
-            for place in visible_vhosts(self._site, actor, vhost)
+            for place in visible_vhosts(self._broker, actor, vhost)
             for policy in place.policies.list(operator=operator)
         ]
 
     def get(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> dict[str, Any]:
         """Return one policy; raises NotFoundError."""
-        authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
-        policy = found_vhost(self._site, vhost).policies.get(name, operator=operator)
+        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
+        policy = found_vhost(self._broker, vhost).policies.get(name, operator=operator)
         if policy is None:
             raise NotFoundError(f"policy '{name}' in vhost '{vhost}' does not exist")
         return shown_policy(policy)
@@ -63,7 +63,9 @@ class PolicyAdministration:
         if not name:
             raise BadRequestError("a policy needs a name")
         try:
-            found_vhost(self._site, vhost).policies.set_term(name, {"priority": 0, **term}, operator=operator)
+            found_vhost(self._broker, vhost).policies.set_term(
+                name, {"priority": 0, **term}, operator=operator
+            )
         except ParameterError as error:
             raise BadRequestError(str(error)) from None
 
@@ -71,13 +73,13 @@ class PolicyAdministration:
         """Remove a policy with immediate effect. Raises NotFoundError."""
         self._authorize_change(actor, vhost, operator=operator)
         try:
-            found_vhost(self._site, vhost).policies.clear(name, operator=operator)
+            found_vhost(self._broker, vhost).policies.clear(name, operator=operator)
         except ParameterError as error:
             raise NotFoundError(str(error)) from None
 
     def _authorize_change(self, actor: User | None, vhost: str, *, operator: bool) -> None:
         right = Right.ADMINISTRATOR if operator else Right.POLICYMAKER
-        authorize(self._site.users, actor, right, vhost)
+        authorize(self._broker.users, actor, right, vhost)
 
     # -- parameters -------------------------------------------------------------------------------------------------
 
@@ -85,56 +87,56 @@ class PolicyAdministration:
         self, actor: User | None, vhost: str | None = None, component: str | None = None
     ) -> list[dict[str, Any]]:
         """Return the parameters of one vhost or of all that the actor may see, of one component or all."""
-        site = self._site
-        authorize(site.users, actor, Right.POLICYMAKER, vhost)
+        broker = self._broker
+        authorize(broker.users, actor, Right.POLICYMAKER, vhost)
         if vhost is not None:
-            found_vhost(site, vhost)
+            found_vhost(broker, vhost)
         return [
             {"vhost": each.vhost, "component": each.component, "name": each.name, "value": each.value}
-            for each in site.parameters.list(vhost, component)
-            if may_see(site.users, actor, each.vhost)
+            for each in broker.parameters.list(vhost, component)
+            if may_see(broker.users, actor, each.vhost)
         ]
 
     def set_parameter(self, actor: User | None, vhost: str, component: str, name: str, value: Any) -> None:
         """Set a parameter; raises NotFoundError, and BadRequestError with RabbitMQ's text."""
         self._authorize_parameter(actor, vhost, component)
-        found_vhost(self._site, vhost)
+        found_vhost(self._broker, vhost)
         try:
-            self._site.parameters.set(vhost, component, name, value)
+            self._broker.parameters.set(vhost, component, name, value)
         except ParameterError as error:
             raise BadRequestError(str(error)) from None
 
     def clear_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> None:
         """Remove a parameter; raises NotFoundError."""
         self._authorize_parameter(actor, vhost, component)
-        found_vhost(self._site, vhost)
+        found_vhost(self._broker, vhost)
         try:
-            self._site.parameters.clear(vhost, component, name)
+            self._broker.parameters.clear(vhost, component, name)
         except ParameterError as error:
             raise NotFoundError(str(error)) from None
 
     def _authorize_parameter(self, actor: User | None, vhost: str, component: str) -> None:
         limiting = component in {LIMITS, OPERATOR_POLICY}
-        authorize(self._site.users, actor, Right.ADMINISTRATOR if limiting else Right.POLICYMAKER, vhost)
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR if limiting else Right.POLICYMAKER, vhost)
 
     def global_parameters(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the global parameters."""
-        authorize(self._site.users, actor, Right.POLICYMAKER)
-        values = self._site.global_parameters.list()
+        authorize(self._broker.users, actor, Right.POLICYMAKER)
+        values = self._broker.global_parameters.list()
         return [{"name": name, "value": value} for name, value in values.items()]
 
     def set_global_parameter(self, actor: User | None, name: str, value: Any) -> None:
         """Set a global parameter to any value; raises BadRequestError if that is nested too deeply."""
-        authorize(self._site.users, actor, Right.POLICYMAKER)
+        authorize(self._broker.users, actor, Right.POLICYMAKER)
         if is_too_deep(value):
             raise BadRequestError(f"{name} has objects or lists that are nested deeper than {MAX_DEPTH}")
-        self._site.global_parameters.set(name, value)
+        self._broker.global_parameters.set(name, value)
 
     def clear_global_parameter(self, actor: User | None, name: str) -> None:
         """Remove a global parameter; raises NotFoundError."""
-        authorize(self._site.users, actor, Right.POLICYMAKER)
+        authorize(self._broker.users, actor, Right.POLICYMAKER)
         try:
-            self._site.global_parameters.clear(name)
+            self._broker.global_parameters.clear(name)
         except ParameterError as error:
             raise NotFoundError(str(error)) from None
 

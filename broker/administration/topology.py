@@ -5,10 +5,10 @@ from itertools import chain
 from typing import Any
 
 from leveret.broker.administration.access import (
+    AdministeredBroker,
     BadRequestError,
     NotFoundError,
     Right,
-    Site,
     authorize,
     found_vhost,
     visible_vhosts,
@@ -31,18 +31,18 @@ class TopologyAdministration:
     and get the types that RabbitMQ's API gives them.
 
     Args:
-        site: the broker.
+        broker: the administered broker.
 
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
 
     def _execute(self, actor: User | None, vhost: str, method: Any) -> Any:
         """Execute a method; the actor's permissions on the queue or exchange are checked by its handler."""
-        site = self._site
-        authorize(site.users, actor, Right.MANAGEMENT, vhost, change=True)
-        return execute(site, actor, found_vhost(site, vhost), method)
+        broker = self._broker
+        authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
+        return execute(broker, actor, found_vhost(broker, vhost), method)
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ class TopologyAdministration:
         """Yield the exchanges of one vhost or of all that the actor may see (see `Listings`)."""
         return (
             shown_exchange(place, exchange)
-            for place in visible_vhosts(self._site, actor, vhost)
+            for place in visible_vhosts(self._broker, actor, vhost)
             for exchange in tuple(place.router.exchanges.values())
         )
 
@@ -83,8 +83,8 @@ class TopologyAdministration:
 
     def delete_exchange(self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; raises NotFoundError, BadRequestError if it is in use."""
-        authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
-        if found_vhost(self._site, vhost).router.get(name) is None:
+        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
+        if found_vhost(self._broker, vhost).router.get(name) is None:
             raise NotFoundError(f"no {resource('exchange', name, vhost)}")
         self._execute(actor, vhost, make(ExchangeMethods.Delete, 0, name, if_unused, True))
 
@@ -114,7 +114,7 @@ class TopologyAdministration:
         """Delete a queue; returns the number of ready messages deleted with it. Raises as `purge_queue`."""
         queue = self._found(actor, vhost, name)
         if actor is None and queue.exclusive_owner is not None:  # the operator may, as with rabbitmqctl
-            return found_vhost(self._site, vhost).delete_queue(queue)
+            return found_vhost(self._broker, vhost).delete_queue(queue)
         reply = self._execute(actor, vhost, make(QueueMethods.Delete, 0, name, if_unused, if_empty, False))
         return int(reply.message_count)
 
@@ -124,8 +124,8 @@ class TopologyAdministration:
         return int(self._execute(actor, vhost, make(QueueMethods.Purge, 0, name, False)).message_count)
 
     def _found(self, actor: User | None, vhost: str, name: str) -> Queue:
-        authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
-        queue = found_vhost(self._site, vhost).queues.get(name)
+        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
+        queue = found_vhost(self._broker, vhost).queues.get(name)
         if queue is None:
             raise NotFoundError(f"no {resource('queue', name, vhost)}")
         return queue
@@ -137,7 +137,7 @@ class TopologyAdministration:
 
         See `Listings`.
         """
-        return chain.from_iterable(map(shown_bindings, visible_vhosts(self._site, actor, vhost)))
+        return chain.from_iterable(map(shown_bindings, visible_vhosts(self._broker, actor, vhost)))
 
     def bind(
         self,

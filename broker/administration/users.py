@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
+    AdministeredBroker,
     BadRequestError,
     Right,
-    Site,
     authorize,
     checked_limits,
     found_user,
@@ -24,25 +24,25 @@ class UserAdministration:
     """Users, permissions and limits. Every method takes the acting user first (`access.authorize`).
 
     Args:
-        site: the broker.
+        broker: the administered broker.
 
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
 
     # -- users ----------------------------------------------------------------------------------------------------
 
     def all(self, actor: User | None) -> list[dict[str, Any]]:
         """Return all users, including their password hashes."""
-        users = self._site.users
+        users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
         return [shown_user(user, users.user_limits(user.name)) for user in users.all()]
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
         """Return one user; raises NotFoundError."""
-        authorize(self._site.users, actor, Right.ADMINISTRATOR)
-        return shown_user(found_user(self._site, name), self._site.users.user_limits(name))
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        return shown_user(found_user(self._broker, name), self._broker.users.user_limits(name))
 
     def put(
         self,
@@ -67,7 +67,7 @@ class UserAdministration:
 
         Raises BadRequestError.
         """
-        users = self._site.users
+        users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
         check_user(name, hashing_algorithm)
         users.add(
@@ -83,10 +83,10 @@ class UserAdministration:
 
     def delete(self, actor: User | None, name: str) -> None:
         """Delete a user with its permissions, which closes its connections; raises NotFoundError."""
-        site = self._site
-        authorize(site.users, actor, Right.ADMINISTRATOR)
-        found_user(site, name)
-        site.users.remove(name)
+        broker = self._broker
+        authorize(broker.users, actor, Right.ADMINISTRATOR)
+        found_user(broker, name)
+        broker.users.remove(name)
 
     # -- permissions ------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class UserAdministration:
                 "write": row.write,
                 "read": row.read,
             }
-            for owner, place, row in self._site.users.permission_rows()
+            for owner, place, row in self._broker.users.permission_rows()
             if vhost in {None, place} and user in {None, owner}
         ]
 
@@ -113,14 +113,14 @@ class UserAdministration:
         """Grant a user access to a vhost; raises NotFoundError, and BadRequestError for an invalid pattern."""
         self._find(actor, vhost, user)
         try:
-            self._site.users.set_permissions(user, vhost, configure, write, read)
+            self._broker.users.set_permissions(user, vhost, configure, write, read)
         except InvalidPatternError as error:
             raise BadRequestError(str(error)) from None
 
     def clear_permissions(self, actor: User | None, vhost: str, user: str) -> None:
         """Remove a user's permissions in a vhost; raises NotFoundError."""
         self._find(actor, vhost, user)
-        self._site.users.clear_permissions(user, vhost)
+        self._broker.users.clear_permissions(user, vhost)
 
     def topic_permissions(
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
@@ -129,7 +129,7 @@ class UserAdministration:
         self._authorize_permissions(actor, vhost, user)
         return [
             {"user": owner, "vhost": place, "exchange": exchange, "write": write, "read": read}
-            for owner, place, exchange, write, read in self._site.users.topic_permission_rows()
+            for owner, place, exchange, write, read in self._broker.users.topic_permission_rows()
             if vhost in {None, place} and user in {None, owner}
         ]
 
@@ -142,7 +142,7 @@ class UserAdministration:
         """
         self._find(actor, vhost, user)
         try:
-            self._site.users.set_topic_permissions(user, vhost, exchange, write, read)
+            self._broker.users.set_topic_permissions(user, vhost, exchange, write, read)
         except InvalidPatternError as error:
             raise BadRequestError(str(error)) from None
 
@@ -151,25 +151,25 @@ class UserAdministration:
     ) -> None:
         """Remove the topic permissions at one exchange or, for None, at all of the vhost; raises NotFoundError."""
         self._find(actor, vhost, user)
-        self._site.users.clear_topic_permissions(user, vhost, exchange)
+        self._broker.users.clear_topic_permissions(user, vhost, exchange)
 
     def _authorize_permissions(self, actor: User | None, vhost: str | None, user: str | None) -> None:
-        authorize(self._site.users, actor, Right.ADMINISTRATOR)
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         if vhost is not None:
-            found_vhost(self._site, vhost)
+            found_vhost(self._broker, vhost)
         if user is not None:
-            found_user(self._site, user)
+            found_user(self._broker, user)
 
     def _find(self, actor: User | None, vhost: str, user: str) -> None:
-        authorize(self._site.users, actor, Right.ADMINISTRATOR)
-        found_vhost(self._site, vhost)
-        found_user(self._site, user)
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        found_vhost(self._broker, vhost)
+        found_user(self._broker, user)
 
     # -- limits -----------------------------------------------------------------------------------------------------
 
     def limits(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the limits of all users that have some."""
-        users = self._site.users
+        users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
         rows = ((user.name, shown_user_limits(users.user_limits(user.name))) for user in users.all())
         return [{"user": name, "value": limits} for name, limits in rows if limits]
@@ -179,17 +179,17 @@ class UserAdministration:
 
         Raises NotFoundError and BadRequestError.
         """
-        users = self._site.users
+        users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
-        found_user(self._site, user)
+        found_user(self._broker, user)
         checked = checked_limits(limits, USER_LIMITS, "user-limits")
         users.set_user_limits(user, user_limits_of({**shown_user_limits(users.user_limits(user)), **checked}))
 
     def clear_limits(self, actor: User | None, user: str) -> None:
         """Remove all of a user's limits; raises NotFoundError."""
-        authorize(self._site.users, actor, Right.ADMINISTRATOR)
-        found_user(self._site, user)
-        self._site.users.set_user_limits(user, UserLimits())
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        found_user(self._broker, user)
+        self._broker.users.set_user_limits(user, UserLimits())
 
 
 def check_user(name: str, hashing_algorithm: str) -> None:

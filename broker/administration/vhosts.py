@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
+    AdministeredBroker,
     BadRequestError,
     Right,
-    Site,
     authorize,
     checked_limits,
     found_vhost,
@@ -24,26 +24,26 @@ class VHostAdministration:
     """Vhosts. Every method takes the acting user first (`access.authorize`).
 
     Args:
-        site: the broker.
+        broker: the administered broker.
 
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
 
     def all(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the vhosts that the actor may see."""
-        return [self._shown(vhost) for vhost in visible_vhosts(self._site, actor)]
+        return [self._shown(vhost) for vhost in visible_vhosts(self._broker, actor)]
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
         """Return one vhost; raises NotFoundError."""
-        vhost = found_vhost(self._site, name)
-        authorize(self._site.users, actor, Right.MANAGEMENT, name)
+        vhost = found_vhost(self._broker, name)
+        authorize(self._broker.users, actor, Right.MANAGEMENT, name)
         return self._shown(vhost)
 
     def _shown(self, vhost: VHost) -> dict[str, Any]:
         return {
-            **shown_vhost(vhost, self._site.users.vhost_limits(vhost.name)),
+            **shown_vhost(vhost, self._broker.users.vhost_limits(vhost.name)),
             "connections": vhost.connection_count,
             "queues": len(vhost.queues),
         }
@@ -58,30 +58,30 @@ class VHostAdministration:
         default_queue_type: str = "",
     ) -> None:
         """Add a vhost, or change the metadata of the existing one of that name; raises BadRequestError."""
-        site = self._site
-        authorize(site.users, actor, Right.ADMINISTRATOR)
+        broker = self._broker
+        authorize(broker.users, actor, Right.ADMINISTRATOR)
         check_vhost_name(name)
-        if name not in site.vhosts:
-            check_vhost_limit(site, name, len(site.vhosts) + 1)
+        if name not in broker.vhosts:
+            check_vhost_limit(broker, name, len(broker.vhosts) + 1)
         put_vhost(
-            site, name, description=description, tags=tuple(tags), default_queue_type=default_queue_type
+            broker, name, description=description, tags=tuple(tags), default_queue_type=default_queue_type
         )
 
     def delete(self, actor: User | None, name: str) -> None:
         """Close the connections to a vhost, then delete it with everything in it; raises NotFoundError."""
-        site = self._site
-        authorize(site.users, actor, Right.ADMINISTRATOR)
-        vhost = found_vhost(site, name)
-        for connection in [each for each in site.clients.connections if each.vhost is vhost]:
+        broker = self._broker
+        authorize(broker.users, actor, Right.ADMINISTRATOR)
+        vhost = found_vhost(broker, name)
+        for connection in [each for each in broker.clients.connections if each.vhost is vhost]:
             connection.force_close(f"vhost '{name}' is deleted")
-        site.remove_vhost(vhost)
+        broker.remove_vhost(vhost)
 
     def limits(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the limits of the vhosts that have some and that the actor may see."""
-        site = self._site
+        broker = self._broker
         rows = (
-            (vhost.name, shown_vhost_limits(site.users.vhost_limits(vhost.name)))
-            for vhost in visible_vhosts(site, actor)
+            (vhost.name, shown_vhost_limits(broker.users.vhost_limits(vhost.name)))
+            for vhost in visible_vhosts(broker, actor)
         )
         return [{"vhost": name, "value": limits} for name, limits in rows if limits]
 
@@ -90,10 +90,10 @@ class VHostAdministration:
 
         Raises NotFoundError and BadRequestError.
         """
-        site = self._site
-        authorize(site.users, actor, Right.ADMINISTRATOR)
-        found_vhost(site, name)
-        set_vhost_limits(site, name, checked_limits(limits, VHOST_LIMITS, "limits"))
+        broker = self._broker
+        authorize(broker.users, actor, Right.ADMINISTRATOR)
+        found_vhost(broker, name)
+        set_vhost_limits(broker, name, checked_limits(limits, VHOST_LIMITS, "limits"))
 
     def clear_limits(self, actor: User | None, name: str) -> None:
         """Remove all limits of a vhost; raises NotFoundError."""
@@ -108,29 +108,29 @@ def check_vhost_name(name: str) -> None:
         raise BadRequestError(f"Virtual host name is limited to {_NAME_OCTETS} octets")
 
 
-def check_vhost_limit(site: Site, name: str, count: int) -> None:
+def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None:
     """Raise BadRequestError if `count` vhosts, including a new one of that name, exceed the limit."""
-    if site.vhost_max is not None and count > site.vhost_max:
-        raise BadRequestError(f"cannot create vhost '{name}': vhost limit of {site.vhost_max} is reached")
+    if broker.vhost_max is not None and count > broker.vhost_max:
+        raise BadRequestError(f"cannot create vhost '{name}': vhost limit of {broker.vhost_max} is reached")
 
 
 def put_vhost(
-    site: Site, name: str, *, description: str, tags: tuple[str, ...], default_queue_type: str
+    broker: AdministeredBroker, name: str, *, description: str, tags: tuple[str, ...], default_queue_type: str
 ) -> None:
     """Add a vhost, or change its metadata."""
-    vhost = site.vhosts.get(name)
+    vhost = broker.vhosts.get(name)
     if vhost is None:
-        site.add_vhost(name, description=description, tags=tags, default_queue_type=default_queue_type)
+        broker.add_vhost(name, description=description, tags=tags, default_queue_type=default_queue_type)
         return
-    said = description, tags, default_queue_type
-    if said != (vhost.description, vhost.tags, vhost.default_queue_type):
-        vhost.description, vhost.tags, vhost.default_queue_type = said
-        site.update_vhost(vhost)
+    metadata = description, tags, default_queue_type
+    if metadata != (vhost.description, vhost.tags, vhost.default_queue_type):
+        vhost.description, vhost.tags, vhost.default_queue_type = metadata
+        broker.update_vhost(vhost)
 
 
-def set_vhost_limits(site: Site, name: str, limits: Mapping[str, int]) -> None:
+def set_vhost_limits(broker: AdministeredBroker, name: str, limits: Mapping[str, int]) -> None:
     """Set the limits of an existing vhost."""
-    site.users.set_vhost_limits(name, VHostLimits(limits.get("max-connections"), limits.get("max-queues")))
+    broker.users.set_vhost_limits(name, VHostLimits(limits.get("max-connections"), limits.get("max-queues")))
 
 
 def shown_vhost_limits(limits: VHostLimits) -> dict[str, int]:

@@ -133,8 +133,8 @@ def _octets(text: str) -> bytes:
 
 
 def _text(error: Exception) -> str:
-    said = error.args[0] if error.args else ""
-    return said.decode("utf-8", "backslashreplace") if isinstance(said, bytes) else str(said)
+    text = error.args[0] if error.args else ""
+    return text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
 
 
 def _re2(pattern: str) -> Matcher:

@@ -55,7 +55,7 @@ class Stored(Protocol):
     commits: Any
 
 
-class Site(Protocol):
+class SampledBroker(Protocol):
     """The part of the broker that rows use."""
 
     turn: Turn
@@ -76,15 +76,15 @@ class Rows:
     """Generates the rows of one broker.
 
     Args:
-        site: the broker.
+        broker: the broker.
         node: its name.
         boot_id: the id of this run.
         clock: returns nanoseconds of the clock of `Turn.now`.
 
     """
 
-    def __init__(self, site: Site, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
-        self._site = site
+    def __init__(self, broker: SampledBroker, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
+        self._broker = broker
         self._node = node
         self._boot_id = boot_id
         self._clock = clock
@@ -95,7 +95,7 @@ class Rows:
 
     def begin(self) -> None:
         """Record the current lengths of queues: messages of an earlier run count from here."""
-        for vhost in self._site.vhosts.values():
+        for vhost in self._broker.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.meter is not None:
                     queue.meter.look(queue, self._clock())
@@ -117,27 +117,27 @@ class Rows:
             Rows, and None where the caller should check whether to pause.
 
         """
-        site = self._site
-        if site.turn.events is not None:
-            yield from map(self._event, site.turn.events.take())
+        broker = self._broker
+        if broker.turn.events is not None:
+            yield from map(self._event, broker.turn.events.take())
         ready, unacked = yield from self._queue_rows(ts)
         yield from self._exchange_rows(ts)
         counted, paused, consumers = yield from self._connection_rows(ts)
-        totals, latencies = site.turn.totals, site.turn.latencies
+        totals, latencies = broker.turn.totals, broker.turn.latencies
         for mode, latency in latencies.confirm.items():
             yield from self._histogram(ts, "confirm", mode, latency.take())
-        if site.disk is not None:
-            yield from self._histogram(ts, "commit", "", site.disk.commits.duration.take())
+        if broker.disk is not None:
+            yield from self._histogram(ts, "commit", "", broker.disk.commits.duration.take())
         lag = latencies.loop_lag.take()
         yield from self._histogram(ts, "loop_lag", "", lag)
-        journal = None if site.disk is None else site.disk.journal
-        reads = [] if site.disk is None else [site.disk.pager.read_delta, site.disk.pager.read_entries]
-        memory, disk = site.resource_monitor.memory, site.resource_monitor.disk
+        journal = None if broker.disk is None else broker.disk.journal
+        reads = [] if broker.disk is None else [broker.disk.pager.read_delta, broker.disk.pager.read_entries]
+        memory, disk = broker.resource_monitor.memory, broker.resource_monitor.disk
         yield NodeInterval(
             **self._common(ts),
-            connections=len(site.clients.connections),
-            channels=site.clients.channel_count,
-            queues=sum([len(vhost.queues) for vhost in site.vhosts.values()]),
+            connections=len(broker.clients.connections),
+            channels=broker.clients.channel_count,
+            queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
             consumers=consumers,
             paused=paused,
             ready=ready,
@@ -160,10 +160,10 @@ class Rows:
             read_messages=sum([each.messages for each in reads]),
             read_blocks=sum([each.blocks for each in reads]),
             read_bodies=sum([each.bodies for each in reads]),
-            connections_opened=site.clients.connections_opened,
-            connections_closed=site.clients.connections_closed,
-            channels_opened=site.clients.channels_opened,
-            channels_closed=site.clients.channels_closed,
+            connections_opened=broker.clients.connections_opened,
+            connections_closed=broker.clients.connections_closed,
+            channels_opened=broker.clients.channels_opened,
+            channels_closed=broker.clients.channels_closed,
             queues_created=totals.queues_created,
             queues_deleted=totals.queues_deleted,
             loop_lag_max_us=lag.greatest,
@@ -211,7 +211,7 @@ class Rows:
         seen = self._queues
         seen.begin()
         all_ready = all_unacked = 0
-        for queue in [queue for vhost in self._site.vhosts.values() for queue in vhost.queues.values()]:
+        for queue in [queue for vhost in self._broker.vhosts.values() for queue in vhost.queues.values()]:
             last = seen.visit(queue, ts)
             ready, unacked = queue.backing.ready_count, queue.backing.unacked_count
             all_ready += ready
@@ -250,7 +250,7 @@ class Rows:
     def _exchange_rows(self, ts: int) -> Iterator[Row | None]:
         seen = self._exchanges
         seen.begin()
-        vhosts = list(self._site.vhosts.values())
+        vhosts = list(self._broker.vhosts.values())
         for vhost, exchange in [(v, e) for v in vhosts for e in v.router.exchanges.values()]:
             key = vhost.name, exchange
             last = seen.visit(key, ts)
@@ -306,18 +306,20 @@ class Rows:
 
     def _connection_rows(self, ts: int) -> Generator[Row | None, None, tuple[ChannelCounts, int, int]]:
         """Yield connection rows; returns channels' counters, and the numbers of paused connections and consumers."""
-        site, seen = self._site, self._connections
+        broker, seen = self._broker, self._connections
         seen.begin()
-        totals: Totals = site.turn.totals
+        totals: Totals = broker.turn.totals
         total = totals.channels
-        live = [(each, list(each.channels.values()), each.channels_gone) for each in site.clients.connections]
+        live = [
+            (each, list(each.channels.values()), each.channels_gone) for each in broker.clients.connections
+        ]
         paused = consumers = 0
         for connection, channels, gone in live:
             last = seen.visit(connection, ts)
             own = reduce(added, [channel.counts() for channel in channels], ChannelCounts())
             total = added(total, own)
             own = added(own, gone)
-            state = connection_state(connection, site.alarm, site.now())
+            state = connection_state(connection, broker.alarm, broker.now())
             paused += state in {"flow", "blocked"}
             consumers += sum([len(channel.consumers) for channel in channels])
             if seen.is_due(last, (own, connection.counts(), len(channels), state), ts):

@@ -28,7 +28,7 @@ import msgspec
 from leveret import __version__
 from leveret.broker.counters.sampling import Events
 from leveret.broker.export.layout import UNFINISHED, Layout, Names, finished_name
-from leveret.broker.export.rows import Process, Rows, Site
+from leveret.broker.export.rows import Process, Rows, SampledBroker
 from leveret.broker.export.schema import TABLES
 from leveret.broker.process.resource_alarms import open_files
 
@@ -44,7 +44,7 @@ _DAY_MS = 86_400_000
 _TABLE_OF = {struct: name for name, struct in TABLES.items()}
 
 
-class ExportedSite(Site, Protocol):
+class ExportedBroker(SampledBroker, Protocol):
     """The exported broker."""
 
     def wall_clock(self) -> int:
@@ -84,7 +84,7 @@ class Export:
     """The export of one broker. Create it before there are queues, because they measure times from then on.
 
     Args:
-        site: the broker.
+        broker: the broker.
         layout: where files go.
         node: the broker's name.
         interval: seconds between two rounds.
@@ -96,7 +96,7 @@ class Export:
 
     def __init__(
         self,
-        site: ExportedSite,
+        broker: ExportedBroker,
         layout: Layout,
         *,
         node: str,
@@ -105,14 +105,14 @@ class Export:
         rotate_size: int,
         retention: float,
     ) -> None:
-        self._site = site
+        self._broker = broker
         self._layout = layout
         self._interval = interval
         self._rotate_ms = rotate_interval * 1000
         self._rotate_size = rotate_size
         self._retention_ms = retention * 1000
         self._encoder = msgspec.json.Encoder()
-        self._rows = Rows(site, node=node, boot_id=uuid.uuid4().hex, clock=site.monotonic)
+        self._rows = Rows(broker, node=node, boot_id=uuid.uuid4().hex, clock=broker.monotonic)
         self._files: dict[str, _File] = {}
         self._number = 0
         self._again = self._tidy_at = float("-inf")
@@ -124,7 +124,7 @@ class Export:
         """True if the last attempt to write has failed."""
         self._lost = 0
         """Number of rows that could not be written."""
-        site.turn.events = self._events = Events()
+        broker.turn.events = self._events = Events()
 
     @property
     def lost(self) -> int:
@@ -134,12 +134,12 @@ class Export:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the export; clients may connect from now on."""
         self._rows.begin()
-        self._site.turn.note("start", "", __version__)
+        self._broker.turn.note("start", "", __version__)
         self._task = loop.create_task(self._run())
 
     async def stop(self, reason: str) -> None:
         """Write the final state, and finish all files."""
-        self._site.turn.note("stop", "", reason)
+        self._broker.turn.note("stop", "", reason)
         self._stopping.set()
         await self._task
 
@@ -156,7 +156,7 @@ class Export:
             self._let_go()
         except Exception:
             log.exception("internal error in the export: nothing more is exported until a restart")
-            self._site.turn.events = None
+            self._broker.turn.events = None
 
     async def _try(self, work: Awaitable[object]) -> None:
         """Run a file operation; log a failure, once."""
@@ -188,9 +188,9 @@ class Export:
         """Run one round, writing the rows that are due."""
         await self._prepare()
         process = await asyncio.to_thread(look_at_process)
-        ts = self._site.wall_clock()
+        ts = self._broker.wall_clock()
         batches: dict[tuple[str, str], _Batch] = {}
-        slices = self._site.turn.slices
+        slices = self._broker.turn.slices
         slices.begin()
         until = time.monotonic() + STEP_SECONDS
         encode = self._encoder.encode_into
@@ -226,7 +226,7 @@ class Export:
         if self.failed:
             self.failed = False
             log.info("export resumed: lost_rows=%d", self.lost)
-            self._site.turn.note("export_gap", "", "", lost=str(self.lost))
+            self._broker.turn.note("export_gap", "", "", lost=str(self.lost))
         await self._finish([name for name, file in self._files.items() if self._is_full(file, ts)])
         if self._retention_ms and time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + TIDY_SECONDS

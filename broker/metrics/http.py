@@ -23,7 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
 from leveret.broker.metrics.node import Identity, Process
-from leveret.broker.metrics.sampler import Asked, Measured
+from leveret.broker.metrics.sampler import Asked, MeasuredBroker
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.process.resource_alarms import open_files
@@ -49,7 +49,7 @@ STALL_SECONDS = 5.0
 """Delay of the event loop from which the broker counts as dead."""
 
 
-class Watched(Measured, Protocol):
+class Watched(MeasuredBroker, Protocol):
     """The monitored broker (`broker.server.server.Server`)."""
 
     @property

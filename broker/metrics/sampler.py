@@ -90,7 +90,7 @@ class MeasuredDisk(Protocol):
         """Number of commits by which the oldest reader is behind."""
 
 
-class Measured(Protocol):
+class MeasuredBroker(Protocol):
     """The measured broker (`broker.server.server.Server`)."""
 
     turn: Turn
@@ -141,7 +141,7 @@ class Asked(NamedTuple):
     vhosts: frozenset[str] | None = None
     queue: Callable[[bytes], object] | None = None
 
-    def vhosts_of(self, broker: Measured) -> list[VHost]:
+    def vhosts_of(self, broker: MeasuredBroker) -> list[VHost]:
         """Return the requested vhosts."""
         return [each for name, each in broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
 
@@ -156,7 +156,9 @@ class Sampler:
 
     """
 
-    def __init__(self, broker: Measured, asked: Asked | None = None, *, keeps_rows: bool = False) -> None:
+    def __init__(
+        self, broker: MeasuredBroker, asked: Asked | None = None, *, keeps_rows: bool = False
+    ) -> None:
         asked = asked or Asked()
         self._broker = broker
         self._asked = asked
@@ -301,7 +303,7 @@ class Sampler:
         )
 
 
-def _churn(broker: Measured) -> Churn:
+def _churn(broker: MeasuredBroker) -> Churn:
     totals = broker.turn.totals
     return Churn(
         connections_opened=broker.clients.connections_opened,
@@ -316,7 +318,7 @@ def _churn(broker: Measured) -> Churn:
     )
 
 
-def _resources(broker: Measured) -> Resources:
+def _resources(broker: MeasuredBroker) -> Resources:
     memory, disk = broker.resource_monitor.memory, broker.resource_monitor.disk
     return Resources(
         memory_used=memory.used,

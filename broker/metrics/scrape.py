@@ -26,7 +26,7 @@ from leveret.broker.metrics.per_object import (
     TYPED_EXCHANGE_LABELS,
     Group,
 )
-from leveret.broker.metrics.sampler import Asked, Measured, Rows, Sampler
+from leveret.broker.metrics.sampler import Asked, MeasuredBroker, Rows, Sampler
 from leveret.broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
@@ -72,7 +72,7 @@ class Scraper:
 
     """
 
-    def __init__(self, broker: Measured, identity: Identity, *, per_object: bool = False) -> None:
+    def __init__(self, broker: MeasuredBroker, identity: Identity, *, per_object: bool = False) -> None:
         self._broker = broker
         self._identity = identity
         self._per_object = per_object

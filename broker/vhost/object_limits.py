@@ -28,7 +28,7 @@ _KEPT = (
 """The methods whose arguments are stored."""
 
 
-class _Graph(Protocol):
+class _Topology(Protocol):
     @property
     def exchanges(self) -> Collection[Any]:
         """The exchanges of a vhost."""
@@ -38,7 +38,7 @@ class _Graph(Protocol):
         """The number of bindings."""
 
 
-class _Site(Protocol):
+class _LimitedVHost(Protocol):
     """A vhost as the limits see it."""
 
     name: str
@@ -48,7 +48,7 @@ class _Site(Protocol):
         """Its queues."""
 
     @property
-    def router(self) -> _Graph:
+    def router(self) -> _Topology:
         """Its exchanges and bindings."""
 
 
@@ -69,7 +69,7 @@ class ObjectLimits:
 
     def __init__(
         self,
-        vhosts: Mapping[str, _Site],
+        vhosts: Mapping[str, _LimitedVHost],
         *,
         queues: int | None = QUEUES,
         exchanges: int | None = EXCHANGES,
@@ -99,7 +99,7 @@ class ObjectLimits:
             what = resource("exchange", name, vhost)
             raise precondition_failed(f"cannot declare {what}: exchange limit of {most} is reached")
 
-    def check_binding(self, vhost: _Site, exists: Callable[[], bool]) -> None:
+    def check_binding(self, vhost: _LimitedVHost, exists: Callable[[], bool]) -> None:
         """Raise 406 if the vhost has the maximum number of bindings, unless the requested one `exists`."""
         most = self._bindings_of.get(vhost.name, self._bindings)
         if most is not None and vhost.router.binding_count >= most and not exists():
