@@ -58,7 +58,10 @@ class ChannelConfirms:
 
     def __init__(self, wake: Callable[[], object] = _nobody) -> None:
         self.seq_no = 0
-        """Sequence number of the last publish; 0 before the first."""
+        """Sequence number of the last publish; 0 before the first. The channel adds to it.
+
+        A number counts as settled unless `hold` or `refused` is called.
+        """
         self.scheduled = False
         """True if a call of `take` is pending."""
         self._wake = wake
@@ -76,10 +79,6 @@ class ChannelConfirms:
         self._nacked: list[
             int
         ] = []  # a heap of nacked numbers above _answered, which no multiple ack may cover
-
-    def published(self, count: int = 1) -> None:
-        """Number the next `count` publishes; they count as settled unless `hold` or `refused` is called."""
-        self.seq_no += count
 
     def hold(self, first: int, count: int = 1) -> None:
         """Hold `count` numbers from `first` on (published since the last `take`) until they are accepted."""

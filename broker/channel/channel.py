@@ -417,10 +417,10 @@ class Channel:
             return
         confirms = self.confirms
         if confirms is not None:
-            self.numbered = route
             if queues:
-                confirms.published()
-                confirms.schedule()
+                self.number_publishes(route)
+            else:
+                self.numbered = route
         if len(queues) > AT_ONCE:
             fan_out = FanOut(self.outbox.turn, queues, message, confirms, persistent=persistent)
             if fan_out.has_input:
@@ -433,6 +433,15 @@ class Channel:
             self.outbox.send(pack_confirm(self.number, confirms.confirm_now(), multiple=False, ack=True))
         elif not is_taken:
             confirms.refused(confirms.seq_no)
+
+    def number_publishes(self, route: Route, count: int = 1) -> None:
+        """Assign sequence numbers to publishes of a route on a channel in confirm mode, and schedule their confirms."""
+        confirms = self.confirms
+        assert confirms is not None
+        confirms.seq_no += count
+        self.numbered = route
+        if not confirms.scheduled:
+            confirms.schedule()
 
     def _route(self, exchange: Exchange, routing_keys: tuple[str, ...], headers: Table) -> Sequence[Queue]:
         exchange.lookups += 1

@@ -44,7 +44,7 @@ from leveret.broker.connection.node import Node
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost.fan_out import FanOut
 from leveret.broker.vhost.publish_route import Route, Special, inspect
@@ -290,21 +290,17 @@ class ReceiveLoop:
                         if not queue.touched:
                             queue.touched = True
                             touched.append(queue)
-                    if total > 4096:
+                    if total - head > SMALL:
                         for queue in route.queues:  # type: ignore[union-attr]
-                            queue.largest = max(queue.largest, total)
+                            queue.largest = max(queue.largest, total - head)
                     if not route.queues:  # type: ignore[union-attr]
                         channel.dropped += count  # type: ignore[union-attr]
                     rest = total - len(prefix)
                     sizes[rest - 1 if rest else 0] += count  # the last octet ends the body's frame
                     channel.published += count  # type: ignore[union-attr]
                     route.tally.published += count  # type: ignore[union-attr]
-                    confirms = channel.confirms  # type: ignore[union-attr]
-                    if confirms is not None:
-                        confirms.seq_no += count
-                        channel.numbered = route  # type: ignore[union-attr]
-                        if not confirms.scheduled:
-                            confirms.schedule()
+                    if channel.confirms is not None:  # type: ignore[union-attr]
+                        channel.number_publishes(route, count)  # type: ignore[union-attr, arg-type]
                     if route.wide and is_over():  # type: ignore[union-attr]
                         self.stalled = True
                         break
@@ -575,7 +571,6 @@ class ReceiveLoop:
 
     def _enqueue(self, channel: Channel, route: Route, content: bytes, *, made: bool) -> None:
         """Publish a message without special properties to its queues' inboxes; `made`: the route creates it."""
-        confirms = channel.confirms
         number = channel.number
         message = route.make_one(channel, content) if made else Message(route.address, content, number)
         size = len(content)
@@ -584,17 +579,14 @@ class ReceiveLoop:
             queue.inbox.append(message)
             if not queue.touched:
                 queue.touch()
-            if size > 4096 and size > queue.largest:
+            if size > SMALL and size > queue.largest:
                 queue.largest = size
         if not queues:
             channel.dropped += 1
         channel.published += 1
         route.tally.published += 1
-        if confirms is not None:
-            confirms.seq_no += 1
-            channel.numbered = route
-            if not confirms.scheduled:
-                confirms.schedule()
+        if channel.confirms is not None:
+            channel.number_publishes(route)
 
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """Process a content header that did not arrive together with its publish."""

@@ -34,7 +34,8 @@ _NOT_YET = Fetched((), [], redelivered=False)
 """Result of `get` while it has to wait."""
 RUN_BUDGET = 4096
 """Maximum number of messages that a queue delivers in one turn before others run."""
-_SMALL = 4096
+SMALL = 4096
+"""Contents of up to this many bytes are small: a queue that has only such ones need not know their sizes."""
 
 
 class Owner(Protocol):
@@ -272,7 +273,7 @@ class Queue:
             if not messages:
                 return
         try:
-            backing.publish(messages, persistent=persistent, small=self.largest <= _SMALL, expires=expires)
+            backing.publish(messages, persistent=persistent, small=self.largest <= SMALL, expires=expires)
         except Exception:
             self.taken(count - len(messages) + backing.ready_count - ready)
             raise
@@ -394,7 +395,7 @@ class Queue:
         self.inbox.append(message)
         self.touch()
         size = len(message.content)
-        if size > _SMALL and size > self.largest:
+        if size > SMALL and size > self.largest:
             self.largest = size
         if message.persistent and self.durable:
             self.inbox_persistent = True

@@ -23,7 +23,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     def number(self, state: str, count: int = 1) -> int:
         """Publish `count` numbers; the first of them."""
         first = len(self.states) + 1
-        self.confirms.published(count)
+        self.confirms.seq_no += count
         self.states.update(dict.fromkeys(range(first, first + count), state))
         return first
 
@@ -135,7 +135,7 @@ def test_a_turn_of_publishes_takes_one_frame(turns):
     """Confirms of a turn without held numbers take one frame, `multiple` if it has more than one number."""
     confirms = ChannelConfirms()
     for count in turns:
-        confirms.published(count)
+        confirms.seq_no += count
 
         assert [Confirmation(confirms.seq_no, count > 1, True)] == confirms.take()
         assert [] == confirms.take()
@@ -144,7 +144,7 @@ def test_a_turn_of_publishes_takes_one_frame(turns):
 def test_what_a_held_number_held_back_is_told_singly():
     """Numbers above a held one get acks of their own, and the held one its own once it is accepted."""
     confirms = ChannelConfirms()
-    confirms.published(4)
+    confirms.seq_no += 4
     confirms.hold(2)
 
     assert [(1, False, True), (3, False, True), (4, False, True)] == confirms.take()
@@ -156,7 +156,7 @@ def test_what_a_held_number_held_back_is_told_singly():
 def test_what_is_safe_within_its_turn_was_never_held():
     """A number that is held and accepted before a confirm is sent costs no frame of its own."""
     confirms = ChannelConfirms()
-    confirms.published(3)
+    confirms.seq_no += 3
     confirms.hold(1, 3)
     for number in (2, 1, 3):
         confirms.accepted(number)
@@ -167,7 +167,7 @@ def test_what_is_safe_within_its_turn_was_never_held():
 def test_a_commit_is_told_in_one_frame():
     """Numbers held together and accepted together take one `multiple` ack, also in part."""
     confirms = ChannelConfirms()
-    confirms.published(6)
+    confirms.seq_no += 6
     confirms.hold(1, 6)
     assert [] == confirms.take()
     for number in (3, 1, 4, 2):
@@ -184,9 +184,9 @@ def test_what_was_told_at_once_is_not_told_again():
     """A number that the caller confirmed has no other ack, whatever is open or settled around it."""
     confirms = ChannelConfirms()
     confirms.hold(1)
-    confirms.published()
+    confirms.seq_no += 1
     assert [2, 3] == [confirms.confirm_now(), confirms.confirm_now()]
-    confirms.published()
+    confirms.seq_no += 1
 
     assert [(4, False, True)] == confirms.take()
     assert 1 == confirms.unconfirmed_count
@@ -197,30 +197,30 @@ def test_what_was_told_at_once_is_not_told_again():
     assert [(1, False, True)] == confirms.take()
     assert 6 == confirms.confirm_now()
     assert [] == confirms.take()
-    confirms.published(2)
+    confirms.seq_no += 2
     assert [(8, True, True)] == confirms.take()
 
 
 def test_no_multiple_ack_covers_a_nacked_number():
     """A refused number is nacked alone, and acks stay clear of it until everything below has its verdict."""
     confirms = ChannelConfirms()
-    confirms.published(3)
+    confirms.seq_no += 3
     confirms.hold(1)
     confirms.refused(2)
 
     assert [(3, False, True), (2, False, False)] == confirms.take()
-    confirms.published(2)
+    confirms.seq_no += 2
     assert [(4, False, True), (5, False, True)] == confirms.take()
     confirms.accepted(1)
     assert [(1, False, True)] == confirms.take()
-    confirms.published(2)
+    confirms.seq_no += 2
     assert [(7, True, True)] == confirms.take()
 
 
 def test_a_held_number_that_is_refused_later_is_nacked():
     """A commit that finds no room nacks what it held, each number alone, and what follows goes on."""
     confirms = ChannelConfirms()
-    confirms.published(3)
+    confirms.seq_no += 3
     confirms.hold(1, 3)
     assert [] == confirms.take()
     confirms.refused(1)
@@ -230,7 +230,7 @@ def test_a_held_number_that_is_refused_later_is_nacked():
     assert 1 == confirms.unconfirmed_count
     confirms.accepted(2)
     assert [(2, False, True)] == confirms.take()
-    confirms.published(1)
+    confirms.seq_no += 1
     assert [(4, False, True)] == confirms.take()
 
 
@@ -239,7 +239,7 @@ def test_giving_up_walks_along_each_number_once():
     confirms = ChannelConfirms()
     confirms.held = held = CountingSet()
     for _ in range(1000):
-        confirms.published(10)
+        confirms.seq_no += 10
         confirms.hold(confirms.seq_no - 9, 10)
         confirms.take()
         held.asked = 0
@@ -264,7 +264,7 @@ def test_a_million_held_numbers_cost_no_more_each_than_a_few():
     count, commit = 1_000_000, 1000
     confirms = ChannelConfirms()
     confirms.held = held = CountingSet()
-    confirms.published(count)
+    confirms.seq_no += count
     confirms.hold(1, count)
 
     assert [] == confirms.take()
@@ -282,7 +282,7 @@ def test_a_million_held_numbers_behind_one_are_told_once():
     count, commit = 200_000, 1000
     confirms = ChannelConfirms()
     confirms.held = held = CountingSet()
-    confirms.published(count)
+    confirms.seq_no += count
     confirms.hold(1, count)
     confirms.take()
     for first in range(2, count, commit):
@@ -299,7 +299,7 @@ def test_a_million_held_numbers_behind_one_are_told_once():
 def test_a_run_of_refused_numbers_is_told_in_one_frame():
     """Refused numbers with nothing open or settled among or below them take one `multiple` nack."""
     confirms = ChannelConfirms()
-    confirms.published(8)
+    confirms.seq_no += 8
     confirms.hold(1, 8)
     confirms.accepted(1)
     for number in (4, 2, 3, 6):
