@@ -76,9 +76,8 @@ class ChannelConfirms:
         self._refused: set[int] = set()  # refused since the last take()
         self.nacked_count = 0
         """Number of nacked publishes."""
-        self._nacked: list[
-            int
-        ] = []  # a heap of nacked numbers above _answered, which no multiple ack may cover
+        self._nacked: list[int] = []
+        """A heap of nacked numbers above `_answered`, which no multiple ack may cover."""
 
     def hold(self, first: int, count: int = 1) -> None:
         """Hold `count` numbers from `first` on (published since the last `take`) until they are accepted."""

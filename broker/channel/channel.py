@@ -87,7 +87,7 @@ class ChannelHost(Protocol):
         something to wait for before that; everything journaled by then is committed, too.
         """
 
-    def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+    def run_steps(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
         """Execute the steps of a method of a channel, and nothing else before they are done; then send the reply."""
 
     def wait_for_fan_out(self, fan_out: FanOut) -> None:
@@ -104,8 +104,8 @@ class Channel:
     """A channel of a connection."""
 
     __slots__ = (
+        "_final_confirm_counts",
         "_preparing",
-        "_told",
         "acked",
         "ages",
         "committing",
@@ -199,13 +199,16 @@ class Channel:
         """Deliveries with automatic acks to consumers that were cancelled."""
         self.redelivered = 0
         """Redeliveries by `basic.get`, and to consumers that were cancelled."""
-        self._told = (0, 0, 0)
+        self._final_confirm_counts = (0, 0, 0)
         """Confirm counters at the time of closing: numbers assigned, confirmed, nacked."""
 
     def counts(self) -> ChannelCounts:
         """Return the counters of the channel, open or closed; must be called between two turns."""
         confirms, consumers = self.confirms, self.consumers.values()
-        numbered, confirmed, nacked = self._told if confirms is None else _told(confirms)
+        if confirms is None:
+            numbered, confirmed, nacked = self._final_confirm_counts
+        else:
+            numbered, confirmed, nacked = _confirm_counts(confirms)
         auto = self.delivered_auto + sum([each.delivered for each in consumers if each.no_ack])
         return ChannelCounts(
             published=self.published,
@@ -223,7 +226,7 @@ class Channel:
             acked=self.acked,
         )
 
-    def _count_of(self, consumer: Consumer) -> None:
+    def _add_counters(self, consumer: Consumer) -> None:
         """Add the counters of a consumer that is removed."""
         self.redelivered += consumer.redelivered
         if consumer.no_ack:
@@ -273,7 +276,7 @@ class Channel:
                 f"{kind} access to {resource(what, shown, self.vhost.name)} refused for user '{self.host.user.name}'"
             )
 
-    def lost_right(self, consumer: Consumer) -> AMQPError | None:
+    def consume_refusal(self, consumer: Consumer) -> AMQPError | None:
         """Return the 403 that starting this consumer would now raise; None if it is still allowed, or was cancelled."""
         if self.consumers.get(consumer.tag) is not consumer or consumer is self.reply_consumer:
             return None
@@ -498,14 +501,14 @@ class Channel:
         """Send the confirms that are due."""
         confirms = self.confirms
         if confirms is not None:
-            came = confirms.seq_no - confirms.taken
+            new_count = confirms.seq_no - confirms.taken
             for tag, multiple, ack in confirms.take():
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
             times = self.confirm_times
             if times.watched:
-                times.look(confirms, came, self.outbox.turn)
+                times.look(confirms, new_count, self.outbox.turn)
             if confirms.seq_no >= times.due:
-                times.watch(confirms, came, self.numbered.confirm_mode, self.outbox.turn)  # type: ignore[union-attr]
+                times.watch(confirms, new_count, self.numbered.confirm_mode, self.outbox.turn)  # type: ignore[union-attr]
             self.numbered = None
 
     # -- settling ---------------------------------------------------------------------------------------------------
@@ -523,7 +526,7 @@ class Channel:
             raise precondition_failed(f"unknown delivery tag {delivery_tag}")
         return record
 
-    def _last_of(self, delivery_tag: int) -> int:
+    def _last_covered(self, delivery_tag: int) -> int:
         """Return the highest tag covered by a `multiple` settlement; raise 406 if the tag is not outstanding.
 
         Tag 0 means all, even if there are none.
@@ -537,7 +540,7 @@ class Channel:
     def _take_oldest(self, last: int) -> list[tuple[int, Record]]:
         """Remove some of the oldest deliveries up to a tag from the unacked table, in order.
 
-        There are more if `_has_until` returns true afterwards.
+        There are more if `_has_unacked_until` returns true afterwards.
         """
         unacked, first = self.unacked, self.first_tag
         if last - first > 4 * len(unacked):
@@ -555,7 +558,7 @@ class Channel:
                 taken.append((tag, record))
         return taken
 
-    def _has_until(self, last: int) -> bool:
+    def _has_unacked_until(self, last: int) -> bool:
         """Return whether deliveries up to a tag may be unacked."""
         return self.first_tag <= last and bool(self.unacked)
 
@@ -572,18 +575,18 @@ class Channel:
         if not multiple:
             self._settle_taken([(delivery_tag, self.take_unacked(delivery_tag))], outcome)
             return
-        last = self._last_of(delivery_tag)
+        last = self._last_covered(delivery_tag)
         taken = self._take_oldest(last)
-        if self._has_until(last):
+        if self._has_unacked_until(last):
             self.settling = self._settle_until(last, taken, outcome)
-            self.host.work_off(self.number, self.settling)
+            self.host.run_steps(self.number, self.settling)
         else:
             self._settle_taken(taken, outcome)
 
     def _settle_until(self, last: int, taken: list[tuple[int, Record]], outcome: Outcome) -> Iterator[None]:
         """Settle the deliveries in `taken` and all others up to a tag, a piece at a time."""
         with Suspension() as suspension:
-            while taken or self._has_until(last):
+            while taken or self._has_unacked_until(last):
                 if outcome and self.tx is None:
                     suspension.add(consumer.queue for _, (consumer, _) in taken)
                 self._settle_taken(taken, outcome)
@@ -598,14 +601,14 @@ class Channel:
 
     def recover(self, reply: bytes) -> None:
         """Handle `basic.recover`: requeue all unacked messages, then send the reply."""
-        self.host.work_off(self.number, self._requeue_all(), reply)
+        self.host.run_steps(self.number, self._requeue_all(), reply)
 
     def _requeue_all(self) -> Iterator[None]:
         last = self.delivery_tag
         with Suspension() as suspension:
-            while self._has_until(last):
+            while self._has_unacked_until(last):
                 taken = self._take_oldest(last)
-                if self._has_until(last):
+                if self._has_unacked_until(last):
                     suspension.add(consumer.queue for _, (consumer, _) in taken)
                 self._requeue([record for _, record in taken])
                 if suspension:
@@ -681,7 +684,7 @@ class Channel:
     def rollback(self, reply: bytes) -> None:
         """Handle `tx.rollback`: drop the publishes, make settled messages unacked again, then send the reply."""
         self.settling = self._transaction().roll_back(self)
-        self.host.work_off(self.number, self.settling, reply)
+        self.host.run_steps(self.number, self.settling, reply)
 
     def _transaction(self) -> Transaction:
         if self.tx is None:
@@ -740,7 +743,7 @@ class Channel:
             self.ages = ConsumerTimeouts()
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
 
-    def give_up_overdue(self, now: float, timeout: float) -> None:
+    def nack_overdue(self, now: float, timeout: float) -> None:
         """Nack publishes without a verdict for longer than `timeout` seconds; must be called about once a second.
 
         Their later verdicts are ignored. A turn must run afterwards.
@@ -756,7 +759,7 @@ class Channel:
     def cancel(self, consumer: Consumer) -> None:
         """Cancel a consumer; its unacked messages stay unacked, and its auto-delete queue may be deleted."""
         del self.consumers[consumer.tag]
-        self._count_of(consumer)
+        self._add_counters(consumer)
         queue: Queue = consumer.queue  # type: ignore[assignment]
         if consumer is self.reply_consumer:
             self.reply_consumer = None
@@ -765,18 +768,18 @@ class Channel:
         queue.remove_consumer(consumer)
         self.vhost.consumer_left(queue)
 
-    def give_up_consumers(self, queue: Queue) -> list[Basic.Cancel]:
+    def remove_consumers(self, queue: Queue) -> list[Basic.Cancel]:
         """Remove the consumers of a queue that is about to be deleted; return the `basic.cancel` methods to send."""
         tags = [tag for tag, consumer in self.consumers.items() if consumer.queue is queue]
         for tag in tags:
-            self._count_of(self.consumers.pop(tag))
+            self._add_counters(self.consumers.pop(tag))
         return [Basic.Cancel(tag, True) for tag in tags] if self.host.notifies_cancel else []
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """Remove a consumer whose queue was deleted; notify the client if it has the capability."""
         if self.consumers.pop(consumer.tag, None) is None:
             return
-        self._count_of(consumer)
+        self._add_counters(consumer)
         if self.host.notifies_cancel:
             self.send(Basic.Cancel(consumer.tag, True))
 
@@ -792,7 +795,7 @@ class Channel:
         nothing before all messages are requeued; otherwise younger ones would be delivered first.
         """
         if self.confirms is not None:
-            self._told = _told(self.confirms)
+            self._final_confirm_counts = _confirm_counts(self.confirms)
             self.confirms.close()
             self.confirms = None
         left = []
@@ -802,7 +805,7 @@ class Channel:
                 suspension.add(consumer.queue for consumer in self.consumers.values())
             while self.consumers:
                 consumer = self.consumers.pop(next(iter(self.consumers)))
-                self._count_of(consumer)
+                self._add_counters(consumer)
                 queue: Queue = consumer.queue  # type: ignore[assignment]
                 if consumer is self.reply_consumer:
                     self.reply_consumer = None
@@ -826,7 +829,7 @@ class Channel:
             yield from self.vhost.delete_queues(unused, unused=True)
 
 
-def _told(confirms: ChannelConfirms) -> tuple[int, int, int]:
+def _confirm_counts(confirms: ChannelConfirms) -> tuple[int, int, int]:
     """Return the confirm counters: numbers assigned, confirmed, nacked."""
     return confirms.seq_no, confirms.confirmed_count, confirms.nacked_count
 

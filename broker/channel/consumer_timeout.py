@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Protocol
 
-_WALK = 4096  # maximum number of deliveries scanned in one check
+_SCAN_LIMIT = 4096  # maximum number of deliveries scanned in one check
 MARKS = 1000
 """Approximate number of marks kept, whatever the timeout."""
-_NEVER = 0
+_NO_TIMEOUT = 0
 
 
-class Taker(Protocol):
+class Receiver(Protocol):
     """The consumer of a delivery, or its `Getter`."""
 
     unacked: int
@@ -47,9 +47,9 @@ class ConsumerTimeouts:
     def overdue(
         self,
         now: float,
-        unacked: Mapping[int, tuple[Taker, int]],
+        unacked: Mapping[int, tuple[Receiver, int]],
         last_tag: int,
-        consumers: Iterable[Taker],
+        consumers: Iterable[Receiver],
         default: int,
     ) -> tuple[int, int] | None:
         """Store a mark, and find a delivery that was not acked in time.
@@ -59,7 +59,7 @@ class ConsumerTimeouts:
             unacked: unacked deliveries by delivery tag, ascending; not empty.
             last_tag: the last delivery tag used.
             consumers: the consumers of the channel. Some of the unacked deliveries may belong to others.
-            default: timeout in ms of takers that have none of their own; 0 for none.
+            default: timeout in ms of receivers that have none of their own; 0 for none.
 
         Returns:
             Its delivery tag and the timeout in ms, None if there is none.
@@ -69,7 +69,7 @@ class ConsumerTimeouts:
         times, tags = self._times, self._tags
         past = bisect_left(tags, first)
         del times[:past], tags[:past]
-        timeouts: dict[Taker, int] = {}
+        timeouts: dict[Receiver, int] = {}
         known = 0
         for consumer in consumers:
             if consumer.unacked:
@@ -79,30 +79,34 @@ class ConsumerTimeouts:
         if tags:
             age = (now - times[0]) * 1000
             all_known = known == len(unacked)
-            if not all_known or any(_NEVER < timeout < age for timeout in timeouts.values()):
-                found = self._walk(now, unacked, timeouts, default)
+            if not all_known or any(_NO_TIMEOUT < timeout < age for timeout in timeouts.values()):
+                found = self._scan(now, unacked, timeouts, default)
         self._mark(now, last_tag)
         return found
 
-    def _walk(
-        self, now: float, unacked: Mapping[int, tuple[Taker, int]], timeouts: dict[Taker, int], default: int
+    def _scan(
+        self,
+        now: float,
+        unacked: Mapping[int, tuple[Receiver, int]],
+        timeouts: dict[Receiver, int],
+        default: int,
     ) -> tuple[int, int] | None:
         times, tags = self._times, self._tags
         begin = self._begin if self._begin < len(unacked) else 0
-        self._begin = begin + _WALK
-        for tag, (taker, _) in islice(unacked.items(), begin, begin + _WALK):
-            timeout = timeouts.get(taker)
+        self._begin = begin + _SCAN_LIMIT
+        for tag, (receiver, _) in islice(unacked.items(), begin, begin + _SCAN_LIMIT):
+            timeout = timeouts.get(receiver)
             if timeout is None:
-                timeout = self._timeout_of(taker, timeouts, default)
-            if timeout != _NEVER:
+                timeout = self._timeout_of(receiver, timeouts, default)
+            if timeout != _NO_TIMEOUT:
                 at = bisect_left(tags, tag)
                 if at < len(tags) and (now - times[at]) * 1000 > timeout:
                     return tag, timeout
         return None
 
-    def _timeout_of(self, taker: Taker, timeouts: dict[Taker, int], default: int) -> int:
-        own = taker.ack_timeout
-        timeouts[taker] = timeout = default if own is None else own
+    def _timeout_of(self, receiver: Receiver, timeouts: dict[Receiver, int], default: int) -> int:
+        own = receiver.ack_timeout
+        timeouts[receiver] = timeout = default if own is None else own
         self._longest = max(self._longest, timeout)
         return timeout
 

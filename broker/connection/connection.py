@@ -43,9 +43,9 @@ channel_log = logging.getLogger("leveret.channel")
 CLOSE_TIMEOUT = 30.0  # maximum wait for close-ok, in seconds
 FATAL_DELAY = 3.0  # seconds until a socket with broken framing is dropped (RabbitMQ's SILENT_CLOSE_DELAY)
 
-SILENT = 4
+SILENT_TICKS = 4
 """Half intervals without input after which a client is disconnected: two to three intervals after its last bytes."""
-SILENT_UNREAD = 8
+SILENT_TICKS_UNREAD = 8
 """Half intervals while the client is not read, for example during an alarm. RabbitMQ waits forever then."""
 
 _CLOSE = (10 << 16 | 50).to_bytes(4, "big")
@@ -82,7 +82,7 @@ class ConnectionDriver(Flushable, Protocol):
         """Schedule a call of `receive(b"")` followed by `resume_reading`."""
 
 
-class _Nowhere:
+class _ClosedDriver:
     """The driver of a connection that has ended."""
 
     reading = False
@@ -112,7 +112,7 @@ class _Nowhere:
         """Do nothing: nothing is buffered."""
 
 
-_NOWHERE = _Nowhere()
+_CLOSED_DRIVER = _ClosedDriver()
 
 
 def _discard(data: bytes, at: int) -> int:
@@ -135,12 +135,12 @@ class Connection(ReceiveLoop):
 
     __slots__ = (
         "_deadline",
-        "_heard_at",
-        "_listed",
+        "_has_waited",
+        "_is_tracked",
+        "_last_input_at",
         "_sent_before",
-        "_silent",
+        "_silent_ticks",
         "_tick_due",
-        "_waited",
         "bucket",
         "capabilities",
         "cc_keys",
@@ -202,12 +202,12 @@ class Connection(ReceiveLoop):
         self._sent_before = 0
         self.bucket = -1
         """Position of this connection in the server's timer wheel; used only there."""
-        self._silent = 0
-        self._heard_at = 0.0
+        self._silent_ticks = 0
+        self._last_input_at = 0.0
         self._tick_due = 0.0
-        self._waited = False
+        self._has_waited = False
         """True if the next method has already waited for the queues that were deferred when it arrived."""
-        self._listed = False
+        self._is_tracked = False
         self._deadline: float | None = now + node.handshake_timeout
         self._scan = Handshake(self).scan
 
@@ -227,11 +227,11 @@ class Connection(ReceiveLoop):
 
     def _method(self, number: int, data: bytes, at: int, end: int) -> None:
         """Execute any method but a publish or a plain ack."""
-        if self.node.turn.run() and not self._waited:  # earlier input takes effect first
+        if self.node.turn.run() and not self._has_waited:  # earlier input takes effect first
             self._resume_at = at
-            self.stalled = self._waited = True
+            self.stalled = self._has_waited = True
             return
-        self._waited = False
+        self._has_waited = False
         self._current = (0, 0)
         try:
             method = decode_method(data, at + 7, end - 1)
@@ -255,7 +255,7 @@ class Connection(ReceiveLoop):
                 self._no_channel(number, type(method))
             return
         if channel.missing:
-            self._unexpected_frame(channel, TYPE_METHOD)
+            self._unexpected_frame(channel)
         handler = HANDLERS.get(type(method))
         if handler is not None:
             if end - at > self.node.object_limits.argument_octets:
@@ -266,7 +266,7 @@ class Connection(ReceiveLoop):
                 self._resume_at = at
                 HeldReply(self, number, self._current).until(wait.subscribe)
         elif isinstance(method, ChannelMethods.Close):
-            self.work_off(
+            self.run_steps(
                 number, self._drop_channel(channel), encode_method(number, ChannelMethods.CloseOk())
             )
         elif isinstance(method, ChannelMethods.Open):
@@ -327,7 +327,7 @@ class Connection(ReceiveLoop):
         if isinstance(method, Wire.Close):
             self.close_reason = method.reply_text or "closed by the client"
             self.enter(CLOSED)
-            self._release(self._await_hangup)
+            self._release(self._answer_close)
         else:  # update-secret: passwords never expire, unlike OAuth secrets; RabbitMQ's internal backend accepts any
             self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
 
@@ -359,9 +359,9 @@ class Connection(ReceiveLoop):
         self._closing_channels.add(channel.number)
         close = make(ChannelMethods.Close, int(error.code), error.reply_text, class_id, method_id)
         self.outbox.send(encode_method(channel.number, close))
-        steps = self._to_the_end(self._drop_channel(channel))
+        steps = self._cleanup(self._drop_channel(channel))
         if self.held is None:
-            self.work_off(channel.number, steps)
+            self.run_steps(channel.number, steps)
         else:
             self.held.channel_closed(channel.number)
             next(steps, None)  # its consumers get no more deliveries, however late the next step runs
@@ -384,12 +384,12 @@ class Connection(ReceiveLoop):
         close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
         if isinstance(error, FrameError):
             self.enter(CLOSED)
-            self._release(lambda: self._say_last(close))
+            self._release(lambda: self._send_fatal_close(close))
         else:
             self.enter(CLOSING)
             self._release(lambda: self._await_close_ok(close))
 
-    def _say_last(self, close: bytes) -> None:
+    def _send_fatal_close(self, close: bytes) -> None:
         """Send `connection.close` to a client whose framing is broken; it cannot answer."""
         self.outbox.send(close)
         self._end(FATAL_DELAY)
@@ -419,7 +419,7 @@ class Connection(ReceiveLoop):
             at = end
         return at
 
-    def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+    def run_steps(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
         """Run the steps of a method of that channel, executing nothing else before; then send the reply."""
         slices = self.node.turn.slices
         for _ in steps:
@@ -427,14 +427,14 @@ class Connection(ReceiveLoop):
                 hold = HeldReply(self, number, self._current, reply)
                 hold.until(
                     lambda settled: slices.add(
-                        self._rest(steps, settled), f"method of connection {self.name}"
+                        self._remaining_steps(steps, settled), f"method of connection {self.name}"
                     )
                 )
                 return
         if reply:
             self.outbox.send(reply)
 
-    def _rest(self, steps: Iterator[None], settled: Callable[[], object]) -> Iterator[None]:
+    def _remaining_steps(self, steps: Iterator[None], settled: Callable[[], object]) -> Iterator[None]:
         """Run the remaining steps of a method, then release the wait; errors are handled as in `receive`."""
         try:
             yield from steps
@@ -458,7 +458,7 @@ class Connection(ReceiveLoop):
             self.node.clients.channel_closed(self.user, channel)
             self.channels_gone = added(self.channels_gone, channel.counts())
 
-    def _to_the_end(self, steps: Iterator[None]) -> Iterator[None]:
+    def _cleanup(self, steps: Iterator[None]) -> Iterator[None]:
         """Run cleanup steps to the end: a bug in one of them must not keep the following ones from running."""
         try:
             yield from steps
@@ -474,29 +474,29 @@ class Connection(ReceiveLoop):
         turn = self.node.turn
         turn.run()
         if after is None:
-            turn.slices.add(self._releasing(None), f"what connection {self.name} has left")
+            turn.slices.add(self._release_steps(None), f"what connection {self.name} has left")
         else:
-            self.work_off(0, self._releasing(after))
+            self.run_steps(0, self._release_steps(after))
         turn.run()
 
-    def _releasing(self, after: Callable[[], object] | None) -> Iterator[None]:
+    def _release_steps(self, after: Callable[[], object] | None) -> Iterator[None]:
         """Return a job that closes the connection's channels and deletes its exclusive queues."""
         while self.channels:
-            yield from self._to_the_end(self._drop_channel(next(iter(self.channels.values()))))
+            yield from self._cleanup(self._drop_channel(next(iter(self.channels.values()))))
             yield
         self._closing_channels.clear()
         queues = list(self.exclusive_queues.values())
         self.exclusive_queues.clear()
         if queues:  # a refused connection has no vhost
-            yield from self._to_the_end(self.vhost.delete_queues(queues))
+            yield from self._cleanup(self.vhost.delete_queues(queues))
         if self.state == LOST:
-            if self._listed:
-                self._listed = False
+            if self._is_tracked:
+                self._is_tracked = False
                 self.node.clients.connection_closed(self)
         elif after is not None:
             after()
 
-    def _await_hangup(self) -> None:
+    def _answer_close(self) -> None:
         """Send close-ok: the client closes the socket (spec 1.4.2.5), or the broker does if it does not in time.
 
         RabbitMQ waits as long. Clients such as lapin treat an end of file that arrives together with close-ok as an
@@ -518,7 +518,7 @@ class Connection(ReceiveLoop):
         elif self.state in HANDSHAKE or self.state == CLOSED:
             self._end(0.0)
 
-    def shed(self, octets: int) -> None:
+    def close_for_memory(self, octets: int) -> None:
         """Close with 506 RESOURCE_ERROR, because memory is short and the connection buffers that many bytes."""
         if self.state == OPEN:
             self._current = (0, 0)
@@ -548,7 +548,7 @@ class Connection(ReceiveLoop):
         for channel in list(self.channels.values()):
             yield
             for consumer in list(channel.consumers.values()):
-                refusal = channel.lost_right(consumer)
+                refusal = channel.consume_refusal(consumer)
                 if refusal is not None:
                     cancelled += 1
                     if not self.notifies_cancel:
@@ -568,15 +568,15 @@ class Connection(ReceiveLoop):
             self.held = None
             self.node.blocked.discard(self)
             self.outbox.full = self.outbox.transport_full = True  # no more deliveries
-            if self._listed:
+            if self._is_tracked:
                 self._release()
             self._chunks.clear()
             self.forget_routes()
             self._specials.clear()
             # break all cycles: the garbage collector would free them late, because it runs rarely to avoid pauses
             self.published_to = ()  # may include queues that have this connection as their owner
-            self.driver = _NOWHERE
-            self.outbox.detach(_NOWHERE)
+            self.driver = _CLOSED_DRIVER
+            self.outbox.detach(_CLOSED_DRIVER)
 
     # -- the handshake's side ---------------------------------------------------------------------------------------
 
@@ -588,7 +588,7 @@ class Connection(ReceiveLoop):
         self.enter(OPEN)
         self._deadline = None
         self._sent_before = self.sent + 1  # open-ok is being sent
-        self._listed = True
+        self._is_tracked = True
         self.node.clients.connection_opened(self)
         self.driver.admitted()
         if self.heartbeat:
@@ -659,12 +659,12 @@ class Connection(ReceiveLoop):
             return None
         if self.received or (not self.driver.reading and self.driver.is_heard()):
             self.received = False
-            self._silent = 0
-            self._heard_at = now
+            self._silent_ticks = 0
+            self._last_input_at = now
         else:
-            self._silent += 1
-        due = self._heard_at + 2 * self.heartbeat  # (spec 4.2.7), and it may have been heard before that tick
-        is_silent = self._silent >= (SILENT if self.driver.reading else SILENT_UNREAD)
+            self._silent_ticks += 1
+        due = self._last_input_at + 2 * self.heartbeat  # spec 4.2.7; its bytes may have come before that tick
+        is_silent = self._silent_ticks >= (SILENT_TICKS if self.driver.reading else SILENT_TICKS_UNREAD)
         if is_silent and now >= due:
             log.warning(
                 "closing connection %s: missed heartbeats from client, timeout: %ds",
@@ -699,7 +699,7 @@ class Connection(ReceiveLoop):
         confirm_timeout = self.node.confirm_timeout
         for channel in list(self.channels.values()):
             if confirm_timeout:
-                channel.give_up_overdue(now, confirm_timeout)
+                channel.nack_overdue(now, confirm_timeout)
             late = channel.overdue(now, self.node.consumer_timeout)
             if late is not None:
                 self._timed_out(channel, *late)

@@ -14,7 +14,7 @@ from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 
-_LOOKS = 256  # connections examined per step
+_BATCH = 256  # connections examined per step
 
 
 class ConnectionTracking:
@@ -45,7 +45,7 @@ class ConnectionTracking:
         self._connection_max = connection_max
         self._channel_max = channel_max
         self.connections: set[Any] = set()
-        self.of_users: Counter[str] = Counter()
+        self.connections_of_users: Counter[str] = Counter()
         """Number of connections by user."""
         self.channels_of_users: Counter[str] = Counter()
         self.channel_count = 0
@@ -53,7 +53,7 @@ class ConnectionTracking:
         self.channels_opened = self.channels_closed = 0
         users.listener = self
 
-    def holders(self, least: int) -> list[tuple[int, Any]]:
+    def with_unfinished(self, least: int) -> list[tuple[int, Any]]:
         """Return the connections whose incomplete publishes hold at least `least` bytes, the largest first."""
         held = [(connection.unfinished, connection) for connection in self.connections]
         return sorted((each for each in held if each[0] >= least), key=lambda each: -each[0])
@@ -71,7 +71,7 @@ class ConnectionTracking:
         if limit is not None and found.connection_count >= limit:
             raise not_allowed(f"{refused}: connection limit ({limit}) is reached")
         limit = self._users.user_limits(user.name).max_connections
-        if limit is not None and self.of_users[user.name] >= limit:
+        if limit is not None and self.connections_of_users[user.name] >= limit:
             raise not_allowed(
                 f"connection refused for user '{user.name}': user connection limit ({limit}) is reached"
             )
@@ -98,9 +98,9 @@ class ConnectionTracking:
         """Add an open connection to the list and counts."""
         self.connections.add(connection)
         self.connections_opened += 1
-        self.of_users[connection.user.name] += 1
+        self.connections_of_users[connection.user.name] += 1
         connection.vhost.connection_count += 1
-        self._note("connection_opened", connection)
+        self._report("connection_opened", connection)
         log.info(
             "connection %s: user '%s' authenticated and granted access to vhost '%s'",
             connection.name,
@@ -113,10 +113,10 @@ class ConnectionTracking:
         self.connections.discard(connection)
         self.connections_closed += 1
         self._turn.totals.connection_closed(connection.counts())
-        self.of_users[connection.user.name] -= 1
+        self.connections_of_users[connection.user.name] -= 1
         connection.vhost.connection_count -= 1
         reason = connection.close_reason or "client unexpectedly closed TCP connection"
-        self._note("connection_closed", connection, reason=reason)
+        self._report("connection_closed", connection, reason=reason)
         log.info("closing connection %s: %s", connection.name, reason)
 
     # -- rights that are taken away -----------------------------------------------------------------------------------
@@ -126,21 +126,21 @@ class ConnectionTracking:
 
         The caller runs a turn afterwards.
         """
-        if self.of_users[user]:
-            self._turn.slices.add(self._enforced(user, vhost), f"rights of user '{user}'")
+        if self.connections_of_users[user]:
+            self._turn.slices.add(self._enforcement_steps(user, vhost), f"rights of user '{user}'")
 
     def user_removed(self, user: str) -> None:
         """Close the connections of a deleted user; the caller runs a turn afterwards."""
-        if self.of_users[user]:
-            self._turn.slices.add(self._closed(user), f"end of user '{user}'")
+        if self.connections_of_users[user]:
+            self._turn.slices.add(self._closing_steps(user), f"end of user '{user}'")
 
-    def _enforced(self, user: str, vhost: str) -> Iterator[None]:
+    def _enforcement_steps(self, user: str, vhost: str) -> Iterator[None]:
         for connection in self._connections_of(user):
             if connection is not None and connection.vhost.name == vhost:
                 yield from connection.enforce_rights()
             yield
 
-    def _closed(self, user: str) -> Iterator[None]:
+    def _closing_steps(self, user: str) -> Iterator[None]:
         for connection in self._connections_of(user):
             if connection is not None:
                 connection.force_close(f"user '{user}' is deleted")
@@ -151,10 +151,10 @@ class ConnectionTracking:
         for number, connection in enumerate(list(self.connections), 1):
             if connection.user.name == user:
                 yield connection
-            if not number % _LOOKS:
+            if not number % _BATCH:
                 yield None
 
-    def _note(self, kind: str, connection: Any, **detail: str) -> None:
+    def _report(self, kind: str, connection: Any, **detail: str) -> None:
         if self._turn.events is not None:
             detail |= {
                 "user": connection.user.name,
@@ -183,5 +183,5 @@ def client_name(connection: Any) -> str:
         properties = decode_whole_table(connection.client_properties)
     except MalformedTable:
         return ""
-    said = [properties.get(name, ("void", ""))[1] for name in ("product", "version")]
-    return " ".join([each for each in said if isinstance(each, str) and each])
+    values = [properties.get(name, ("void", ""))[1] for name in ("product", "version")]
+    return " ".join([each for each in values if isinstance(each, str) and each])

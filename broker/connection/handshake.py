@@ -35,7 +35,7 @@ _HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
 _TOTAL_LIMIT = 65536
 
 
-class Newcomer(Protocol):
+class OpeningConnection(Protocol):
     """The connection that is being opened."""
 
     node: Node
@@ -67,7 +67,7 @@ class Newcomer(Protocol):
 class Handshake:
     """The handshake of one connection."""
 
-    def __init__(self, connection: Newcomer) -> None:
+    def __init__(self, connection: OpeningConnection) -> None:
         self._connection = connection
         self._node = connection.node
         self._total = 0
@@ -90,19 +90,19 @@ class Handshake:
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
             if length > self._node.initial_frame_max:
-                return self._silent(size, f"frame of {length} octets before connection.open")
+                return self._close_silently(size, f"frame of {length} octets before connection.open")
             if end > size:
                 return at
             self._total += end - at
             if self._total > _TOTAL_LIMIT or data[end - 1] != FRAME_END:
-                return self._silent(size, "malformed frames before connection.open")
+                return self._close_silently(size, "malformed frames before connection.open")
             if kind != TYPE_HEARTBEAT or number:
                 if number and STATES[connection.state].reports_errors:
                     text = frame_text(kind, data[at + 7 : end - 1])
                     connection.refuse(AMQPError(ReplyCode.UNEXPECTED_FRAME, text), 0, 0)
                     return size
                 if kind != TYPE_METHOD or number:
-                    return self._silent(size, "unexpected frame before connection.open")
+                    return self._close_silently(size, "unexpected frame before connection.open")
                 self._method(data, at + 7, end - 1)
             at = end
         return at if connection.state in HANDSHAKE or connection.state == OPEN else size
@@ -113,7 +113,7 @@ class Handshake:
             method: Any = decode_method(data, at, end)
         except WireError as error:
             # without its text, which may quote a payload with a password in it
-            self._silent(0, f"{type(error).__name__} before connection.open")
+            self._close_silently(0, f"{type(error).__name__} before connection.open")
             return
         ids = method_ids(method)
         if type(method) not in state.accepts:
@@ -121,7 +121,7 @@ class Handshake:
                 text = "unexpected method in connection state opening"
                 self._connection.refuse(AMQPError(ReplyCode.CHANNEL_ERROR, text), *ids)
             else:
-                self._silent(0, f"unexpected {method.name} before connection.open")
+                self._close_silently(0, f"unexpected {method.name} before connection.open")
             return
         try:
             if isinstance(method, Wire.StartOk):
@@ -134,7 +134,7 @@ class Handshake:
             if state.reports_errors:
                 self._connection.refuse(error, *ids)
             else:
-                self._silent(0, f"failed to negotiate connection parameters: {error.explanation}")
+                self._close_silently(0, f"failed to negotiate connection parameters: {error.explanation}")
 
     def _start_ok(self, method: Any) -> None:
         connection = self._connection
@@ -148,7 +148,7 @@ class Handshake:
         try:
             name, password = read_response(method.mechanism, method.response, self._node.mechanisms)
         except (UnknownMechanism, MalformedResponse) as error:
-            self._silent(0, str(error))
+            self._close_silently(0, str(error))
             return
         node, mechanism, address = self._node, method.mechanism, connection.peer[0]
         try:
@@ -215,7 +215,7 @@ class Handshake:
         connection.end(0.0)
         return len(data)
 
-    def _silent(self, at: int, reason: str) -> int:
+    def _close_silently(self, at: int, reason: str) -> int:
         self._log("closing connection %s: handshake error: %s", reason)
         self._connection.end(self._node.auth_failure_delay)
         return at

@@ -340,7 +340,7 @@ class ReceiveLoop:
                     if publishing.missing:
                         self._resume_at = end
                         self._number = number
-                        self._unexpected_frame(publishing, kind)
+                        self._unexpected_frame(publishing)
                     if size - end >= 22:
                         kind, header_number, length, ids, body_size, _ = unpack_header(data, end)
                         stop = end + length + FRAME_OVERHEAD
@@ -542,7 +542,7 @@ class ReceiveLoop:
             self._no_channel(number, Basic.Publish)
             return None
         if channel.missing:
-            self._unexpected_frame(channel, TYPE_METHOD)
+            self._unexpected_frame(channel)
         address = data[at + 13 : end - 2]
         if not address or not _is_address(address):
             try:
@@ -689,9 +689,9 @@ class ReceiveLoop:
             if number:
                 raise AMQPError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
             raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
-        self._unexpected_frame(channel, kind)
+        self._unexpected_frame(channel)
 
-    def _unexpected_frame(self, channel: Channel, kind: int) -> NoReturn:
+    def _unexpected_frame(self, channel: Channel) -> NoReturn:
         """Raise 505: the frame is not what the channel's content assembly expects next."""
         self._current = (60, 40)
         if channel.missing < 0:
@@ -701,7 +701,6 @@ class ReceiveLoop:
         else:
             self._current = (0, 0)
             text = "expected method frame, got non method frame instead"
-        del kind
         raise AMQPError(ReplyCode.UNEXPECTED_FRAME, text)
 
     def _frame_too_large(self, data: bytes, at: int, kind: int, length: int) -> NoReturn:

@@ -152,7 +152,7 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
         raise precondition_failed(f"{what} not empty")
     if method.if_unused and queue.consumers:
         raise precondition_failed(f"{what} in use")
-    cancels = channel.give_up_consumers(queue)
+    cancels = channel.remove_consumers(queue)
     count = vhost.delete_queue(queue)
     if method.nowait:
         for cancel in cancels:

@@ -688,10 +688,10 @@ class Server:
 
     def free_memory(self, octets: int) -> None:
         """Close connections with incomplete publishes, the largest first, until that many bytes are freed."""
-        for held, connection in self.clients.holders(HELD_OCTETS):
+        for held, connection in self.clients.with_unfinished(HELD_OCTETS):
             if octets <= 0:
                 break
-            connection.shed(held)
+            connection.close_for_memory(held)
             octets -= held
 
     # -- connections ------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Counts:
         vhosts = list(broker.vhosts.values())
         left = {
             "connections listed": len(broker.clients.connections),
-            "connections of users": sum(map(abs, broker.clients.of_users.values())),
+            "connections of users": sum(map(abs, broker.clients.connections_of_users.values())),
             "connections of virtual hosts": sum(abs(vhost.connection_count) for vhost in vhosts),
             "channels": broker.clients.channel_count,
             "channels of users": sum(map(abs, broker.clients.channels_of_users.values())),

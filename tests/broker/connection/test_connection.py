@@ -341,7 +341,7 @@ def test_a_lost_connection_releases_everything_once():
             node.clients.connections_closed,
         )
         assert 1 == node.vhosts["/"].connection_count
-        assert {"guest": 1} == dict(node.clients.of_users)
+        assert {"guest": 1} == dict(node.clients.connections_of_users)
     assert "lost" == client.connection.state
     assert client.connection.tick(1e9) is None
     client.receive(publish_frames("q"))

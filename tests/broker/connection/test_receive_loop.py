@@ -112,7 +112,7 @@ class PlainConnection(Connection):
             self._no_channel(number, Basic.Publish)
             return
         if channel.missing:
-            self._unexpected_frame(channel, TYPE_METHOD)
+            self._unexpected_frame(channel)
         try:
             method: Any = decode_method(data, at + 7, end - 1)
         except Exception as error:
