@@ -169,7 +169,7 @@ def test_sec_06_what_is_not_complete_is_charged():
     for _ in range(20):
         client.receive(frame(BODY, 1, bytes(100_000)))
     assert 2_000_000 <= client.connection.unfinished < 2_100_000
-    client.node.relieve(1_000_000)
+    client.node.free_memory(1_000_000)
     client.node.finish_turn()
 
     assert "0 connection.close reply_code=506" in client.sent()[-1]

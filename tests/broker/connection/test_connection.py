@@ -695,13 +695,13 @@ def test_who_holds_much_is_closed_while_memory_is_short(client):
         each.receive(publish_frames("q", bytes((megabytes << 20) + 300_000))[:-1000])
         each.sent()
     held = others[2].connection.unfinished
-    node.relieve(held + 1)
+    node.free_memory(held + 1)
     node.finish_turn()
 
     text = f"RESOURCE_ERROR - low on memory: publishes of this connection that are not complete hold {held} octets"
     assert text == others[2].take()[-1].method.reply_text
     assert ["open", "open", "closing", "closing"] == [each.connection.state for each in (client, *others)]
-    node.relieve(1 << 30)
+    node.free_memory(1 << 30)
     assert ["open", "closing", "closing", "closing"] == [each.connection.state for each in (client, *others)]
 
 
