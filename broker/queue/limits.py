@@ -33,7 +33,7 @@ _STEP = 256
 """Messages discarded between two checks of the time."""
 
 
-class RuledQueue(DiscardingQueue, Protocol):
+class LimitedQueue(DiscardingQueue, Protocol):
     """A queue, as its limits see it."""
 
     name: str
@@ -98,7 +98,7 @@ class QueueLimits:
         "settings",
     )
 
-    def __init__(self, queue: RuledQueue, keeper: Keeper) -> None:
+    def __init__(self, queue: LimitedQueue, keeper: Keeper) -> None:
         self._queue = queue
         self._keeper = keeper
         self._clock = queue.turn.clock

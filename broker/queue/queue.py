@@ -82,6 +82,7 @@ class Queue:
         "inbox",
         "inbox_persistent",
         "largest",
+        "limits",
         "name",
         "on_drained",
         "on_gone",
@@ -89,7 +90,6 @@ class Queue:
         "published",
         "qid",
         "redelivered",
-        "rules",
         "saves_all",
         "settings",
         "stillness",
@@ -140,7 +140,7 @@ class Queue:
         """True once the deleted queue is empty: it has no messages left to discard."""
         self._keeper = keeper
         self.settings = NO_SETTINGS
-        self.rules: QueueLimits | None = None
+        self.limits: QueueLimits | None = None
         """Limits and expiry; None while there are none."""
         self.consumers = ConsumerRotation(
             single_active=self.arguments.get("x-single-active-consumer") == ("bool", True)
@@ -228,26 +228,26 @@ class Queue:
         if consumers.cancelled:
             consumers.sweep()
         backing = self.backing
-        rules = self.rules
+        limits = self.limits
         acks = self.acks
         if acks:
             count = len(acks)
             self.acked += count
             backing.ack(acks)
-            if rules is not None:
-                rules.acked(acks)
+            if limits is not None:
+                limits.acked(acks)
             del acks[:count]  # removing one of its own dead letters may have added another ack
         more = is_behind = False
-        if rules is not None:
-            rules.begin()
-            is_behind = rules.is_behind  # arrivals are offered to consumers before limits apply to them
+        if limits is not None:
+            limits.begin()
+            is_behind = limits.is_behind  # arrivals are offered to consumers before limits apply to them
         inbox = self.inbox
         if inbox:
             self.published += len(inbox)
-            if rules is None:
+            if limits is None:
                 self.take_in(inbox)
             else:
-                rules.take_in(inbox)
+                limits.take_in(inbox)
             inbox.clear()
             self.inbox_persistent = False
         if backing.ready_count:
@@ -255,9 +255,9 @@ class Queue:
                 more = self._deliver_ready()
         else:
             self.largest = 0
-        if rules is not None:
-            more = rules.end() or more
-            if is_behind and not rules.is_behind and consumers.ready:
+        if limits is not None:
+            more = limits.end() or more
+            if is_behind and not limits.is_behind and consumers.ready:
                 more = True
         if self.on_drained:
             self._tell_drained()
@@ -335,8 +335,8 @@ class Queue:
                 )
                 at += count
                 batch = Fetched(seq_ids, share, redelivered=False)
-                if self.rules is not None:
-                    self.rules.fetched(batch, ack_required=ack_required)
+                if self.limits is not None:
+                    self.limits.fetched(batch, ack_required=ack_required)
                 self.deliver_to(consumers, batch)
         except Exception:
             self.taken(at)
@@ -346,7 +346,7 @@ class Queue:
     def _deliver_ready(self) -> bool:
         """Deliver ready messages to consumers; return true if the budget was used up first."""
         backing = self.backing
-        rules = self.rules
+        limits = self.limits
         rotation = self.consumers
         budget = RUN_BUDGET
         while backing.ready_count and rotation.ready:
@@ -356,16 +356,16 @@ class Queue:
             if not count:
                 rotation.park_first()
                 continue
-            if rules is not None:
-                count = rules.live(count)
+            if limits is not None:
+                count = limits.live(count)
                 if not count:
                     return False
             ack_required = not consumers[0].no_ack
             batch = backing.fetch(count, ack_required=ack_required)
             if not batch.messages:
                 return False  # they are being read from disk; the queue is touched afterwards
-            if rules is not None:
-                batch = rules.fetched(batch, ack_required=ack_required)
+            if limits is not None:
+                batch = limits.fetched(batch, ack_required=ack_required)
             if batch.redelivered:
                 self.redelivered += len(batch.messages)
             self.deliver_to(consumers, batch)
@@ -387,10 +387,10 @@ class Queue:
 
         The caller must then nack the publish, and call `accepted` for this copy if the queue would have stored it.
         """
-        if self.rules is None:
+        if self.limits is None:
             if may_expire(message.content):
-                self._need_rules()
-        elif self.rules.refuses(message):
+                self._need_limits()
+        elif self.limits.refuses(message):
             return False
         self.inbox.append(message)
         self.touch()
@@ -407,10 +407,10 @@ class Queue:
             self.backing.set_lazy(lazy=settings.lazy)
         self._await_consumers(settings.confirm_mode)
         self.settings = settings
-        if settings.asks_something:
-            self._need_rules()
-        if self.rules is not None:
-            self.rules.configure(settings)
+        if settings.needs_limits:
+            self._need_limits()
+        if self.limits is not None:
+            self.limits.configure(settings)
             self.touch()
 
     def _await_consumers(self, mode: str) -> None:
@@ -435,21 +435,21 @@ class Queue:
 
     def used(self) -> None:
         """Restart the time until an unused queue expires: it was declared, or its last consumer was removed."""
-        if self.rules is not None:
-            self.rules.used()
+        if self.limits is not None:
+            self.limits.used()
 
     def recovered(self) -> None:
         """Apply limits and expiry to the messages of an earlier run, after they were recovered."""
         if self.backing.expiring:
-            self._need_rules()
-        if self.rules is not None:
-            self.rules.recount()
+            self._need_limits()
+        if self.limits is not None:
+            self.limits.recount()
             self.touch()
 
-    def _need_rules(self) -> None:
-        if self.rules is None and self._keeper is not None:
-            self.rules = QueueLimits(self, self._keeper)
-            self.rules.configure(self.settings)
+    def _need_limits(self) -> None:
+        if self.limits is None and self._keeper is not None:
+            self.limits = QueueLimits(self, self._keeper)
+            self.limits.configure(self.settings)
 
     # -- consumers ----------------------------------------------------------------------------------------------
 
@@ -489,7 +489,7 @@ class Queue:
     @property
     def is_behind(self) -> bool:
         """True if ready messages must be discarded, but there was no time for that."""
-        return self.rules is not None and self.rules.is_behind
+        return self.limits is not None and self.limits.is_behind
 
     def catch_up(self) -> None:
         """Raise `NotYet` while ready messages must be discarded, but there was no time for that."""
@@ -529,19 +529,19 @@ class Queue:
         if self.consumers.is_suspended:
             self.touch()
             return _NOT_YET
-        backing, rules = self.backing, self.rules
-        if rules is not None:
-            rules.used()
-            if rules.is_behind or (backing.ready_count and not rules.live(1) and backing.ready_count):
-                if rules.wants_time:
+        backing, limits = self.backing, self.limits
+        if limits is not None:
+            limits.used()
+            if limits.is_behind or (backing.ready_count and not limits.live(1) and backing.ready_count):
+                if limits.wants_time:
                     self.touch()
                 return _NOT_YET
         if not backing.ready_count:
             return None
         batch = backing.fetch(1, ack_required=not no_ack)
-        if rules is not None and batch.messages:
-            batch = rules.fetched(batch, ack_required=not no_ack)
-            rules.live(1)  # expired messages behind it do not count as remaining
+        if limits is not None and batch.messages:
+            batch = limits.fetched(batch, ack_required=not no_ack)
+            limits.live(1)  # expired messages behind it do not count as remaining
             self.touch()
         return batch
 
@@ -556,20 +556,20 @@ class Queue:
             return
         self.settle()
         tally, count = self.tally, len(seq_ids)
-        if self.rules is not None:
-            seq_ids = self.rules.requeued(seq_ids)
+        if self.limits is not None:
+            seq_ids = self.limits.requeued(seq_ids)
         tally.requeued += len(seq_ids)
         tally.rejected += count - len(seq_ids)  # delivery limit reached
         if seq_ids:
             self.backing.requeue(seq_ids)
-            if self.rules is not None:
-                self.rules.shorten()
+            if self.limits is not None:
+                self.limits.shorten()
         self.touch()
 
     def discard(self, seq_ids: Collection[int]) -> None:
         """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""
         self.tally.rejected += len(seq_ids)
-        if self.rules is None or self.deleted:
+        if self.limits is None or self.deleted:
             self.acks.extend(seq_ids)
             self.tally.discarded += len(seq_ids)
             return
@@ -577,19 +577,19 @@ class Queue:
             seq_ids, settled = self.awaiting.split(seq_ids)
             self.acks.extend(settled)  # type: ignore[arg-type] # a promise is a key, too
             self.tally.discarded += len(settled)
-        self.rules.rejected(seq_ids)
+        self.limits.rejected(seq_ids)
 
     def dead_lettered(self, count: int, moved: Collection[int]) -> None:
         """Count dead-lettered messages, and remove those that `moved`."""
         self.tally.dead_lettered += count
-        if self.rules is not None:
-            self.rules.acked(moved)
+        if self.limits is not None:
+            self.limits.acked(moved)
         self.backing.ack(moved, moved=True)
 
     def letter_is_safe(self, seq_id: int) -> None:
         """Remove the original of a dead letter whose body has been written to its file."""
-        if self.rules is not None:
-            self.rules.discards.moving -= 1
+        if self.limits is not None:
+            self.limits.discards.moving -= 1
         self.remove_moved(seq_id)
 
     def remove_moved(self, seq_id: int) -> None:
@@ -604,8 +604,8 @@ class Queue:
         self.settle()
         self.largest = 0
         self.touch()  # methods that wait for a message to be read must be executed again
-        if self.rules is not None:
-            self.rules.purged()
+        if self.limits is not None:
+            self.limits.purged()
         count = self.backing.purge()
         self.tally.purged += count
         return count
@@ -622,7 +622,7 @@ class Queue:
         consumers = self.consumers.clear()
         for consumer in consumers:
             self._count_removed(consumer)
-        if self.rules is None or self.rules.queue_deleted() or not discards:
+        if self.limits is None or self.limits.queue_deleted() or not discards:
             self._empty()
         else:
             self.touch()
@@ -633,7 +633,7 @@ class Queue:
     def _empty(self) -> None:
         """Drop every message."""
         self.gone = True
-        self.rules = None  # nothing expires any more, and messages rejected from now on are only dropped
+        self.limits = None  # nothing expires any more, and messages rejected from now on are only dropped
         self.backing.delete()
         self.inbox.clear()
 

@@ -58,7 +58,7 @@ class QueueSettings:
         return self.overflow != DROP_HEAD and (self.max_length is not None or self.max_octets is not None)
 
     @property
-    def asks_something(self) -> bool:
+    def needs_limits(self) -> bool:
         """True if the queue needs `QueueLimits`."""
         return not (
             self.message_ttl is None

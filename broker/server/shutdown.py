@@ -137,13 +137,13 @@ class Shutdown:
             queue
             for vhost in self._host.vhosts.values()
             for queue in (*vhost.queues.values(), *vhost.ending)
-            if queue.rules is not None and queue.rules.is_discarding
+            if queue.limits is not None and queue.limits.is_discarding
         ]
         loop = asyncio.get_running_loop()
         for queue in queues:
             queue.touch()
             self._host.schedule_turn()
-            while queue.rules is not None and queue.rules.is_discarding and not disk.commits.is_full:
+            while queue.limits is not None and queue.limits.is_discarding and not disk.commits.is_full:
                 ran = loop.create_future()
                 queue.after_next_run(partial(ran.set_result, None))
                 await ran

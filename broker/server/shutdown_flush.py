@@ -59,7 +59,7 @@ class ShutdownFlush:
     @property
     def _is_discarding(self) -> bool:
         """True while rejected messages wait to be read: they are dead-lettered before the stop."""
-        return self.queue.rules is not None and self.queue.rules.is_discarding
+        return self.queue.limits is not None and self.queue.limits.is_discarding
 
     def step(self) -> bool:
         """Move some messages; False if something has to be read first: the queue is touched when that is in memory.
@@ -110,8 +110,8 @@ class ShutdownFlush:
             left.append(seq_id)
         if copies:
             seq_ids = store.publish(copies, persistent=True, expires=expires)
-            if self.queue.rules is not None:
-                self.queue.rules.carried_over(dict(zip(originals, seq_ids, strict=True)))
+            if self.queue.limits is not None:
+                self.queue.limits.carried_over(dict(zip(originals, seq_ids, strict=True)))
             self._rotated += len(copies)
         store.ack(left, moved=True)
         if batch.redelivered and isinstance(self._part, VariableQueue):

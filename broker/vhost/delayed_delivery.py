@@ -101,7 +101,7 @@ class DelayLine:
     awaits_consumers = False
     durable = True
     saves_all = False
-    rules = None
+    limits = None
 
     __slots__ = (
         "_deliveries",

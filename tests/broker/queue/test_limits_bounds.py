@@ -50,8 +50,8 @@ def test_counts_of_returns_go_with_their_messages() -> None:
             client.send(make(Basic.Get, 0, "q", True))
         client.send(make(Wire.Purge, 0, "q", False))
 
-        assert queue.rules is not None
-        assert ({}, {}) == (queue.rules._returns, queue.rules._returned)
+        assert queue.limits is not None
+        assert ({}, {}) == (queue.limits._returns, queue.limits._returned)
 
 
 def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:

@@ -71,4 +71,4 @@ def test_a_limit_of_length_leaves_light_confirms_alone():
 def test_a_queue_that_asks_for_nothing_shares_its_settings():
     """Ten thousand plain queues share one settings object."""
     assert NO_SETTINGS is queue_settings({})
-    assert not NO_SETTINGS.asks_something
+    assert not NO_SETTINGS.needs_limits
