@@ -48,7 +48,7 @@ class Recorder(Protocol):
         """Record a duration in microseconds that represents `weight` durations."""
 
 
-class EndingWithTurn(Protocol):
+class TurnEndListener(Protocol):
     """A meter whose measurements last until the turn's frames are written."""
 
     def turn_ended(self, now: int) -> None:
@@ -70,13 +70,13 @@ class Latencies:
         self.confirm: defaultdict[str, Latency] = defaultdict(Latency)
         self.loop_lag = Latency()
         self._ending: list[tuple[Recorder, int, int]] = []
-        self._turning: list[EndingWithTurn] = []
+        self._turning: list[TurnEndListener] = []
 
     def ended(self, recorder: Recorder, since: int, weight: int = 1) -> None:
         """Record a duration from `since` (ns) until this turn's frames are written, `weight` times."""
         self._ending.append((recorder, since, weight))
 
-    def tell(self, meter: EndingWithTurn) -> None:
+    def notify_at_end(self, meter: TurnEndListener) -> None:
         """Notify a meter when this turn's frames are written."""
         self._turning.append(meter)
 
@@ -134,7 +134,7 @@ class Events:
         return taken
 
 
-class MeteredQueue(Protocol):
+class SampledQueue(Protocol):
     """A queue, as its meter sees it."""
 
     published: int
@@ -166,6 +166,7 @@ class QueueMeter:
 
     __slots__ = (
         "_at",
+        "_awaits_end",
         "_began",
         "_came",
         "_discarded",
@@ -181,7 +182,6 @@ class QueueMeter:
         "_settled",
         "_since_probe",
         "_spacing",
-        "_told",
         "_unacked_now",
         "_waiting",
         "ack",
@@ -206,7 +206,7 @@ class QueueMeter:
         self._began = now
         self._leaving_ready = self._leaving_unacked = 0
         """Ready and unacked messages that are counted until the turn ends, but not afterwards."""
-        self._told = False
+        self._awaits_end = False
         self._next = 1
         self._spacing = SAMPLE_EVERY
         self._place = 0
@@ -225,7 +225,7 @@ class QueueMeter:
 
     # -- areas ------------------------------------------------------------------------------------------------------
 
-    def look(self, queue: MeteredQueue, now: int) -> None:
+    def update(self, queue: SampledQueue, now: int) -> None:
         """Add the time since the last update to the areas, and record the current counts."""
         elapsed = now - self._at
         if elapsed > 0:
@@ -242,9 +242,9 @@ class QueueMeter:
         self._unacked_now = backing.unacked_count
         self._paged_now = backing.state_counts()[1:] if ready else _NOT_PAGED
 
-    def ended(self, queue: MeteredQueue, now: int) -> None:
+    def ended(self, queue: SampledQueue, now: int) -> None:
         """Update the areas when the queue is deleted; from then on it counts as empty."""
-        self.look(queue, now)
+        self.update(queue, now)
         self._ready_now = self._unacked_now = 0
         self._paged_now = _NOT_PAGED
 
@@ -254,25 +254,25 @@ class QueueMeter:
         self.ready += self._leaving_ready * elapsed
         self.unacked += self._leaving_unacked * elapsed
         self._leaving_ready = self._leaving_unacked = 0
-        self._told = False
+        self._awaits_end = False
 
     # -- times ------------------------------------------------------------------------------------------------------
 
-    def ran(self, queue: MeteredQueue, turn: MeteringTurn) -> None:
+    def ran(self, queue: SampledQueue, turn: MeteringTurn) -> None:
         """Update the areas and the watched messages after a run of the queue."""
         now, latencies = turn.now, turn.latencies
         ready, unacked = self._ready_now, self._unacked_now
-        self.look(queue, now)
+        self.update(queue, now)
         came = queue.published
         arrived = came - self._came
         # Requeued messages count as ready from the beginning of the turn: so do the areas of the paging states, which
         # add up to the ready area.
         self._leaving_ready += max(0, ready + arrived - self._ready_now)
         self._leaving_unacked += unacked - self._unacked_now
-        if not self._told and (self._leaving_ready or self._leaving_unacked):
-            self._told = True
+        if not self._awaits_end and (self._leaving_ready or self._leaving_unacked):
+            self._awaits_end = True
             self._began = self._at  # not `now`: another update may have used a later clock
-            latencies.tell(self)
+            latencies.notify_at_end(self)
         if not self._unacked_now:
             self._probe = None
         waiting, leaving = self._waiting, self._leaving
@@ -324,7 +324,7 @@ class QueueMeter:
             self._probe = None
             self._since_probe = 0
 
-    def forgotten(self, keys: Collection[Any], discarded: int, latencies: Latencies) -> None:
+    def removed(self, keys: Collection[Any], discarded: int, latencies: Latencies) -> None:
         """Update the ack time after messages left the queue: acked by consumers, or discarded.
 
         `discarded` is the number of all messages discarded so far. Of these, messages rejected by consumers were passed
@@ -334,7 +334,7 @@ class QueueMeter:
         self._discarded = discarded
         self.settled(keys, latencies)
 
-    def came_back(self, keys: Collection[Any]) -> None:
+    def requeued(self, keys: Collection[Any]) -> None:
         """Stop timing the ack of a delivery that was requeued instead."""
         if self._probe is not None and self._probe[0] in keys:
             self._probe = None

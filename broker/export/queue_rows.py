@@ -35,7 +35,7 @@ def queue_row(
     else:
         ready, unacked = backing.ready_count, backing.unacked_count
         if meter is not None:
-            meter.look(queue, now)
+            meter.update(queue, now)
     paging = backing.paging_counts()
     target, moved = paging.target_ram_count, paging.transitions
     _, beta, gamma, delta = backing.state_counts() if ready else (0, 0, 0, 0)

@@ -98,7 +98,7 @@ class Rows:
         for vhost in self._broker.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.meter is not None:
-                    queue.meter.look(queue, self._clock())
+                    queue.meter.update(queue, self._clock())
 
     def forget(self) -> None:
         """Note that rows written lately were lost."""

@@ -38,7 +38,7 @@ class MeteredQueue(Queue):
         """Do the accumulated work, as `Queue.run`, and update the meter."""
         acks = self.acks
         if acks:
-            self.meter.forgotten(acks, self.tally.discarded, self.turn.latencies)
+            self.meter.removed(acks, self.tally.discarded, self.turn.latencies)
         more = Queue.run(self)  # `super` takes longer
         self.meter.ran(self, self.turn)
         return more
@@ -58,7 +58,7 @@ class MeteredQueue(Queue):
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Requeue unacked messages, as `Queue.requeue`; their acks are not timed."""
-        self.meter.came_back(seq_ids)
+        self.meter.requeued(seq_ids)
         super().requeue(seq_ids)
 
     def discard(self, seq_ids: Collection[int]) -> None:

@@ -80,7 +80,7 @@ def test_what_comes_back_is_ready_from_the_turn_s_beginning():
     before = line.meter.ready
     line.ready, line.unacked = line.unacked, []
     line.turn(0, 0, 0, 0, busy=3)
-    line.meter.look(line, line.now)
+    line.meter.update(line, line.now)
 
     assert before + 10 * 3 * MS == line.meter.ready
 
@@ -99,7 +99,7 @@ def test_areas_are_messages_times_time(turns):
     line = Line()
     for turn in turns:
         line.turn(*turn)
-    line.meter.look(line, line.now)
+    line.meter.update(line, line.now)
 
     assert line.areas == [line.meter.ready, line.meter.unacked]
 
@@ -162,7 +162,7 @@ def test_mean_times_agree_with_areas(rate, burst):
         come = chance.choice((0, 2 * rate)) + (burst if chance.random() < 0.01 else 0)
         line.turn(come, chance.randrange(2 * rate + burst // 20 + 3), 1_000, 1, chance.randrange(3))
     line.turn(0, 10**6, 10**6, 0)
-    line.meter.look(line, line.now)
+    line.meter.update(line, line.now)
     deliver, residence, _ = line.meter.take()
 
     assert line.meter.ready / line.published == pytest.approx(1000 * deliver.total / deliver.count, rel=0.05)
@@ -187,7 +187,7 @@ def test_a_delivery_that_came_back_is_not_timed():
     """A requeue is not an ack; the next delivery is watched instead."""
     meter, latencies = QueueMeter(0, 0), Latencies()
     meter.delivered(7, 1 * MS)
-    meter.came_back({7: None})
+    meter.requeued({7: None})
     meter.delivered(9, 2 * MS)
     meter.settled([7, 9], latencies)
     latencies.settle(5 * MS)
@@ -233,7 +233,7 @@ def test_a_queue_of_the_broker_is_measured(node):
     node.pass_time(50)
     client.send(Basic.Ack(2, True))
     queue = node.vhosts["/"].queues["q"]
-    queue.meter.look(queue, node.monotonic())
+    queue.meter.update(queue, node.monotonic())
 
     assert (1 * 100 + 2 * 200) * MS == queue.meter.ready
     assert 2 * 50 * MS == queue.meter.unacked
