@@ -46,7 +46,7 @@ class AwaitedQueue(Protocol):
 
     published: int
     acked: int
-    stillness: "Stillness | None"
+    deadlock_state: "DeadlockState | None"
 
     @property
     def awaiting(self) -> Promises | None:
@@ -57,24 +57,24 @@ class AwaitedQueue(Protocol):
         """Its consumers."""
 
 
-class Stillness:
+class DeadlockState:
     """State of deadlock detection for one queue: the time since the last publish or ack."""
 
-    __slots__ = ("_counts", "_is_told", "_since")
+    __slots__ = ("_counts", "_is_reported", "_since")
 
     def __init__(self) -> None:
         self._counts = (-1, -1)
         self._since = 0.0
-        self._is_told = False
+        self._is_reported = False
 
     def lasts(self, now: float, *, published: int, acked: int, is_still: bool) -> bool:
         """Record the counters; return true, once, if the queue has been still for `TRAP_SECONDS`."""
         if not is_still or (published, acked) != self._counts:
             self._counts = published, acked
             self._since = now
-        if self._is_told or now - self._since < TRAP_SECONDS:
+        if self._is_reported or now - self._since < TRAP_SECONDS:
             return False
-        self._is_told = True
+        self._is_reported = True
         return True
 
 
@@ -86,11 +86,11 @@ def is_trapped(queue: AwaitedQueue, now: float) -> bool:
     promises = queue.awaiting
     if promises is None:
         return False
-    if queue.stillness is None:
-        queue.stillness = Stillness()
+    if queue.deadlock_state is None:
+        queue.deadlock_state = DeadlockState()
     is_still = (
         promises.open_count > 0
         and not promises.ready_count
         and any(consumer.unacked and consumer.room > 0 for consumer in queue.consumers)
     )
-    return queue.stillness.lasts(now, published=queue.published, acked=queue.acked, is_still=is_still)
+    return queue.deadlock_state.lasts(now, published=queue.published, acked=queue.acked, is_still=is_still)

@@ -220,7 +220,7 @@ def queue_state(queue: Queue, quiet: float, now: float) -> str:
         now: seconds of the clock of `Queue.paced_at`.
 
     """
-    if now - queue.paced_at < FLOW_SECONDS or any(isinstance(each, Pause) for each in queue.on_drained):
+    if now - queue.paced_at < FLOW_SECONDS or any(isinstance(each, Pause) for each in queue.run_listeners):
         return "flow"
     return "idle" if quiet >= IDLE_SECONDS else "running"
 

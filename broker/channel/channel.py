@@ -41,7 +41,7 @@ from leveret.broker.errors import (
     precondition_failed,
     resource,
 )
-from leveret.broker.queue.consumer import Consumer, Getter
+from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.suspension import Suspension
 from leveret.broker.scheduling.turn import Outbox
@@ -261,8 +261,8 @@ class Channel:
     def reply_when_gone(self, queue: Queue, *methods: object) -> None:
         """Send methods when a deleted queue is gone and, if it was durable, its deletion is committed."""
         frames = b"".join([encode_method(self.number, method) for method in methods])  # type: ignore[arg-type]
-        if queue.durable or not queue.gone:
-            self.host.reply_when_safe(self.number, frames, after=queue.after_gone)
+        if queue.durable or not queue.finished:
+            self.host.reply_when_safe(self.number, frames, after=queue.after_finish)
         else:
             self.outbox.send(frames)
 
@@ -662,7 +662,7 @@ class Channel:
             tag = next(iter(consumers))
             consumers[tag] = consumers.pop(tag)
 
-    def credit_global(self, consumer: Consumer | Getter) -> None:
+    def credit_global(self, consumer: Consumer | GetRecipient) -> None:
         """Give credit for one ack under a channel-wide prefetch: to all consumers if it was used up."""
         if self.global_room == 1:
             self.wake_consumers()
@@ -712,7 +712,7 @@ class Channel:
             self.got += 1
             self.got_ack += 1
             queue.tally.got_ack += 1
-            self.unacked[tag] = Getter(queue, self), batch.seq_ids[0]
+            self.unacked[tag] = GetRecipient(queue, self), batch.seq_ids[0]
             if len(self.unacked) > MANY:
                 self.unacked = fitting(self.unacked)
         self.delivered += 1
@@ -843,5 +843,5 @@ def _may_refuse(queue: Queue) -> bool:
     return queue.settings.rejects
 
 
-def _consumer_of(record: Record) -> Consumer | Getter:
+def _consumer_of(record: Record) -> Consumer | GetRecipient:
     return record[0]

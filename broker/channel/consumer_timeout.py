@@ -22,7 +22,7 @@ _NO_TIMEOUT = 0
 
 
 class Receiver(Protocol):
-    """The consumer of a delivery, or its `Getter`."""
+    """The consumer of a delivery, or its `GetRecipient`."""
 
     unacked: int
 

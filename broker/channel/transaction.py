@@ -9,7 +9,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Protocol
 
 from leveret.broker.errors import NotYet
-from leveret.broker.queue.consumer import Consumer, Getter
+from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
@@ -18,8 +18,8 @@ from leveret.storage.message import Message
 
 PIECE = 1024
 """Number of deliveries settled between two checks of the time."""
-Record = tuple[Consumer | Getter, int]
-"""An unacked delivery: its consumer or `Getter` (which knows the queue), and its seq_id in the queue."""
+Record = tuple[Consumer | GetRecipient, int]
+"""An unacked delivery: its consumer or `GetRecipient` (which knows the queue), and its seq_id in the queue."""
 Outcome = bool | None
 """The settlement of a delivery: None for acked, true for rejected with requeue, false without."""
 

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Protocol
 
 from leveret.broker.connection.connection import Connection
-from leveret.broker.queue.queue import DrainListener, Queue
+from leveret.broker.queue.queue import Queue, RunListener
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import AT_ONCE
 
@@ -158,7 +158,7 @@ class FlowControl:
             driver.appetite = min(2 * size, self._largest_read)
 
 
-class Pause(DrainListener):
+class Pause(RunListener):
     """The pause of one publisher for one queue."""
 
     __slots__ = ("_delivered", "_driver", "_message_size", "_queue", "over")
@@ -191,7 +191,7 @@ class Pause(DrainListener):
         if self._was_futile(now):
             queue.futile_pauses += 1
             backoff = FUTILE_SECONDS * 2 ** min(queue.futile_pauses, 10)
-            queue.unpaced_until = now + min(backoff, FUTILE_LIMIT)
+            queue.no_pause_until = now + min(backoff, FUTILE_LIMIT)
         else:
             queue.futile_pauses = 0
         self._finish()
@@ -208,13 +208,13 @@ class Pause(DrainListener):
             return False
         if not any(consumer.outbox.full for consumer in islice(queue.consumers, _LOOK_AT)):
             return True
-        since, delivered = queue.draining
+        since, delivered = queue.drain_began
         if now - since > 2 * DRAIN_SECONDS:  # the window is stale: start a new one
-            queue.draining = now, queue.delivered
+            queue.drain_began = now, queue.delivered
             return False
         if now - since < DRAIN_SECONDS:
             return False
-        queue.draining = now, queue.delivered
+        queue.drain_began = now, queue.delivered
         return (queue.delivered - delivered) * _BRISK_SHARE < possible * (now - since) / PAUSE_SECONDS
 
     def _finish(self) -> None:
@@ -228,6 +228,6 @@ def congested(queues: Sequence[Queue], now: float) -> Queue | None:
     for queue in islice(queues, AT_ONCE):
         if queue.is_behind:
             return queue
-        if queue.backing.ready_count > HIGH and queue.consumers and now >= queue.unpaced_until:
+        if queue.backing.ready_count > HIGH and queue.consumers and now >= queue.no_pause_until:
             return queue
     return None

@@ -30,7 +30,7 @@ class DeliveryChannel(Protocol):
     number: int
     frame_max: int
     delivery_tag: int
-    unacked: "MutableMapping[int, tuple[Consumer | Getter, int]]"
+    unacked: "MutableMapping[int, tuple[Consumer | GetRecipient, int]]"
     outbox: Outbox
     global_prefetch: int
     got: int
@@ -256,7 +256,7 @@ class Consumer:
         return parts
 
 
-class Getter:
+class GetRecipient:
     """Takes the place of a consumer in a channel's unacked table for a message fetched by `basic.get`.
 
     It does not count towards a prefetch, and settling it gives no credit.

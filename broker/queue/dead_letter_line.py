@@ -58,12 +58,12 @@ class DeadLetterPublisher(Protocol):
         Returns:
             The number of messages taken, from the first on: at least one, fewer than all if the step is over. And the
             seq_ids of those that may be removed in the same commit; the others are removed when their dead letters are
-            safely stored (`Queue.letter_is_safe`).
+            safely stored (`Queue.dead_letter_stored`).
 
         """
 
 
-class Discards:
+class DeadLetterLine:
     """The line of dead letters of one queue.
 
     Args:

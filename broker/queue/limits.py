@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
 from leveret.broker.counters.totals import QueueTally
-from leveret.broker.queue.dead_letter_line import DeadLetterPublisher, DiscardingQueue, Discards
+from leveret.broker.queue.dead_letter_line import DeadLetterLine, DeadLetterPublisher, DiscardingQueue
 from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.consumer_ack import ConsumerAckQueue
@@ -60,13 +60,13 @@ class LimitedQueue(DiscardingQueue, Protocol):
         """Empty a deleted queue after it has discarded what it had to."""
 
 
-class Keeper(DeadLetterPublisher, Protocol):
+class ParentVHost(DeadLetterPublisher, Protocol):
     """The vhost, which expires queues and publishes their dead letters."""
 
     def expire(self, queue: Any) -> None:
         """Delete an unused queue."""
 
-    def queue_gone(self, queue: Any) -> None:
+    def queue_finished(self, queue: Any) -> None:
         """Called when a deleted queue has discarded what it had to."""
 
 
@@ -75,35 +75,35 @@ class QueueLimits:
 
     Args:
         queue: the queue.
-        keeper: its vhost.
+        parent: its vhost.
 
     """
 
     __slots__ = (
-        "_census",
         "_clock",
         "_ended",
         "_has_expired",
         "_is_running",
-        "_keeper",
         "_last_used",
         "_lost",
         "_octets",
+        "_parent",
         "_queue",
         "_returned",
         "_returns",
+        "_size_count",
         "_sizes",
         "_timer",
-        "discards",
+        "dead_letters",
         "settings",
     )
 
-    def __init__(self, queue: LimitedQueue, keeper: Keeper) -> None:
+    def __init__(self, queue: LimitedQueue, parent: ParentVHost) -> None:
         self._queue = queue
-        self._keeper = keeper
+        self._parent = parent
         self._clock = queue.turn.clock
         self.settings = NO_SETTINGS
-        self.discards = Discards(queue, keeper)
+        self.dead_letters = DeadLetterLine(queue, parent)
         """Unacked messages on their way to the dead letter exchange."""
         self._has_expired = False
         """True if the head has expired, but the queue had no time to discard it."""
@@ -111,7 +111,7 @@ class QueueLimits:
         """Time of the deletion of the queue (epoch ms): messages that expire later are not dead-lettered."""
         self._octets = 0
         """Total body size of ready messages in bytes, if it is limited."""
-        self._census: Iterator[int] | None = None
+        self._size_count: Iterator[int] | None = None
         """Iterator over the sizes still to be added for messages that were ready before the limit was set."""
         self._lost = 0
         """Bytes that the backing queue had lost as damaged when `_octets` was last corrected."""
@@ -134,7 +134,7 @@ class QueueLimits:
         self.settings = settings
         if settings.max_octets is None:
             self._sizes.clear()
-            self._census = None
+            self._size_count = None
         self._queue.backing.count_returns(counted=settings.delivery_limit is not None)
         if settings.delivery_limit is None:
             self._returns.clear()
@@ -147,17 +147,17 @@ class QueueLimits:
         if self.settings.max_octets is not None:
             self._octets = 0
             self._lost = self._queue.backing.lost_octets
-            self._census = summands = self._queue.backing.ready_octets()
+            self._size_count = summands = self._queue.backing.ready_octets()
             self._queue.turn.slices.add(self._count_octets(summands), f"octets of {self._queue}")
 
     def _count_octets(self, summands: Iterator[int]) -> Iterator[None]:
         """Job that adds the sizes of messages ready when it began; `_octets` has the changes since then."""
         for octets in summands:
-            if self._census is not summands:
+            if self._size_count is not summands:
                 return
             self._octets += octets
             yield
-        self._census = None
+        self._size_count = None
         self._queue.touch()
 
     def _forget_lost(self) -> None:
@@ -169,7 +169,7 @@ class QueueLimits:
 
     def close(self) -> None:
         """Cancel the timer and the counting job."""
-        self._census = None
+        self._size_count = None
         if self._timer is not None:
             self._queue.turn.timers.cancel(self._timer)
             self._timer = None
@@ -188,12 +188,12 @@ class QueueLimits:
     @property
     def wants_time(self) -> bool:
         """True if the queue could discard more messages, but the step was over."""
-        return self.discards.wants_time or (self.is_behind and self._queue.turn.slices.is_over())
+        return self.dead_letters.wants_time or (self.is_behind and self._queue.turn.slices.is_over())
 
     @property
     def is_discarding(self) -> bool:
         """True if messages wait to be discarded, for any reason."""
-        return bool(self.discards) or self.is_behind
+        return bool(self.dead_letters) or self.is_behind
 
     def queue_deleted(self) -> bool:
         """Handle the deletion of the queue; return whether there is nothing left to discard.
@@ -205,10 +205,10 @@ class QueueLimits:
         if self.settings.dead_letter_exchange is None:
             return True
         self._ended = self._clock()
-        self._look_for_expired()
+        self._check_head()
         return self._is_finished
 
-    def _look_for_expired(self) -> None:
+    def _check_head(self) -> None:
         """Check whether the head has expired; a head that is being read from disk counts as expired."""
         backing = self._queue.backing
         if backing.expiring and backing.ready_count:
@@ -217,7 +217,7 @@ class QueueLimits:
 
     @property
     def _is_finished(self) -> bool:
-        return self.discards.is_done and not self.is_behind
+        return self.dead_letters.is_done and not self.is_behind
 
     def _now(self) -> int:
         return self._clock() if self._ended is None else self._ended
@@ -230,7 +230,7 @@ class QueueLimits:
         if not settings.rejects or not self._is_full_for(message):
             return False
         if settings.overflow == REJECT_PUBLISH_DLX:
-            self._keeper.dead_letter(self._queue, [(-1, message)], MAXLEN)
+            self._parent.dead_letter(self._queue, [(-1, message)], MAXLEN)
         return True
 
     def _is_full_for(self, message: Message) -> bool:
@@ -281,19 +281,19 @@ class QueueLimits:
         self._is_running = True
         if self.settings.max_octets is not None:
             self._forget_lost()
-        if self.discards:
-            self.discards.work_off()
+        if self.dead_letters:
+            self.dead_letters.work_off()
         self.shorten()  # requeued messages may have had to be read first
         self._discard_expired()
 
     def _discard_expired(self) -> None:
         """Discard expired messages, as far as time allows."""
         if self._queue.backing.ready_count:
-            self.live(1)
+            self.drop_expired(1)
         else:
             self._has_expired = False
 
-    def live(self, count: int) -> int:
+    def drop_expired(self, count: int) -> int:
         """Discard expired messages at the head; return how many of the next `count` messages may be delivered.
 
         0 if none is left, or none is available now: the head must be read first, or discarded when there is time.
@@ -345,7 +345,7 @@ class QueueLimits:
         self._discard_expired()
         if not self._queue.backing.ready_count:
             self._octets = 0  # resets any inaccuracy
-            self._census = None
+            self._size_count = None
         if self._ended is None:
             self._set_timer()
         elif self._is_finished:
@@ -378,11 +378,11 @@ class QueueLimits:
         0 while the head is being read from disk, or while too many dead letters wait.
         """
         backing = self._queue.backing
-        discards = self.discards
+        dead_letters = self.dead_letters
         is_dead_letter = self.settings.dead_letter_exchange is not None
-        if discards.is_long:
-            discards.work_off()
-            if discards.is_long:
+        if dead_letters.is_long:
+            dead_letters.work_off()
+            if dead_letters.is_long:
                 return 0
         if not is_dead_letter and self.settings.max_octets is None and not self._returned:
             dropped = backing.drop(count)
@@ -398,8 +398,8 @@ class QueueLimits:
         if self.settings.max_octets is not None:
             self._octets -= sum([message.body_size for message in batch.messages])
         if is_dead_letter:
-            discards.add(batch.seq_ids, reason)
-            discards.work_off()
+            dead_letters.add(batch.seq_ids, reason)
+            dead_letters.work_off()
         else:
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids)
@@ -433,7 +433,7 @@ class QueueLimits:
             self._queue.acks.extend(seq_ids)
             self._queue.tally.discarded += len(seq_ids)
         else:
-            self.discards.add(seq_ids, reason)
+            self.dead_letters.add(seq_ids, reason)
 
     def requeued(self, seq_ids: Collection[int]) -> Collection[int]:
         """Apply the delivery limit to messages being requeued; return those that may be."""
@@ -466,7 +466,7 @@ class QueueLimits:
         """Reset the counts of ready messages after a purge."""
         self._has_expired = False
         self._octets = 0
-        self._census = None
+        self._size_count = None
         self._returned.clear()
 
     # -- time -------------------------------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ class QueueLimits:
             if queue.consumer_count:
                 self._last_used = now
             elif now >= self._last_used + lifetime:
-                self._keeper.expire(queue)
+                self._parent.expire(queue)
                 return
         queue.touch()
 

@@ -21,11 +21,11 @@ from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
-from leveret.broker.queue.limits import Keeper, QueueLimits
+from leveret.broker.queue.limits import ParentVHost, QueueLimits
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
-from leveret.confirm.deadlock import Stillness
+from leveret.confirm.deadlock import DeadlockState
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
@@ -57,12 +57,12 @@ class Queue:
         auto_delete: true if the queue is deleted with its last consumer.
         arguments: arguments of the declaration.
         qid: the number under which a durable queue is stored; 0 for other queues.
-        keeper: the vhost, as needed by limits; None for a queue that never has any.
+        parent: the vhost, as needed by limits; None for a queue that never has any.
 
     """
 
     __slots__ = (
-        "_keeper",
+        "_parent",
         "acked",
         "acks",
         "arguments",
@@ -71,33 +71,33 @@ class Queue:
         "awaits_consumers",
         "backing",
         "consumers",
+        "deadlock_state",
         "deleted",
         "delivered",
-        "draining",
+        "drain_began",
         "durable",
         "exclusive_owner",
         "final",
+        "finish_callbacks",
+        "finished",
         "futile_pauses",
-        "gone",
         "inbox",
         "inbox_persistent",
         "largest",
         "limits",
         "name",
-        "on_drained",
-        "on_gone",
+        "no_pause_until",
         "paced_at",
         "published",
         "qid",
         "redelivered",
+        "run_listeners",
         "saves_all",
         "settings",
-        "stillness",
         "tally",
         "touched",
         "turn",
         "type",
-        "unpaced_until",
         "vhost",
     )
 
@@ -113,7 +113,7 @@ class Queue:
         auto_delete: bool = False,
         arguments: Table | None = None,
         qid: int = 0,
-        keeper: Keeper | None = None,
+        parent: ParentVHost | None = None,
     ) -> None:
         self.name = name
         self.vhost = vhost
@@ -122,7 +122,7 @@ class Queue:
         backing.on_loaded = self.touch
         self.awaiting: ConsumerAckQueue | None = None
         """The `backing` if it confirms on consumer ack; None if the queue never had such a confirm mode."""
-        self.stillness: Stillness | None = None
+        self.deadlock_state: DeadlockState | None = None
         """State of deadlock detection, if publishers wait for consumers (`confirm.deadlock`)."""
         self.awaits_consumers = False
         """True if messages published on channels in confirm mode must be `Promised`."""
@@ -136,9 +136,9 @@ class Queue:
         """True if all messages are stored on disk, persistent or not."""
         self.deleted = False
         """True once the queue is deleted and cannot be found any more."""
-        self.gone = False
+        self.finished = False
         """True once the deleted queue is empty: it has no messages left to discard."""
-        self._keeper = keeper
+        self._parent = parent
         self.settings = NO_SETTINGS
         self.limits: QueueLimits | None = None
         """Limits and expiry; None while there are none."""
@@ -153,14 +153,14 @@ class Queue:
         self.touched = False
         self.largest = 0
         """Size in bytes of the largest content since the queue was last empty, if over 4 KiB."""
-        self.on_drained = _NO_LISTENERS
-        self.on_gone: tuple[Callable[[], object], ...] = ()
-        self.unpaced_until = 0.0
+        self.run_listeners = _NO_LISTENERS
+        self.finish_callbacks: tuple[Callable[[], object], ...] = ()
+        self.no_pause_until = 0.0
         """Time (monotonic seconds) until which publishers are not paused for this queue (`connection.flow_control`)."""
         self.futile_pauses = 0
         self.paced_at = float("-inf")
         """Time at which a publisher was last paused for this queue."""
-        self.draining = (0.0, 0)
+        self.drain_began = (0.0, 0)
         """Start of the wait for full sockets, and the number of deliveries at that time."""
         # counters
         self.published = 0
@@ -259,8 +259,8 @@ class Queue:
             more = limits.end() or more
             if is_behind and not limits.is_behind and consumers.ready:
                 more = True
-        if self.on_drained:
-            self._tell_drained()
+        if self.run_listeners:
+            self._notify_listeners()
         return more
 
     def take_in(self, messages: list[Message], *, expires: int = 0) -> None:
@@ -300,7 +300,7 @@ class Queue:
         if acked:  # they are no longer in the unacked table of a channel
             held, away = self.backing.unacked_messages(acked)
             self.requeue([*[seq_id for seq_id, _ in held], *away])
-        if self.deleted and not self.gone:
+        if self.deleted and not self.finished:
             self.finish()
 
     def _give_up_promises(self, awaiting: ConsumerAckQueue) -> None:
@@ -357,7 +357,7 @@ class Queue:
                 rotation.park_first()
                 continue
             if limits is not None:
-                count = limits.live(count)
+                count = limits.drop_expired(count)
                 if not count:
                     return False
             ack_required = not consumers[0].no_ack
@@ -376,8 +376,8 @@ class Queue:
         """Deliver a batch to the consumers that were chosen for it."""
         self.consumers.deliver(consumers, batch)
 
-    def _tell_drained(self) -> None:
-        for listener in list(self.on_drained):
+    def _notify_listeners(self) -> None:
+        for listener in list(self.run_listeners):
             listener.queue_ran(self)
 
     # -- off the fast path ----------------------------------------------------------------------------------------
@@ -447,8 +447,8 @@ class Queue:
             self.touch()
 
     def _need_limits(self) -> None:
-        if self.limits is None and self._keeper is not None:
-            self.limits = QueueLimits(self, self._keeper)
+        if self.limits is None and self._parent is not None:
+            self.limits = QueueLimits(self, self._parent)
             self.limits.configure(self.settings)
 
     # -- consumers ----------------------------------------------------------------------------------------------
@@ -532,7 +532,9 @@ class Queue:
         backing, limits = self.backing, self.limits
         if limits is not None:
             limits.used()
-            if limits.is_behind or (backing.ready_count and not limits.live(1) and backing.ready_count):
+            if limits.is_behind or (
+                backing.ready_count and not limits.drop_expired(1) and backing.ready_count
+            ):
                 if limits.wants_time:
                     self.touch()
                 return _NOT_YET
@@ -541,7 +543,7 @@ class Queue:
         batch = backing.fetch(1, ack_required=not no_ack)
         if limits is not None and batch.messages:
             batch = limits.fetched(batch, ack_required=not no_ack)
-            limits.live(1)  # expired messages behind it do not count as remaining
+            limits.drop_expired(1)  # expired messages behind it do not count as remaining
             self.touch()
         return batch
 
@@ -586,15 +588,15 @@ class Queue:
             self.limits.acked(moved)
         self.backing.ack(moved, moved=True)
 
-    def letter_is_safe(self, seq_id: int) -> None:
+    def dead_letter_stored(self, seq_id: int) -> None:
         """Remove the original of a dead letter whose body has been written to its file."""
         if self.limits is not None:
-            self.limits.discards.moving -= 1
+            self.limits.dead_letters.moving -= 1
         self.remove_moved(seq_id)
 
     def remove_moved(self, seq_id: int) -> None:
         """Remove an unacked message that is safely stored elsewhere."""
-        if not self.gone:
+        if not self.finished:
             self.acks.append(seq_id)
             self.tally.discarded += 1
             self.touch()
@@ -613,9 +615,9 @@ class Queue:
     def delete(self, *, discards: bool = True) -> list[Consumer]:
         """Delete the queue; return its consumers, to which the caller must send a `basic.cancel`.
 
-        The queue is `gone` immediately, or it keeps its messages and runs until those that had to be discarded by now
-        are discarded, as without the deletion; then the keeper is notified (`Keeper.queue_gone`). Without `discards`
-        there are no dead letters.
+        The queue is `finished` immediately, or it keeps its messages and runs until those that had to be discarded by
+        now are discarded, as without the deletion; then the vhost is notified (`ParentVHost.queue_finished`). Without
+        `discards` there are no dead letters.
         """
         self.settle()
         self.deleted = True
@@ -626,13 +628,13 @@ class Queue:
             self._empty()
         else:
             self.touch()
-        if self.on_drained:
-            self._tell_drained()
+        if self.run_listeners:
+            self._notify_listeners()
         return consumers
 
     def _empty(self) -> None:
         """Drop every message."""
-        self.gone = True
+        self.finished = True
         self.limits = None  # nothing expires any more, and messages rejected from now on are only dropped
         self.backing.delete()
         self.inbox.clear()
@@ -640,38 +642,38 @@ class Queue:
     def finish(self) -> None:
         """Empty the deleted queue after everything it had to discard is discarded, or cannot be; notify the waiting."""
         self._empty()
-        if self._keeper is not None:
-            self._keeper.queue_gone(self)
-        waiting, self.on_gone = self.on_gone, ()
+        if self._parent is not None:
+            self._parent.queue_finished(self)
+        waiting, self.finish_callbacks = self.finish_callbacks, ()
         for callback in waiting:
             callback()
 
-    def after_gone(self, callback: Callable[[], object]) -> None:
+    def after_finish(self, callback: Callable[[], object]) -> None:
         """Call back when the deleted queue has discarded what it had to; immediately if it has."""
-        if self.gone:
+        if self.finished:
             callback()
         else:
-            self.on_gone = (*self.on_gone, callback)
+            self.finish_callbacks = (*self.finish_callbacks, callback)
 
     def after_next_run(self, callback: Callable[[], object]) -> None:
         """Call back once, after the next run; the queue runs when messages have been read from disk."""
         self.add_listener(_Once(callback))
 
-    def add_listener(self, listener: "DrainListener") -> None:
+    def add_listener(self, listener: "RunListener") -> None:
         """Notify `listener` after each run."""
-        if not self.on_drained:
-            self.on_drained = {}
-        self.on_drained[listener] = None
+        if not self.run_listeners:
+            self.run_listeners = {}
+        self.run_listeners[listener] = None
 
-    def remove_listener(self, listener: "DrainListener") -> None:
+    def remove_listener(self, listener: "RunListener") -> None:
         """Stop notifying `listener`."""
-        if listener in self.on_drained:
-            del self.on_drained[listener]
-            if not self.on_drained:
-                self.on_drained = _NO_LISTENERS
+        if listener in self.run_listeners:
+            del self.run_listeners[listener]
+            if not self.run_listeners:
+                self.run_listeners = _NO_LISTENERS
 
 
-class DrainListener:
+class RunListener:
     """Listener for runs of a queue (see `broker.connection.flow_control`)."""
 
     __slots__ = ()
@@ -681,7 +683,7 @@ class DrainListener:
         raise NotImplementedError
 
 
-class _Once(DrainListener):
+class _Once(RunListener):
     """Calls a callback after the next run."""
 
     __slots__ = ("_callback",)
@@ -696,4 +698,4 @@ class _Once(DrainListener):
 
 
 # Shared by all queues without listeners; immutable, so a write without a check raises an exception.
-_NO_LISTENERS = cast("dict[DrainListener, None]", MappingProxyType({}))
+_NO_LISTENERS = cast("dict[RunListener, None]", MappingProxyType({}))

@@ -118,7 +118,7 @@ class DeadLettering:
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
             publisher, seq_no = _joined(original)
-            on_safe = partial(queue.letter_is_safe, seq_id) if seq_id >= 0 else None
+            on_safe = partial(queue.dead_letter_stored, seq_id) if seq_id >= 0 else None
             copy = moving(
                 copy, len(durable), self._blob_threshold, on_safe, publisher=publisher, seq_no=seq_no
             )

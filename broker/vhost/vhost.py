@@ -243,7 +243,7 @@ class VHost:
             auto_delete=auto_delete,
             arguments=arguments,
             qid=qid,
-            keeper=self,
+            parent=self,
         )
         self.queues[name] = queue
         self.router.add_queue(name, queue)
@@ -266,7 +266,7 @@ class VHost:
         """Raise `NotYet` while a durable queue of that name is being deleted and a restart would restore it."""
         queue = self._ending_names.get(name)
         if queue is not None:
-            raise NotYet(queue.after_gone)
+            raise NotYet(queue.after_finish)
 
     def check_queue_limit(self, name: str) -> None:
         """Raise 406 if the vhost or the broker has the maximum number of queues."""
@@ -284,7 +284,7 @@ class VHost:
         """Delete a queue, cancelling its consumers; returns the number of ready messages deleted with it.
 
         The queue is no longer found from now on. Messages that it had already begun to discard still go to its dead
-        letter exchange, and the deletion is recorded only with the last of them (`Queue.after_gone`): a crash before
+        letter exchange, and the deletion is recorded only with the last of them (`Queue.after_finish`): a crash before
         that restores the queue with its bindings and the messages that have not moved.
         """
         if queue.deleted:
@@ -307,11 +307,11 @@ class VHost:
         return count
 
     def _end(self, queue: Queue, consumers: Sequence[Consumer]) -> None:
-        """Cancel a deleted queue's consumers, and keep track of the queue if it is not gone yet."""
+        """Cancel a deleted queue's consumers, and keep track of the queue if it is not finished yet."""
         for consumer in consumers:
             consumer.channel.consumer_cancelled(consumer)
         self._keep_counts(queue)
-        if queue.gone:
+        if queue.finished:
             self._forget_rows(queue)
         else:
             self.ending[queue] = None
@@ -344,7 +344,7 @@ class VHost:
                 yield
         self.record = self.router.listener = self.policies.record = None
 
-    def queue_gone(self, queue: Queue) -> None:
+    def queue_finished(self, queue: Queue) -> None:
         """Finish the deletion of a queue that has discarded all its messages."""
         self.ending.pop(queue, None)
         if self._ending_names.get(queue.name) is queue:

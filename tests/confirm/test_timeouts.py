@@ -168,7 +168,7 @@ class Queue:
     consumers: list[Consumer] = field(default_factory=lambda: [Consumer()])
     published: int = 1
     acked: int = 0
-    stillness: object = None
+    deadlock_state: object = None
 
 
 def told(queue: Queue, seconds: int, start: float = 0.0) -> list[int]:

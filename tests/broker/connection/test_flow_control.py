@@ -74,7 +74,7 @@ def test_a_backlog_that_is_worked_off_is_worth_a_pause(queue):
 
     fill(queue, HIGH + 1)
     assert congested([queue], NOW) is queue
-    queue.unpaced_until = NOW + 1
+    queue.no_pause_until = NOW + 1
     assert congested([queue], NOW) is None
     assert congested([queue], NOW + 1) is queue
     queue.consumers.clear()
@@ -129,7 +129,7 @@ def test_pauses_without_use_become_rare(queue):
         driver = Driver()
         pause = Pause(queue, driver, 100)
         pause.expire(NOW)
-        seen.append(queue.unpaced_until - NOW)
+        seen.append(queue.no_pause_until - NOW)
 
         assert 0 == driver.pauses
 
@@ -150,7 +150,7 @@ def test_what_makes_a_pause_useful(queue, size, delivered, useful):
     pause.expire(NOW)
 
     assert (0 if useful else 4) == queue.futile_pauses
-    assert (0.0 if useful else NOW) <= queue.unpaced_until
+    assert (0.0 if useful else NOW) <= queue.no_pause_until
 
 
 @pytest.mark.parametrize(("delivered", "useful"), [(20_000, True), (2_000, False)])

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
-from leveret.broker.queue.consumer import UNLIMITED, Consumer, Getter
+from leveret.broker.queue.consumer import UNLIMITED, Consumer, GetRecipient
 from leveret.broker.scheduling.turn import Outbox, Turn
 from leveret.storage.message import Message
 
@@ -160,7 +160,7 @@ def test_many_addresses_are_not_kept_forever():
 def test_a_getter_waits_for_nothing():
     """The entry of `basic.get` in the unacked table is never parked, and counts the gets of its channel."""
     on = channel()
-    getter = Getter(FakeQueue(), on)  # type: ignore[arg-type]
+    getter = GetRecipient(FakeQueue(), on)  # type: ignore[arg-type]
     getter.unacked += 2
     getter.wake()
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from leveret.broker.queue.dead_letter_line import Discards
+from leveret.broker.queue.dead_letter_line import DeadLetterLine
 from leveret.broker.scheduling.time_slices import TimeSlices
 
 
@@ -18,8 +18,8 @@ def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():
     publisher = SimpleNamespace(
         dead_letter=lambda _, letters, __: (len(letters), [seq_id for seq_id, _ in letters])
     )
-    discards = Discards(queue, publisher)
-    discards.add([1, 2, 3], "expired")
+    dead_letters = DeadLetterLine(queue, publisher)
+    dead_letters.add([1, 2, 3], "expired")
 
-    assert (0, False, []) == (discards.work_off(), discards.wants_time, taken)
-    assert (3, False, [1, 2, 3]) == (discards.work_off(), discards.wants_time, taken)
+    assert (0, False, []) == (dead_letters.work_off(), dead_letters.wants_time, taken)
+    assert (3, False, [1, 2, 3]) == (dead_letters.work_off(), dead_letters.wants_time, taken)

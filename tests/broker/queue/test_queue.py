@@ -15,7 +15,7 @@ from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
 from leveret.broker.channel.channel import Channel
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.queue import RUN_BUDGET, DrainListener, Queue
+from leveret.broker.queue.queue import RUN_BUDGET, Queue, RunListener
 from leveret.broker.scheduling.turn import Outbox, Turn
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
@@ -547,20 +547,20 @@ def test_idle_queues_share_their_empty_lists():
 def test_the_empty_table_that_idle_queues_share_is_immutable():
     """A listener that is added without `add_listener` raises an exception instead of being added to all queues."""
     queue = make_queue(Turn())
-    listener = DrainListener()
+    listener = RunListener()
     with pytest.raises(TypeError):
-        queue.on_drained[listener] = None
+        queue.run_listeners[listener] = None
     queue.remove_listener(listener)  # of an idle queue: nothing happens
     queue.add_listener(listener)
     queue.remove_listener(listener)
 
-    assert queue.on_drained is make_queue(Turn()).on_drained
+    assert queue.run_listeners is make_queue(Turn()).run_listeners
 
 
 def test_listeners_are_told_of_runs_and_of_the_end():
     """A listener is called after each run and at the deletion, until it is removed."""
 
-    class Listener(DrainListener):
+    class Listener(RunListener):
         def __init__(self) -> None:
             self.heard: list[int] = []
 
@@ -584,7 +584,7 @@ def test_many_that_wait_for_a_queue_come_and_go_in_time_that_is_linear() -> None
 
     def waiting(count: int) -> Callable[[], None]:
         queue = make_queue(Turn())
-        listeners = [DrainListener() for _ in range(count)]
+        listeners = [RunListener() for _ in range(count)]
 
         def wait() -> None:
             for listener in listeners:
