@@ -32,7 +32,7 @@ FUTILE_SECONDS = 0.02
 """Time without further pauses on a queue after the first pause that did not help."""
 FUTILE_LIMIT = 1.0
 """Maximum of that time after repeated futile pauses."""
-SMALL_APPETITE = 16 * 1024
+PACED_READ_LIMIT = 16 * 1024
 """Bytes per read from a publisher that is being paced."""
 LIGHT_OCTETS = 32 * 1024
 """Bytes per read up to which a publisher counts as light: 1 MB/s, if the loop reads it every 30 ms."""
@@ -61,7 +61,7 @@ class FlowHost(Protocol):
 class PausableDriver(Protocol):
     """The driver of a connection, as far as reading from it can be paused."""
 
-    appetite: int
+    read_limit: int
 
     def pause_reading(self) -> None:
         """Stop reading until each call was followed by its `resume_reading`."""
@@ -84,7 +84,7 @@ class FlowControl:
 
     Args:
         host: has the clock and the state of the disk.
-        driver: is paused. Its `appetite`, the maximum number of bytes per read, is at its largest.
+        driver: is paused. Its `read_limit`, the maximum number of bytes per read, is at its largest.
 
     """
 
@@ -93,7 +93,7 @@ class FlowControl:
     def __init__(self, host: FlowHost, driver: FlowDriver) -> None:
         self._host = host
         self._driver = driver
-        self._largest_read = driver.appetite
+        self._largest_read = driver.read_limit
         self._is_behind = False
         """True while the connection waits for the disk with an unprocessed part of a read."""
 
@@ -154,8 +154,8 @@ class FlowControl:
             host.turn.totals.pauses_queue += 1
             pause = Pause(queue, driver, connection.message_size)
             host.call_later(PAUSE_SECONDS, lambda: pause.expire(host.now()))
-        elif size == driver.appetite:
-            driver.appetite = min(2 * size, self._largest_read)
+        elif size == driver.read_limit:
+            driver.read_limit = min(2 * size, self._largest_read)
 
 
 class Pause(RunListener):
@@ -170,7 +170,7 @@ class Pause(RunListener):
         self._delivered = queue.delivered
         self.over = False
         queue.add_listener(self)
-        driver.appetite = min(driver.appetite, SMALL_APPETITE)
+        driver.read_limit = min(driver.read_limit, PACED_READ_LIMIT)
         driver.pause_reading()
 
     def queue_ran(self, queue: Queue) -> None:

@@ -19,7 +19,7 @@ from leveret.broker.scheduling.time_slices import SLICE
 log = logging.getLogger("leveret.connection")
 
 JOIN_LIMIT = 128 * 1024  # bytes up to which frames are joined before they are written
-DEAF_LIMIT = 4 * 1024 * 1024
+OUTPUT_LIMIT = 4 * 1024 * 1024
 """Bytes queued for sending from which a connection is no longer read. Deliveries stop long before; only a client that
 sends command after command without reading the replies gets there."""
 ABORT_SECONDS = 30.0  # time until a peer that does not take the last bytes is disconnected
@@ -77,9 +77,9 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_abort_timer",
         "_arrived",
         "_closing",
-        "_deaf",
         "_flow",
         "_full_since",
+        "_is_output_full",
         "_pauses",
         "_resumed",
         "_server",
@@ -90,10 +90,10 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_taken_at",
         "_transport",
         "_waiting",
-        "appetite",
         "connection",
         "half_open_until",
         "origin",
+        "read_limit",
     )
 
     connection: Connection
@@ -108,7 +108,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Earliest time at which that place is released, even if the client disconnects earlier."""
         self._closing = False
         self._pauses = 0
-        self._deaf = False
+        self._is_output_full = False
         self._waiting = 0
         self._full_since = 0
         """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
@@ -121,7 +121,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._arrived = 0
         self._taken = 0
         self._taken_at = 0.0
-        self.appetite = len(server.read_buffer)
+        self.read_limit = len(server.read_buffer)
         """Maximum number of bytes per read."""
         self._flow = FlowControl(server, self)
 
@@ -149,7 +149,7 @@ class SocketDriver(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next read."""
         del sizehint
-        return self._server.read_buffer[: self.appetite]
+        return self._server.read_buffer[: self.read_limit]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process the bytes of a read."""
@@ -159,7 +159,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         connection.octets_in += nbytes
         turn = server.turn
         turn.now = began = turn.slices.begin()
-        is_full = nbytes == self.appetite
+        is_full = nbytes == self.read_limit
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
         if connection.stalled or connection.published:
@@ -169,10 +169,10 @@ class SocketDriver(asyncio.BufferedProtocol):
         elif not self._full_since:
             self._full_since = began
         elif turn.slices.clock() - self._full_since >= SLICE:
-            self._give_way()
+            self._pause_for_others()
         turn.slices.end("read of connection", connection.name)
 
-    def _give_way(self) -> None:
+    def _pause_for_others(self) -> None:
         """Pause until the next loop iteration: libuv reads a socket that fills the buffer up to 32 times in a row."""
         self._full_since = 0
         self.pause_reading()
@@ -225,8 +225,8 @@ class SocketDriver(asyncio.BufferedProtocol):
     def _resume_output(self) -> None:
         outbox = self.connection.outbox
         outbox.transport_full = False
-        if self._deaf:
-            self._deaf = False
+        if self._is_output_full:
+            self._is_output_full = False
             self.resume_reading()
         outbox.drained()
         waiting, self._waiting = self._waiting, 0
@@ -256,9 +256,9 @@ class SocketDriver(asyncio.BufferedProtocol):
                     self._transport.write(octets)
             frames.clear()
             connection.sent += 1
-            if outbox.transport_full and not self._deaf:
-                self._deaf = self._transport.get_write_buffer_size() > DEAF_LIMIT
-                if self._deaf:
+            if outbox.transport_full and not self._is_output_full:
+                self._is_output_full = self._transport.get_write_buffer_size() > OUTPUT_LIMIT
+                if self._is_output_full:
                     self.pause_reading()
         outbox.drained()
 

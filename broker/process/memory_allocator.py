@@ -38,7 +38,7 @@ class Allocator:
             self._info.restype = _Info
         self._block_octets = 0.0
 
-    def give_back(self) -> None:
+    def release_pages(self) -> None:
         """Return free pages to the system. Takes up to half a millisecond per megabyte: call it in a thread."""
         if self._trim is not None:
             self._trim(0)

@@ -109,7 +109,7 @@ class DiskAlarm:
     def check(self, free: int) -> bool:
         """Compare the bytes free now; return true if that raised or cleared the alarm."""
         self.free = free
-        return self._judge()
+        return self._update()
 
     def set_full(self, *, is_full: bool) -> bool:
         """Record that a commit found no space, or space again; return true if that raised the alarm.
@@ -117,9 +117,9 @@ class DiskAlarm:
         This never clears the alarm, only the next check does: the disk may immediately be full again.
         """
         self.full = is_full
-        return is_full and self._judge()
+        return is_full and self._update()
 
-    def _judge(self) -> bool:
+    def _update(self) -> bool:
         before = self.raised
         needed = self.limit * (FREE_AGAIN if before else 1)
         self.raised = self.full or (self.free is not None and self.free < needed)

@@ -26,9 +26,9 @@ from leveret.broker.scheduling.turn import Turn
 log = logging.getLogger("leveret.connection")
 
 MEMORY_SECONDS = 1.0
-GIVE_BACK_SECONDS = (8.0, 20.0)
+RELEASE_SECONDS = (8.0, 20.0)
 """Intervals at which pages are released without an alarm: on a calm broker, and on a busy one."""
-GIVE_BACK_OCTETS = 16 * 1024 * 1024
+RELEASE_OCTETS = 16 * 1024 * 1024
 """Growth of memory in use since the start from which that is done."""
 CALM = 0.5
 """Processor load, as a share of one processor, below which the broker is calm."""
@@ -86,8 +86,8 @@ class ResourceMonitor:
         """Bytes of the kernel's figure that are known to contain no objects."""
         self._lowest = 0
         self._processor = 0.0
-        self._gave_back_at = 0.0
-        self._giving_back: asyncio.Future[tuple[int, int]] | None = None
+        self._released_at = 0.0
+        self._releasing: asyncio.Future[tuple[int, int]] | None = None
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -115,11 +115,11 @@ class ResourceMonitor:
         except OSError:  # no file descriptor left: checked again in a second
             return
         self._lowest = min(self._lowest or resident, resident)
-        self._judge(resident)
+        self._update_alarm(resident)
         if now:
-            self._give_back(now, resident)
+            self._release_pages(now, resident)
 
-    def _judge(self, resident: int) -> None:
+    def _update_alarm(self, resident: int) -> None:
         """Raise or clear the alarm according to the kernel's figure of memory in use."""
         if resident <= CLEARED_BELOW * self.memory.limit:
             self._kept = 0
@@ -131,41 +131,41 @@ class ResourceMonitor:
             self._is_calibrated = False
             self._changed("memory", self.memory)
 
-    def _give_back(self, now: float, resident: int) -> None:
+    def _release_pages(self, now: float, resident: int) -> None:
         """Release unused pages if it is time; in a thread, because that takes time."""
         before, self._processor = self._processor, time.process_time()
         is_calm = self._processor - before < CALM * MEMORY_SECONDS
-        if self._giving_back is not None:
+        if self._releasing is not None:
             return
         if not self.memory.raised and not self._kept:
-            calm, busy = GIVE_BACK_SECONDS
+            calm, busy = RELEASE_SECONDS
             if (
-                now - self._gave_back_at < (calm if is_calm else busy)
-                or resident - self._lowest < GIVE_BACK_OCTETS
+                now - self._released_at < (calm if is_calm else busy)
+                or resident - self._lowest < RELEASE_OCTETS
             ):
                 return
-        self._gave_back_at = now
-        self._giving_back = self._loop.run_in_executor(None, self._give_back_now)
-        self._giving_back.add_done_callback(self._gave_back)
+        self._released_at = now
+        self._releasing = self._loop.run_in_executor(None, self._release_and_measure)
+        self._releasing.add_done_callback(self._pages_released)
 
-    def _give_back_now(self) -> tuple[int, int]:
+    def _release_and_measure(self) -> tuple[int, int]:
         """Release unused pages; returns bytes in use by the kernel's figure, and bytes in objects. Runs in a thread."""
         if self.memory.raised and not self._is_calibrated:
             self._is_calibrated = True
             self._allocator.calibrate(anonymous_memory())
-        self._allocator.give_back()
+        self._allocator.release_pages()
         resident = anonymous_memory()
         is_short = self.memory.raised or self._kept
         return resident, self._allocator.in_use(resident) if is_short else resident
 
-    def _gave_back(self, done: "asyncio.Future[tuple[int, int]]") -> None:
-        self._giving_back = None
+    def _pages_released(self, done: "asyncio.Future[tuple[int, int]]") -> None:
+        self._releasing = None
         if self._stopped or done.cancelled():
             return
         resident, in_use = done.result()
         kept = resident - in_use
         self._kept = kept if self.memory.raised else min(kept, self._kept)
-        self._judge(resident)
+        self._update_alarm(resident)
         alarm = self.memory
         if alarm.raised and self._loop.time() - self._raised_at >= RELIEF_SECONDS:
             self._host.free_memory(int(alarm.used - CLEARED_BELOW * alarm.limit) + 1)

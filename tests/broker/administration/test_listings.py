@@ -109,7 +109,7 @@ def test_states_of_a_queue(node, listings):
     queue.paced_at = node.now()
     seen.append(state())
     node.clock.now += FLOW_SECONDS
-    client.driver.appetite = 0
+    client.driver.read_limit = 0
     pause = Pause(queue, client.driver, 1)
     seen.append(state())
     pause.expire(node.now())

@@ -12,8 +12,8 @@ from leveret.broker.connection.flow_control import (
     HIGH,
     LIGHT_OCTETS,
     LOW,
+    PACED_READ_LIMIT,
     PAUSE_SECONDS,
-    SMALL_APPETITE,
     FlowControl,
     Pause,
     congested,
@@ -43,7 +43,7 @@ class Driver:
     """A driver that counts its pauses."""
 
     def __init__(self) -> None:
-        self.appetite = 65536
+        self.read_limit = 65536
         self.pauses = 0
 
     def pause_reading(self) -> None:
@@ -88,7 +88,7 @@ def test_a_pause_ends_when_the_backlog_has_gone(queue):
     fill(queue, HIGH + 1)
     pause = Pause(queue, driver, 100)
 
-    assert (1, SMALL_APPETITE) == (driver.pauses, driver.appetite)
+    assert (1, PACED_READ_LIMIT) == (driver.pauses, driver.read_limit)
     queue.run()
     assert 1 == driver.pauses
     fill(queue, LOW)
@@ -274,12 +274,12 @@ def test_a_publisher_to_a_congested_queue_is_paused_unless_it_consumes(queue, co
     assert 0 == driver.pauses
 
 
-def test_the_appetite_grows_again_with_full_reads():
+def test_the_read_limit_grows_again_with_full_reads():
     """Each read that fills a reduced buffer doubles the next one, up to the size at the beginning."""
     _, driver, flow = controlled()
-    largest, driver.appetite = driver.appetite, SMALL_APPETITE
-    flow.after_read(SMALL_APPETITE - 1)
-    assert SMALL_APPETITE == driver.appetite
+    largest, driver.read_limit = driver.read_limit, PACED_READ_LIMIT
+    flow.after_read(PACED_READ_LIMIT - 1)
+    assert PACED_READ_LIMIT == driver.read_limit
     for _ in range(5):
-        flow.after_read(driver.appetite)
-    assert largest == driver.appetite
+        flow.after_read(driver.read_limit)
+    assert largest == driver.read_limit

@@ -109,7 +109,7 @@ class Pages:
     def calibrate(self, resident: int) -> None:
         self.calibrated.append(resident)
 
-    def give_back(self) -> None:
+    def release_pages(self) -> None:
         self.asked += 1
 
     def in_use(self, resident: int) -> int:

@@ -16,7 +16,7 @@ from running import Running
 
 from bench import fairness
 from bench.client import publish_batch
-from leveret.broker.network.socket_driver import DEAF_LIMIT
+from leveret.broker.network.socket_driver import OUTPUT_LIMIT
 from leveret.broker.server.server import RESERVED_FILES
 
 FORCED = (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
@@ -199,13 +199,13 @@ def test_who_reads_no_replies_is_not_read(tmp_path, opened):
         question = frame(METHOD, 1, encode_method("queue.declare", queue=name, passive=True))
         answer = frame(METHOD, 1, encode_method("queue.declare-ok", queue=name))
         questions = question * 1000
-        sent, limit = 0, 4 * DEAF_LIMIT
+        sent, limit = 0, 4 * OUTPUT_LIMIT
         with contextlib.suppress(TimeoutError):
             while sent < limit:
                 sent += plug.send(questions[sent % len(questions) :])
 
         assert sent < limit
-        assert running.resident_memory() - before < 3 * DEAF_LIMIT
+        assert running.resident_memory() - before < 3 * OUTPUT_LIMIT
         assert "other" == other.queue("other")
         got, owed = 0, sent // len(question) * len(answer)
         plug.settimeout(10)
