@@ -47,7 +47,7 @@ def _status(case: Case) -> str:
 
 
 def _generated() -> str:
-    parts = ["### The 111 rows\n"]
+    parts = ["### The 111 error situations\n"]
     by_row: dict[int, list[Case]] = defaultdict(list)
     for case in CASES:
         by_row[case.row].append(case)
@@ -68,16 +68,18 @@ def _generated() -> str:
             )
         )
     parts.append(
-        _table(("row", "situation (of the row's first case)", "outcome", "beside RabbitMQ (cases)"), rows)
+        _table(
+            ("row", "situation (of the row's first case)", "outcome", "compared with RabbitMQ (cases)"), rows
+        )
     )
-    parts.append("### Sentences beside the rows\n")
+    parts.append("### Further cases\n")
     parts.append(
         _table(
-            ("case", "what holds", "outcome", "beside RabbitMQ"),
+            ("case", "what holds", "outcome", "compared with RabbitMQ"),
             [(f"`{c.id}`", _cell(c.statement), _expected(c.expect), _status(c)) for c in by_row[0]],
         )
     )
-    parts.append("### Queues, messages, consumers: which cases ask\n")
+    parts.append("### Cases by feature\n")
     for heading, features in FEATURES.items():
         rows = []
         for feature in features:
@@ -86,11 +88,11 @@ def _generated() -> str:
             asked = ", ".join(_code(pattern) for pattern in feature.cases)
             told = f"{len(cases)}: " + ", ".join(statuses) if cases else ""
             rows.append((feature.name, asked, told, feature.note))
-        parts.append(_table((heading.lower(), "cases", "beside RabbitMQ", ""), rows))
+        parts.append(_table((heading.lower(), "cases", "compared with RabbitMQ", ""), rows))
     parts.append("### Explained differences from RabbitMQ 3.10.8\n")
     parts.append(
         _table(
-            ("no.", "cases", "RabbitMQ 3.10.8", "why ours differs", "source"),
+            ("no.", "cases", "RabbitMQ 3.10.8", "reason", "source"),
             [
                 (
                     str(n),
@@ -107,10 +109,13 @@ def _generated() -> str:
     for case in CASES:
         if case.later:
             later[case.later].append(f"`{case.id}`")
-    parts.append("### Expected later\n")
-    parts.append(
-        _table(("subject", "cases"), [(subject, ", ".join(ids)) for subject, ids in sorted(later.items())])
-    )
+    if later:
+        parts.append("### Expected later\n")
+        parts.append(
+            _table(
+                ("subject", "cases"), [(subject, ", ".join(ids)) for subject, ids in sorted(later.items())]
+            )
+        )
     return "\n".join(parts)
 
 
