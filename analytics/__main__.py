@@ -8,7 +8,9 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"pyspark", "py4j", "matplotlib"}:
         raise
-    sys.stderr.write(f"leveret analyze: there is no {error.name}: pip install 'leveret[analytics]'\n")
+    sys.stderr.write(
+        f"leveret analyze: missing package {error.name}; install it with: pip install 'leveret[analytics]'\n"
+    )
     sys.exit(os.EX_UNAVAILABLE)
 
 main(prog_name=PROGRAM)

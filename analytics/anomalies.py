@@ -185,14 +185,14 @@ def describe(written: Written) -> Page:
         times = [at(row["time"]) for row in mine]
         lines = [
             Series(series[-1], times, [row["rate"] for row in mine], marker=""),
-            Series("usual at this hour", times, [row["median"] for row in mine], marker=""),
+            Series("usual for the hour of the day", times, [row["median"] for row in mine], marker=""),
         ]
         title = " ".join(series)
         sections.append(
             Section(
                 title,
-                "Messages a second, UTC.",
-                panels(Panel("", "messages a second", lines, zero=True)),
+                "Messages per second. Times are in UTC.",
+                panels(Panel("", "messages/s", lines, zero=True)),
                 f"rate-{len(sections)}",
             )
         )
@@ -201,24 +201,25 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "Unusual rates",
-            "Messages a second: the rate that was farthest from the usual (median) of its hour of the day, and by "
-            f"how many robust deviations (z). Unusual is more than {FAR:g} of them, {IN_A_ROW} intervals in a row; "
-            f"an hour of the day seen for less than {ENOUGH_US // 60_000_000} minutes has nothing usual yet. UTC.",
+            "rate: the rate, in messages per second, that deviates most from the usual rate (the median for the hour "
+            f"of the day); z: its robust z-score. A rate is unusual if z exceeds {FAR:g} in {IN_A_ROW} consecutive "
+            f"intervals. Hours of the day with less than {ENOUGH_US // 60_000_000} minutes of data are not judged. "
+            "Times are in UTC.",
             columns=columns,
             rows=unusual,
         ),
         Section(
-            "Room left",
-            "Bytes until publishers are blocked, how they change in an hour by a line through the last one, and in how "
-            "many hours nothing is left; empty where room does not shrink, or there are less than "
-            f"{LEAST_TREND_US // 60_000_000} minutes to go by.",
+            "Remaining memory and disk space",
+            "Bytes left until publishers are blocked, their change per hour (linear regression over the last hour) and "
+            "the hours until none are left; empty if the space does not shrink or there are less than "
+            f"{LEAST_TREND_US // 60_000_000} minutes of data.",
             columns=LIMITS,
             rows=near,
         ),
     ]
     return Page(
-        title="What is unusual, and what is running out",
-        lead=f"{number_of(number, 'time')} a queue's rate was unusual for the hour of the day.",
+        title="Anomalies",
+        lead=number_of(number, "queue rate was", "queue rates were") + " unusual for the hour of the day.",
         facts=_warnings(near),
         sections=sections,
     )
@@ -226,22 +227,22 @@ def describe(written: Written) -> Page:
 
 def _warnings(near: list[Row]) -> list[str]:
     if not near:
-        return ["Of memory and disk nothing is known: there are no rows of nodes."]
-    told = [
+        return ["No forecast for memory and disk: the input has no rows of node_interval."]
+    warnings = [
         f"{row['node']}: {row['what']} is at its limit."
         if row["hours_left"] == 0
         else f"{row['node']}: {row['what']} reaches its limit in {row['hours_left']:.3g} hours."
         for row in near
         if row["hours_left"] is not None and row["hours_left"] < SOON_HOURS
     ]
-    if told or all(row["per_hour"] is None for row in near):
-        return told or ["It is too early to say when memory or disk reach their limits."]
-    return [f"Neither memory nor disk reaches its limit within {SOON_HOURS} hours, as things go."]
+    if warnings or all(row["per_hour"] is None for row in near):
+        return warnings or ["Not enough data to forecast when memory or disk reach their limits."]
+    return [f"Neither memory nor disk reaches its limit within {SOON_HOURS} hours at the current rate."]
 
 
 JOB: Final = Job(
     name="anomalies",
-    summary="rates that are unusual for the hour of the day, and when memory or disk run out",
+    summary="unusual publish and delivery rates; when memory or disk will run out",
     needs=("queue_interval",),
     compute=compute,
     describe=describe,

@@ -117,17 +117,17 @@ def describe(written: Written) -> Page:
         sections.append(
             Section(
                 f"{row['node']}: load",
-                f"Medians of intervals of about the same rate. The level on the right is {LATE_US / 1000:g} ms.",
+                f"Medians over intervals of similar rate. The line on the right is at {LATE_US / 1000:g} ms.",
                 panels(
                     Panel(
-                        "published a second",
-                        "busy, of a processor",
+                        "messages published/s",
+                        "CPU use, cores",
                         [Series("measured", rates, [group["busy"] for group in mine])],
                         zero=True,
                     ),
                     Panel(
-                        "published a second",
-                        "event loop late, 99 %, ms",
+                        "messages published/s",
+                        "event loop delay, 99th percentile, ms",
                         [Series("measured", rates, [group["late_us"] / 1000 for group in mine])],
                         zero=True,
                         rule=LATE_US / 1000,
@@ -143,11 +143,12 @@ def describe(written: Written) -> Page:
     sections.append(
         Section(
             "Nodes",
-            "cpu_us: processor time of a message published and delivered, microseconds, the slope of busy over rate; "
-            "at_most_us: all processor time over all messages; rest: busy share without messages; r2: how much of the "
-            f"ups and downs the line explains, below {EXPLAINED:g} it says nothing; saturated_at, borne (the event "
-            f"loop is not late by more than {LATE_US / 1000:g} ms), late_from and greatest (that was seen): messages "
-            "published a second.",
+            "cpu_us: CPU time per message published and delivered, in microseconds (the slope of CPU use over "
+            "rate); at_most_us: total CPU time divided by the number of messages; rest: CPU use without messages; "
+            f"r2: coefficient of determination, below {EXPLAINED:g} the slope is meaningless. In messages published "
+            "per second: saturated_at: rate at full CPU use; borne: highest rate with an event loop delay of at "
+            f"most {LATE_US / 1000:g} ms; late_from: lowest rate with a longer delay; greatest: highest measured "
+            "rate.",
             columns=columns,
             rows=found,
         )
@@ -155,7 +156,7 @@ def describe(written: Written) -> Page:
     return Page(
         title="Capacity",
         lead=f"{number_of(len(found), 'node')}, {number_of(sum(row['intervals'] for row in found), 'interval')}."
-        + (f" The {SHOWN} that published most a second are drawn and told of." if len(found) > SHOWN else ""),
+        + (f" The {SHOWN} nodes with the highest publish rates are shown." if len(found) > SHOWN else ""),
         facts=[_fact(row) for row in shown],
         sections=sections,
     )
@@ -164,20 +165,20 @@ def describe(written: Written) -> Page:
 def _fact(row: Row) -> str:
     if row["saturated_at"] is not None:
         return (
-            f"{row['node']}: {row['cpu_us']:.4g} us of processor a message; busy all the time at "
-            f"{row['saturated_at']:,.0f} messages a second."
+            f"{row['node']}: {row['cpu_us']:.4g} us of CPU time per message; saturated at "
+            f"{row['saturated_at']:,.0f} messages per second."
         )
     if row["at_most_us"] is None:
-        return f"{row['node']}: nothing was published, so nothing can be said."
+        return f"{row['node']}: no messages were published, so no estimate is possible."
     return (
-        f"{row['node']}: {row['at_most_us']:.4g} us of processor a message at most; the load did not change enough to "
-        "tell what is for messages and what for the rest."
+        f"{row['node']}: {row['at_most_us']:.4g} us of CPU time per message at most; the load varied too little "
+        "to separate the cost of messages from the rest."
     )
 
 
 JOB: Final = Job(
     name="capacity",
-    summary="processor time of a message, and the rate a node bears",
+    summary="CPU time per message, and the rate that a node can sustain",
     needs=("node_interval",),
     compute=compute,
     describe=describe,

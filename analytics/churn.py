@@ -141,7 +141,7 @@ def describe(written: Written) -> Page:
         sections.append(
             Section(
                 f"{node}: events",
-                f"How many in {mine[0]['seconds']:,} seconds. UTC.",
+                f"Events per {mine[0]['seconds']:,} seconds. Times are in UTC.",
                 panels(Panel("", "events", drawn, zero=True)),
                 f"events-{len(sections)}",
             )
@@ -149,20 +149,21 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "Failed logins",
-            f"By address and the user that was tried, the {SHOWN} most frequent; first and last, UTC.",
+            f"By client address and user name, the {SHOWN} most frequent. Times are in UTC.",
             columns=("peer", "user", "failed", "first", "last"),
             rows=failed[:SHOWN],
         ),
         Section(
             "Connections",
-            f"By address and user, the {SHOWN} that opened most. median_s: seconds that half of those that were opened "
-            "and closed lasted at most; many short ones cost a broker more than their messages.",
+            f"By client address and user, the {SHOWN} that opened most connections. median_s: median lifetime of "
+            "closed connections, in seconds; many short-lived connections can cost a broker more than their "
+            "messages.",
             columns=("peer", "user", "opened", "closed", "median_s", "first", "last"),
             rows=came[:SHOWN],
         ),
         Section(
             "Alarms",
-            "While one is on, publishers are blocked. UTC; one without an end is on.",
+            "Publishers are blocked during an alarm. Times are in UTC; an alarm without an end is still in effect.",
             columns=("node", "alarm", "start", "end", "minutes"),
             rows=alarmed,
         ),
@@ -173,12 +174,12 @@ def describe(written: Written) -> Page:
         written, "alarms", F.count("*"), F.sum("minutes"), F.count_if(F.col("end").isNull())
     )
     return Page(
-        title="Coming and going",
+        title="Churn",
         lead=f"{number_of(opened, 'connection')} opened, {closed:,} closed.",
         facts=[
-            f"{number_of(tried, 'login')} failed, from {number_of(addresses, 'address', 'addresses')}.",
-            f"{number_of(alarmed_times, 'alarm')}, {minutes:,.1f} minutes together"
-            + (f"; {still:,} of them on at the end." if still else "."),
+            f"{number_of(tried, 'failed login')} from {number_of(addresses, 'address', 'addresses')}.",
+            f"{number_of(alarmed_times, 'alarm')}, {minutes:,.1f} minutes in total"
+            + (f"; {still:,} still in effect at the end." if still else "."),
         ],
         sections=sections,
     )
@@ -191,7 +192,7 @@ def _total(written: Written, name: str, *sums: Column) -> tuple[Any, ...]:
 
 JOB: Final = Job(
     name="churn",
-    summary="connections and queues that come and go, failed logins, minutes of alarm",
+    summary="opened and closed connections and queues, failed logins, duration of alarms",
     needs=("event",),
     compute=compute,
     describe=describe,

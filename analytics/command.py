@@ -34,7 +34,7 @@ _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
     f"  {name:<{_WIDTH}}  {text}"
     for name, text in [
         *((name, job.summary) for name, job in JOBS.items()),
-        (ALL, "each whose tables are there"),
+        (ALL, "all jobs but compact whose tables exist"),
     ]
 )
 
@@ -62,17 +62,17 @@ def _settings(
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="The broker's export.dir, the records of bench.paper, or what `compact` wrote (OUTPUT/tables).",
+    help="Input: the broker's export.dir, the records of bench.paper, or the output of `compact` (OUTPUT/tables).",
 )
 @click.option(
     "--output",
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="Gets a directory for each job, with its tables in Parquet and report.html.",
+    help="Output: a directory for each job, with its tables in Parquet and report.html.",
 )
 @click.option(
-    "--master", metavar="URL", help=f"Where Spark runs; {EMBEDDED} (here, on all cores) if not given."
+    "--master", metavar="URL", help=f"Spark master; by default {EMBEDDED} (this machine, all cores)."
 )
 @click.option(
     "--conf",
@@ -80,7 +80,7 @@ def _settings(
     metavar="KEY=VALUE",
     callback=_settings,
     multiple=True,
-    help="Set one of Spark's keys; repeatable.",
+    help="Set a Spark configuration property; may be repeated.",
 )
 @click.option(
     "--follow",
@@ -88,9 +88,9 @@ def _settings(
     type=click.FloatRange(min=1),
     is_flag=False,
     flag_value=FOLLOW_SECONDS,
-    help=f"Go on, and look for new files every so often; every {FOLLOW_SECONDS} s if nothing is said.",
+    help=f"Keep running, and read new files every SECONDS seconds (default {FOLLOW_SECONDS}).",
 )
-@click.option("--quiet", is_flag=True, help="Say nothing but what is wrong.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
 def main(
     names: Sequence[str],
     directory: Path,
@@ -104,21 +104,26 @@ def main(
     """Analyse a broker's telemetry export, or the records of a comparison, with Spark."""
     begun = time.monotonic()
 
-    def told(text: str) -> None:
+    def report_progress(text: str) -> None:
         if not quiet:
             click.echo(f"{time.monotonic() - begun:7.1f} s  {text}", err=True)
 
     if follow is not None and NOT_IN_ALL & set(names):
-        _fail(f"--follow and {', '.join(NOT_IN_ALL & set(names))} do not go together", os.EX_USAGE)
+        _fail(f"--follow cannot be combined with {', '.join(NOT_IN_ALL & set(names))}", os.EX_USAGE)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        told("starting Spark")
+        report_progress("starting Spark")
         with session(master, dict(settings), progress=not quiet and sys.stderr.isatty()) as spark:
             if follow is None:
-                analyse(names, Input(spark, directory, output), output, told)
+                analyse(names, Input(spark, directory, output), output, report_progress)
             else:
                 keep_looking(
-                    names, Follower(spark, directory, output), output, follow, told, _stop_on_signals()
+                    names,
+                    Follower(spark, directory, output),
+                    output,
+                    follow,
+                    report_progress,
+                    _stop_on_signals(),
                 )
     except JavaError as error:
         _fail(str(error), os.EX_UNAVAILABLE)
@@ -127,17 +132,17 @@ def main(
     except OSError as error:
         _fail(str(error), os.EX_CANTCREAT)
     except (PySparkException, Py4JError) as error:
-        _fail(f"Spark failed: {_told(error)}", os.EX_SOFTWARE)
+        _fail(f"Spark failed: {_one_line(error)}", os.EX_SOFTWARE)
 
 
-def analyse(names: Sequence[str], data: Input, output: Path, told: Callable[[str], None]) -> None:
+def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Callable[[str], None]) -> None:
     """Run jobs, each into its own directory, and write their pages; for `all` also an index page.
 
     Args:
         names: of `JOBS`, or `ALL`.
         data: the input.
         output: the output directory.
-        told: called with progress messages.
+        report_progress: called with progress messages.
 
     Raises:
         InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
@@ -148,19 +153,19 @@ def analyse(names: Sequence[str], data: Input, output: Path, told: Callable[[str
     for name in wanted:
         lacking = [table for table in JOBS[name].needs if not data.has(table)]
         if lacking and name not in names:
-            skipped[name] = f"there is no {', '.join(lacking)}"
+            skipped[name] = f"missing tables: {', '.join(lacking)}"
             continue
-        page = one_job.run(JOBS[name], data, output / name, _about(name, told))
+        page = one_job.run(JOBS[name], data, output / name, _about(name, report_progress))
         _write(page, output / name, data)
         pages.append((name, page))
-        told(f"{name}: {output / name / 'report.html'}")
+        report_progress(f"{name}: {output / name / 'report.html'}")
     if ALL in names:
         report.write(output / "index.html", report.index(pages, skipped))
-        told(f"{ALL}: {output / 'index.html'}")
+        report_progress(f"{ALL}: {output / 'index.html'}")
 
 
-def _about(name: str, told: Callable[[str], None]) -> Callable[[str], None]:
-    return lambda text: told(f"{name}: {text}")
+def _about(name: str, report_progress: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda text: report_progress(f"{name}: {text}")
 
 
 def _write(page: Page, folder: Path, data: Input) -> None:
@@ -173,8 +178,8 @@ def _write(page: Page, folder: Path, data: Input) -> None:
 
 def said(words: Sequence[str]) -> str:
     """Return the command with these words, without the values of Spark's keys."""
-    told = [_SECRET.sub(r"\1...", word) for word in words]
-    return f"{PROGRAM} {shlex.join(told)}"
+    shown = [_SECRET.sub(r"\1...", word) for word in words]
+    return f"{PROGRAM} {shlex.join(shown)}"
 
 
 class Stopping(Protocol):
@@ -192,7 +197,7 @@ def keep_looking(
     follower: Follower,
     output: Path,
     seconds: float,
-    told: Callable[[str], None],
+    report_progress: Callable[[str], None],
     stopping: Stopping,
 ) -> None:
     """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped.
@@ -202,16 +207,16 @@ def keep_looking(
         follower: reads the new files.
         output: the output directory.
         seconds: pause between the end of a round and the next.
-        told: called with progress messages.
+        report_progress: called with progress messages.
         stopping: checked before each round.
     """
     wanted = [job for name, job in JOBS.items() if name in names or ALL in names]
     needed = dict.fromkeys(table for job in wanted for table in (*job.needs, *job.uses))
     while not stopping.is_set():
         try:
-            analyse(names, follower.catch_up(needed), output, told)
+            analyse(names, follower.catch_up(needed), output, report_progress)
         except InputError as error:
-            told(f"{error}; waiting for it")
+            report_progress(f"{error}; waiting")
         stopping.wait(seconds)
 
 
@@ -222,7 +227,7 @@ def _stop_on_signals() -> threading.Event:
     return stopping
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return the failure in one line. Errors without a text of pyspark's begin with the name of a call."""
     lines = [
         line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(_CALLING)

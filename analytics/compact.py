@@ -21,12 +21,14 @@ GAP: Final = 2.5
 CLOCK_US: Final = 1_000_000
 """Permitted drift of the wall clock against the monotonic clock between two rows, in microseconds."""
 INVARIANTS: Final = {
-    "queue_interval": {"alpha + beta + gamma + delta is not ready": "alpha + beta + gamma + delta != ready"},
+    "queue_interval": {
+        "alpha + beta + gamma + delta differs from ready": "alpha + beta + gamma + delta != ready"
+    },
     "exchange_interval": {
-        "pub_in is not routed + returned + dropped": "pub_in != routed + unroutable_returned + unroutable_dropped"
+        "pub_in differs from routed + returned + dropped": "pub_in != routed + unroutable_returned + unroutable_dropped"
     },
     "latency_hist": {
-        "count is not the sum of the buckets": "count != aggregate(b, 0L, (total, bucket) -> total + bucket.c)"
+        "count differs from the sum of the buckets": "count != aggregate(b, 0L, (total, bucket) -> total + bucket.c)"
     },
 }
 """Conditions that no row of a table may meet, by name."""
@@ -57,7 +59,7 @@ def compact(data: Input) -> dict[str, DataFrame]:
         for record in _compacted(data, tables()[name])
     ]
     if not done:
-        raise InputError(f"{data.directory} has no table in JSON Lines")
+        raise InputError(f"no JSON Lines tables in {data.directory}")
     return {"partitions": _made(data.spark, done, _PARTITIONS)}
 
 
@@ -73,7 +75,7 @@ def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, 
     rows = data.placed(table.name)
     hours = data.counted[table.name].hours
     if not hours and data.counted[table.name].rows:
-        raise InputError(f"{data.directory / table.name} has no directories dt=.../hour=...")
+        raise InputError(f"no directories dt=.../hour=... in {data.directory / table.name}")
     stored = _stored(data, table)
     before = _summed(stored, table)
     there = [hour for hour in hours if hour in before]
@@ -98,7 +100,9 @@ def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, 
     if stored is not None and grown and not _lacking(_in_hours(rows, grown), stored, table).isEmpty():
         lost += grown
     if lost:
-        raise InputError(f"{table.name}: not all rows of {', '.join(map('/'.join, lost))} were written")
+        raise InputError(
+            f"{table.name}: rows of these hours are missing in the output: {', '.join(map('/'.join, lost))}"
+        )
     for hour in sorted(hours):
         count, known = after[hour][0], before.get(hour, (0,))[0]
         yield table.name, *hour, count, known, WRITTEN if count > known else KEPT
@@ -148,7 +152,7 @@ def validate(data: Input) -> dict[str, DataFrame]:
     """
     there = [table for name, table in tables().items() if data.has(name)]
     if not there:
-        raise InputError(f"{data.directory} has no table")
+        raise InputError(f"no tables in {data.directory}")
     found = [findings(data.table(table.name), table) for table in there]
     counted = [
         (name, count.lines, count.rows, sum(count.aside.values()))
@@ -174,9 +178,9 @@ def findings(rows: DataFrame, table: Table) -> DataFrame:
             *[F.lag(name).over(before).alias(f"before_{name}") for name in ("ts", "mono_us", *counters)],
         )
         moved = (F.col("ts") - F.col("before_ts")) * 1000 - (F.col("mono_us") - F.col("before_mono_us"))
-        checks |= {f"{name} went down": F.col(name) < F.col(f"before_{name}") for name in counters}
-        checks["the same row twice"] = F.col("mono_us") == F.col("before_mono_us")
-        checks["the wall clock was set"] = F.abs(moved) > CLOCK_US
+        checks |= {f"{name} decreased": F.col(name) < F.col(f"before_{name}") for name in counters}
+        checks["duplicate row"] = F.col("mono_us") == F.col("before_mono_us")
+        checks["wall clock was changed"] = F.abs(moved) > CLOCK_US
         rows = earlier
     if not checks:
         checks = {"no check": F.lit(False)}
@@ -214,7 +218,7 @@ def describe_compact(written: Written) -> Page:
         title="Tables in Parquet",
         lead=f"{number_of(sum(row['rows'] for row in rows), 'row')} of "
         f"{number_of(len({row['table'] for row in rows}), 'table')} in {number_of(len(rows), 'hour')}; "
-        f"new of them: {new:,}.",
+        f"{number_of(new, 'new row')}.",
         facts=[],
         sections=[
             Section("Hours", "", columns=("table", "dt", "hour", "rows", "before", "action"), rows=rows)
@@ -228,15 +232,15 @@ def describe_validate(written: Written) -> Page:
     missing = written.rows("gaps", "node", "start") if written.has("gaps") else []
     aside = sum(row["aside"] for row in counted)
     facts = [
-        f"Set aside: {aside:,} of {number_of(sum(row['lines'] for row in counted), 'line')}.",
+        f"Lines set aside: {aside:,} of {sum(row['lines'] for row in counted):,}.",
         f"{number_of(len(found), 'kind of contradiction', 'kinds of contradictions')}, "
         f"{number_of(len(missing), 'gap')}."
         if found or missing
-        else "Nothing contradicts anything, and nothing is missing.",
+        else "No contradictions and no gaps.",
     ]
     return Page(
-        title="Whether the tables are sound",
-        lead="Every line is a row or set aside; counters only rise, what adds up adds up, and no interval is missing.",
+        title="Data quality",
+        lead="Checks that every line is a valid row, counters never decrease, sums agree and no interval is missing.",
         facts=facts,
         sections=[
             Section("Tables", "", columns=("table", "lines", "rows", "aside"), rows=counted),
@@ -248,14 +252,14 @@ def describe_validate(written: Written) -> Page:
 
 COMPACT: Final = Job(
     name="compact",
-    summary="JSON Lines to Parquet, hour by hour, for faster analysis and for keeping",
+    summary="convert JSON Lines to Parquet by hour, for faster analysis and for archiving",
     needs=(),
     compute=compact,
     describe=describe_compact,
 )
 VALIDATE: Final = Job(
     name="validate",
-    summary="lines that are no rows, counters that fall, rows that are missing",
+    summary="invalid lines, decreasing counters, contradictions, missing rows",
     needs=(),
     compute=validate,
     describe=describe_validate,

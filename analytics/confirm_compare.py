@@ -29,15 +29,17 @@ PAPER: Final[Mapping[str, Mapping[int, float]]] = {
 PAPER_ABOVE_THREE: Final = {"consumer-ack": 1.429, "consumer-ack-light": 1.565}
 """Its mean over all queue counts above 3."""
 ABOVE: Final = 3
-ON_DISK: Final = "a confirmed message is on disk or has been consumed: no kill and no power cut loses it"
-CONSUMED: Final = "a confirmed message has been consumed; what is not confirmed is lost in a crash"
-NOT_SYNCED: Final = "a confirmed message survives a kill, not a power cut: the disk is not waited for"
+ON_DISK: Final = "a confirmed message is on disk or has been consumed; it survives a kill and a power failure"
+CONSUMED: Final = "a confirmed message has been consumed; unconfirmed messages are lost in a crash"
+NOT_SYNCED: Final = (
+    "a confirmed message survives a kill but not a power failure, because commits are not flushed"
+)
 UNSYNCED: Final = 4
 """The version from which RabbitMQ's classic queues confirm without waiting for the disk."""
-NACKED: Final = "messages were nacked in the seconds that count"
-NOTHING: Final = "nothing came through in the seconds that count"
-NO_COST: Final = "bench_cost has no row of it"
-TOO_SHORT: Final = "no interval lies in the seconds that count"
+NACKED: Final = "messages were nacked during the measurement"
+NOTHING: Final = "no messages arrived during the measurement"
+NO_COST: Final = "no row in bench_cost"
+TOO_SHORT: Final = "no interval within the measurement"
 CUTS: Final = (15.0, 5.0)
 """Seconds excluded at the start and at the end of a run, unless the plan has others."""
 BATCH_SECONDS: Final = 5.0
@@ -58,7 +60,7 @@ def cuts(directory: Path) -> tuple[float, float]:
     except FileNotFoundError:
         return CUTS
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{plan} cannot be read: {error!r}") from error
+        raise InputError(f"cannot read {plan}: {error!r}") from error
 
 
 def counted_seconds(runs: DataFrame, samples: DataFrame, cut: tuple[float, float]) -> DataFrame:
@@ -188,8 +190,8 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "More than three queues",
-            "The arithmetic mean of the speed-ups over all queue counts above 3, as the paper averages; the interval "
-            "comes from drawing blocks again, which with few blocks is a little narrow. The paper: "
+            "Arithmetic mean of the speed-ups over all queue counts above 3, as in the paper; the interval is a "
+            "bootstrap over blocks, which is slightly too narrow with few blocks. The paper: "
             + ", ".join(f"{line} {value:.3f}" for line, value in PAPER_ABOVE_THREE.items())
             + ".",
             columns=("window", "line", "baseline", "cells", "blocks", "ratio", "low", "high"),
@@ -197,18 +199,18 @@ def describe(written: Written) -> Page:
         ),
         Section(
             "Speed-ups",
-            "New rate over old: geometric mean over the blocks with its 95 % interval (Student's t over the logarithms "
-            "of paired ratios). Faster: the whole interval lies above 1.",
+            "Rate divided by the baseline's: geometric mean over the blocks with its 95 % confidence interval "
+            "(Student's t over the logarithms of paired ratios). faster: the whole interval is above 1.",
             columns=(*_CELL, "line", "baseline", "n", "ratio", "low", "high", "least", "greatest", "faster"),
             rows=speed_ups,
         ),
         Section(
-            "What a message costs",
-            "mean_rate: the least of published, confirmed and received, messages a second; latency from publish to "
-            "confirm. Per message of the whole run, warm-up included: cpu_us, the broker's processor time in "
-            "microseconds; disk_bytes it had written; commits of its own and flushes of the disk. autocorrelation: how "
-            "much five seconds say of the next five. Two lines are equally fast only if they promise the same, "
-            "which is below.",
+            "Cost of a message",
+            "mean_rate: the smallest of the rates of published, confirmed and received messages, per second; "
+            "confirm_*: latency from publish to confirm. Per message of the whole run, including warm-up: cpu_us: "
+            "CPU time of the broker in microseconds; disk_bytes: bytes written to disk; commits; flushes of the "
+            "disk. autocorrelation: of consecutive five-second intervals. Compare only lines whose confirms give "
+            "the same guarantee (see below).",
             columns=(
                 *(*_CELL, "line", "runs", "mean_rate", "low", "high", "confirm_p50_ms", "confirm_p99_ms"),
                 *("cpu_us", "disk_bytes", "commits", "flushes", "autocorrelation"),
@@ -216,7 +218,7 @@ def describe(written: Written) -> Page:
             rows=rates,
         ),
         Section(
-            "What a confirm promises",
+            "Guarantee of a confirm",
             "",
             columns=("line", "safety"),
             rows=list({row["line"]: row for row in rates}.values()),
@@ -225,11 +227,11 @@ def describe(written: Written) -> Page:
     runs = written.rows("runs", "start_ts", "run_id")
     if refused := [row for row in runs if row["refused"] is not None]:
         columns = ("run_id", "line", *_CELL, "block", "rate", "nacked", "refused")
-        sections.append(Section("Runs that are not compared", "", columns=columns, rows=refused))
+        sections.append(Section("Excluded runs", "", columns=columns, rows=refused))
     hosts = sorted({f"{row['host']}: {row['cpu']}, kernel {row['kernel']}" for row in runs})
     return Page(
-        title="Confirming on consumer ack: the paper's comparison",
-        lead=f"{number_of(len(runs), 'run')}, {len(refused)} of them not compared, in "
+        title="Confirm modes compared with the paper",
+        lead=f"{number_of(len(runs), 'run')}, {len(refused)} of them excluded, in "
         f"{number_of(len({row['block'] for row in runs}), 'block')}, on "
         f"{'; '.join(hosts)}.",
         facts=_facts(runs, speed_ups),
@@ -240,11 +242,11 @@ def describe(written: Written) -> Page:
 def _facts(runs: list[Row], speed_ups: list[Row]) -> list[str]:
     facts = [_verdict(line, speed_ups) for line in FIGURES if any(row["line"] == line for row in speed_ups)]
     if not facts:
-        facts.append(
-            "No run of a consumer-ack mode has one of a baseline beside it: there is no figure to draw."
-        )
+        facts.append("No run of a consumer-ack mode has a matching run of a baseline, so there is no figure.")
     if len({row["block"] for row in runs}) == 1:
-        facts.append("There is but one block: a ratio has no interval, and nothing is called faster.")
+        facts.append(
+            "There is only one block, so ratios have no confidence interval and no line counts as faster."
+        )
     return facts
 
 
@@ -255,7 +257,8 @@ def _verdict(line: str, speed_ups: list[Row]) -> str:
         baseline = "default"
         mine = [row for row in speed_ups if (row["line"], row["baseline"]) == (line, baseline)]
     faster = sum(row["faster"] for row in mine)
-    return f"{line} is faster than {baseline} in {faster} of {number_of(len(mine), 'setting')}, by the 95 % interval."
+    settings = number_of(len(mine), "setting")
+    return f"{line} is faster than {baseline} in {faster} of {settings}, by the 95 % confidence interval."
 
 
 def _figure(line: str, window: int, rates: list[Row], gains: list[Row]) -> Section:
@@ -265,22 +268,24 @@ def _figure(line: str, window: int, rates: list[Row], gains: list[Row]) -> Secti
     left = [_series(name, [row for row in rates if row["line"] == name], "mean_rate") for name in shown]
     right = [
         _series(
-            f"over {baseline}", [r for r in gains if (r["line"], r["baseline"]) == (line, baseline)], "ratio"
+            f"versus {baseline}",
+            [r for r in gains if (r["line"], r["baseline"]) == (line, baseline)],
+            "ratio",
         )
         for baseline in BASELINES
         if any((r["line"], r["baseline"]) == (line, baseline) for r in gains)
     ]
     paper = PAPER[line]
     right.append(
-        Series("the paper, over RabbitMQ 3.6", list(paper), list(paper.values()), marker="D", joined=False)
+        Series("the paper, versus RabbitMQ 3.6", list(paper), list(paper.values()), marker="D", joined=False)
     )
     return Section(
         f"The paper's Figure {number}: {line}, publisher window {window}",
-        "Left: messages a second. Right: new rate over old; below 1 nothing is gained. Bars are 95 % intervals; "
-        "a point without a bar was measured once.",
+        "Left: messages per second. Right: rate divided by the baseline's; above 1 is faster. Bars are 95 % confidence "
+        "intervals; points without a bar were measured once.",
         figure=panels(
-            Panel("queues", "messages a second", left, categories=True, zero=True),
-            Panel("queues", "times as fast", right, categories=True, zero=True, rule=1),
+            Panel("queues", "messages/s", left, categories=True, zero=True),
+            Panel("queues", "speed-up", right, categories=True, zero=True, rule=1),
         ),
         name=f"figure-{number}-window-{window}",
     )
@@ -296,7 +301,7 @@ def _series(label: str, rows: list[Row], value: str) -> Series:
 
 JOB: Final = Job(
     name="confirm-compare",
-    summary="the speed-up of the consumer-ack modes, with intervals, from the records of bench.paper",
+    summary="speed-up of the consumer-ack modes with confidence intervals, from the records of bench.paper",
     needs=("bench_run", "bench_sample", "bench_cost"),
     compute=compute,
     describe=describe,

@@ -387,7 +387,7 @@ def write(rows: DataFrame, name: str, directory: Path, *, parquet: bool) -> None
 @click.argument("names", metavar="TABLE...", nargs=-1, required=True, type=click.Choice(list(TABLES)))
 @click.option("--output", required=True, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--rows", required=True, type=click.IntRange(min=1))
-@click.option("--parquet", is_flag=True, help="Instead of JSON Lines.")
+@click.option("--parquet", is_flag=True, help="Write Parquet instead of JSON Lines.")
 def main(names: tuple[str, ...], output: Path, rows: int, *, parquet: bool) -> None:
     """Make tables of ROWS rows each; for a comparison's runs, ROWS is the number of their seconds."""
     with session(progress=sys.stderr.isatty()) as spark:

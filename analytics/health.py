@@ -149,23 +149,22 @@ def describe(written: Written) -> Page:
     busy = written.count("queues", F.col("consumers_busy"))
     rated = sum(row["hot"] for row in busiest)
     facts += [
-        f"Without a consumer: {alone:,} of those that are {STOPPED}.",
+        f"{alone:,} of the {STOPPED} queues had no consumer.",
         number_of(busy, "queue has", "queues have")
-        + f" a backlog before consumers busy more than {1 - IDLE_CAPACITY:.0%} of the time.",
+        + f" a backlog and consumers that are busy more than {1 - IDLE_CAPACITY:.0%} of the time.",
         f"{number_of(rated, 'queue is hot', 'queues are hot')}: more than {HOT:g} times the median rate.",
     ]
     return Page(
         title="Queues and their consumers",
-        lead=f"{number_of(number, 'queue')} at the end. In all that there were: "
+        lead=f"{number_of(number, 'queue')} at the end. Total, including deleted queues: "
         f"{number_of(sum(row['pub'] for row in totals), 'message')} published, "
         f"{sum(row['delivered'] for row in totals):,} delivered, {sum(row['acked'] for row in totals):,} acked.",
         facts=facts,
         sections=[
             Section(
-                "Consumers that do not keep up",
-                "Messages. ready, unacked, consumers and capacity (the share of time with room for a message) are "
-                "those at the end; grown is by how many ready has grown, delivered and settled are how many were, in "
-                "the last window_s seconds.",
+                "Queues whose consumers do not keep up",
+                "In messages. ready, unacked, consumers and capacity (consumer capacity, 0 to 1) are the values at the "
+                "end; grown (the increase of ready), delivered and settled cover the last window_s seconds.",
                 columns=(
                     *_QUEUE,
                     *("verdict", "consumers_busy", "ready", "grown", "unacked", "delivered", "settled"),
@@ -175,9 +174,9 @@ def describe(written: Written) -> Page:
             ),
             Section(
                 f"The {SHOWN} busiest queues",
-                "rate: published, messages a second; share: of the node's.",
+                "rate: messages published per second; share: fraction of the node's rate.",
                 bars(
-                    "published, messages a second",
+                    "messages published/s",
                     [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest],
                 ),
                 "busiest",
@@ -185,8 +184,8 @@ def describe(written: Written) -> Page:
                 rows=busiest,
             ),
             Section(
-                "All that was counted",
-                "Messages, in all boots of the node that the tables have.",
+                "Totals",
+                "Messages, over all runs of the node in the input.",
                 columns=("node", "pub", "delivered", "acked"),
                 rows=totals,
             ),
@@ -196,7 +195,7 @@ def describe(written: Written) -> Page:
 
 JOB: Final = Job(
     name="health",
-    summary="hot queues, and consumers that are slow, stuck or gone",
+    summary="hot queues, and queues with slow, stalled or missing consumers",
     needs=("queue_interval",),
     compute=compute,
     describe=describe,

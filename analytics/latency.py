@@ -39,7 +39,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
         row["scheme"] for row in rows.select("scheme").distinct().collect() if row["scheme"] != SCHEME
     ]:
         raise InputError(
-            f"latency_hist has histograms of the scheme {', '.join(sorted(foreign))}, not {SCHEME}"
+            f"unsupported histogram scheme in latency_hist: {', '.join(sorted(foreign))} (expected {SCHEME})"
         )
     time = F.timestamp_millis(start_of_bin(F.col("ts"), bin_seconds(rows)))
     node = rows.filter(F.col("scope") == "node").withColumn("time", time)
@@ -107,17 +107,24 @@ def describe(written: Written) -> Page:
         ]
         sections.append(
             Section(
-                f"{metric}: where the samples are", "All modes together.", heat("ms", cells), f"{metric}-heat"
+                f"{metric}: distribution over time",
+                "All modes. Times are in UTC.",
+                heat("ms", cells),
+                f"{metric}-heat",
             )
         )
     slowest = written.rows("by_queue", F.desc("p99_us"), "vhost", "name", *_WHAT)[:SLOWEST]
     sections += [
         Section(
-            "By metric and mode", "Microseconds; count: samples.", columns=(*_WHAT, *_COLUMNS), rows=whole
+            "By metric and mode",
+            "In microseconds; count: number of samples.",
+            columns=(*_WHAT, *_COLUMNS),
+            rows=whole,
         ),
         Section(
             f"The {SLOWEST} slowest queues",
-            "By their 99th percentile, microseconds; count: samples. A queue on several nodes is one.",
+            "By 99th percentile, in microseconds; count: number of samples. Queues of the same name on several "
+            "nodes are merged.",
             columns=("vhost", "name", *_WHAT, *_COLUMNS),
             rows=slowest,
         ),
@@ -126,10 +133,10 @@ def describe(written: Written) -> Page:
     return Page(
         title="Latency",
         lead=f"{number_of(samples, 'sample')} of "
-        f"{number_of(len({row['metric'] for row in whole}), 'kind')} of waiting. A quantile is exact to its bucket, "
-        "1/32 of its value at most.",
+        f"{number_of(len({row['metric'] for row in whole}), 'metric')}. Percentiles are accurate to 1/32 of their "
+        "value.",
         facts=[
-            f"{_label(row)}: half within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} ms, "
+            f"{_label(row)}: 50 % within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} ms, "
             f"99.9 % within {row['p999_us'] / 1000:,.4g} ms "
             f"({number_of(row['count'], 'sample')})."
             for row in whole
@@ -166,18 +173,19 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
         burns.append(series_of(label, here, "burn"))
     return [
         Section(
-            f"{metric}: how much takes how long",
-            "Left: one in so many takes longer. Right: over time, UTC.",
+            f"{metric}: percentiles",
+            "Left: latency exceeded by one message in N. Right: over time, UTC.",
             panels(
-                Panel("one in", "ms", shares, log_x=True, log_y=True),
+                Panel("N", "ms", shares, log_x=True, log_y=True),
                 Panel("", "ms", over, log_y=True),
             ),
             f"{metric}-quantiles",
         ),
         Section(
-            f"{metric}: how fast the objective is used up",
-            f"{TARGET:.1%} within {OBJECTIVE_US / 1000:g} ms; 1 is as fast as is allowed.",
-            panels(Panel("", "times as fast as allowed", burns, zero=True, rule=1)),
+            f"{metric}: burn rate of the error budget",
+            f"Objective: {TARGET:.1%} within {OBJECTIVE_US / 1000:g} ms. At a burn rate of 1 it is just met. Times "
+            "are in UTC.",
+            panels(Panel("", "burn rate", burns, zero=True, rule=1)),
             f"{metric}-burn",
         ),
     ]

@@ -30,19 +30,19 @@ SETTLED: Final = 0.05
 NEAR: Final = 0.1
 _PAGED: Final = "t_unacked_out = 0"
 BROKEN: Final = {
-    "alpha + beta + gamma + delta is not ready": "alpha + beta + gamma + delta != ready",
-    "a gamma in a queue that is not durable": "not durable and gamma > 0",
-    "a beta, and no transient message was paged out": f"beta > 0 and t_ab = 0 and {_PAGED}",
-    "a gamma, and no persistent message was paged out": (
+    "alpha + beta + gamma + delta differs from ready": "alpha + beta + gamma + delta != ready",
+    "gamma messages in a transient queue": "not durable and gamma > 0",
+    "beta messages, but no transient message was paged out": f"beta > 0 and t_ab = 0 and {_PAGED}",
+    "gamma messages, but no persistent message was paged out": (
         f"gamma > 0 and t_ag = 0 and t_from_delta = 0 and {_PAGED}"
     ),
 }
 """Conditions that no row may meet, by name."""
 BROKEN_STEPS: Final = {
-    "the areas of the states are not that of ready": (
+    "areas of the states do not add up to that of ready": (
         f"abs({' + '.join(f'd_area_{state}' for state in STATES)} - d_area_ready) > 8"
     ),
-    "the delta has grown by more than went there": "d_delta > d_t_to_delta - d_t_from_delta",
+    "delta grew by more than the transitions to it": "d_delta > d_t_to_delta - d_t_from_delta",
 }
 """Conditions on the increase since the previous row. Areas are truncated to microseconds one by one."""
 
@@ -214,21 +214,20 @@ def describe(written: Written) -> Page:
         rates = [series_of(move.removeprefix("t_"), changes, move) for move in MOVES]
         sections.append(
             Section(
-                f"{node}: where messages are",
-                "Left: ready messages by state, and unacked ones, averages. Right: changes of state. UTC.",
-                panels(
-                    Panel("", "messages", levels, zero=True), Panel("", "messages a second", rates, zero=True)
-                ),
+                f"{node}: messages by state",
+                "Left: average numbers of ready messages by state and of unacked messages. Right: transitions. "
+                "Times are in UTC.",
+                panels(Panel("", "messages", levels, zero=True), Panel("", "messages/s", rates, zero=True)),
                 f"states-{len(sections)}",
             )
         )
     fullest = queues[:SHOWN]
     sections.append(
         Section(
-            f"The {SHOWN} fullest queues",
-            "By how many were ready on average.",
+            f"The {SHOWN} longest queues",
+            "By average number of ready messages.",
             bars(
-                "ready messages, mean",
+                "ready messages, average",
                 [(f"{row['vhost']} {row['queue']}", row["mean_ready"]) for row in fullest],
             ),
             "fullest",
@@ -241,17 +240,17 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "Queues",
-            "Messages in the seconds that the tables cover, and how many waited on average. share: of the ready ones' "
-            "time, by state; thrash: read back from disk, of those published; little_ms: milliseconds that a message "
-            "was ready, by Little's law; measured_ms: the mean of samples; gap: by how much the two differ, of the "
-            "measured; boundary: messages that waited at the ends, of those that left: about as much as Little's law "
-            f"may be wrong, so there is no gap where it is above {SETTLED:g}.",
+            "pub, delivered, acked: messages in the time covered; mean_*: average numbers of messages; share_*: "
+            "fraction of the ready time spent in each state; thrash: messages read back from disk / messages "
+            "published; little_ms: time in the ready state by Little's law, in ms; measured_ms: average of the "
+            "samples; gap: relative difference of the two; boundary: messages waiting at the start and end / "
+            f"messages that left, roughly the error of Little's law (no gap is given above {SETTLED:g}).",
             columns=[*columns, "boundary"],
             rows=queues,
         ),
         Section(
-            "All that was counted",
-            "Messages, since the queues were made.",
+            "Totals",
+            "Messages, since the creation of the queues.",
             columns=("node", "mode", *COUNTERS),
             rows=totals,
         ),
@@ -260,8 +259,8 @@ def describe(written: Written) -> Page:
     if wrong:
         sections.append(
             Section(
-                "Rows that cannot be",
-                "The broker's or ours: please report it.",
+                "Contradictory rows",
+                "A defect of the broker or of this report; please report it.",
                 columns=("what", "rows"),
                 rows=wrong,
             )
@@ -272,11 +271,11 @@ def describe(written: Written) -> Page:
     return Page(
         title="Paging",
         lead=f"{number_of(number, 'queue')}. Since the start: "
-        f"{number_of(sum(row['pub'] for row in totals), 'message')} published into them, "
+        f"{number_of(sum(row['pub'] for row in totals), 'message')} published, "
         f"{sum(row['acked'] for row in totals):,} acked.",
         facts=[
-            f"With messages read back from disk: {thrashing:,} of {number_of(number, 'queue')}.",
-            f"{contradicting} what states a message can be in.",
+            f"{thrashing:,} of {number_of(number, 'queue')} had messages read back from disk.",
+            f"{contradicting} the rules of the paging states.",
             *_agreement(written),
         ],
         sections=sections,
@@ -288,13 +287,13 @@ def _agreement(written: Written) -> list[str]:
         return []
     known = written.count("queues", F.col("gap").isNotNull())
     near = written.count("queues", F.col("gap") <= NEAR)
-    of = number_of(known, "queue that settled down", "queues that settled down")
+    of = number_of(known, "queue in a steady state", "queues in a steady state")
     return [f"Little's law and the samples agree to {NEAR:.0%} in {near:,} of {of}."] if known else []
 
 
 JOB: Final = Job(
     name="paging",
-    summary="where messages wait, in memory or on disk, how they move, and Little's law",
+    summary="messages by paging state, transitions, and waiting times by Little's law",
     needs=("queue_interval",),
     compute=compute,
     describe=describe,

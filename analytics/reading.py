@@ -16,9 +16,9 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 
-UNREADABLE: Final = "not a row of this table"
+UNREADABLE: Final = "not a row of the table"
 OTHER_VERSION: Final = "another version of the table"
-INCOMPLETE: Final = "a value is missing"
+INCOMPLETE: Final = "missing value"
 PLACE: Final = ("dt", "hour")
 """Partition directories below a table's: the date and hour at which a row was written."""
 QUARANTINE: Final = "quarantine"
@@ -113,7 +113,7 @@ class Input:
         if name not in self._rows:
             suffix = self.suffix(name)
             if suffix is None:
-                raise InputError(f"{self.directory} has no table {name}")
+                raise InputError(f"no table {name} in {self.directory}")
             table = tables()[name]
             self._rows[name] = self._compacted(table) if suffix == "parquet" else self._exported(table)
         return self._rows[name]

@@ -56,7 +56,7 @@ def index(pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str]) -> str:
         pages: (directory, page), in the order to be listed.
         skipped: jobs that were not run, with the reasons.
     """
-    parts = ["<h1>What the broker's tables say</h1>"]
+    parts = ["<h1>Reports</h1>"]
     for directory, shown in pages:
         link = f'<a href="{html.escape(directory)}/report.html">{html.escape(shown.title)}</a>'
         parts += [f"<h2>{link}</h2>", f"<p>{html.escape(shown.lead)}</p>"]
@@ -65,7 +65,7 @@ def index(pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str]) -> str:
         parts += ["<h2>Not run</h2>", "<ul>"]
         parts += [f"<li>{html.escape(name)}: {html.escape(why)}</li>" for name, why in skipped.items()]
         parts.append("</ul>")
-    return _document("What the broker's tables say", parts)
+    return _document("Leveret reports", parts)
 
 
 def write(target: Path, text: str) -> None:
@@ -126,12 +126,14 @@ def _table(section: Section) -> list[str]:
         )
     parts.append("</table></div>")
     if len(section.rows) > SHOWN_ROWS:
-        parts.append(f"<p>The first {SHOWN_ROWS} rows; all of them are in the table beside this page.</p>")
+        parts.append(
+            f"<p>The first {SHOWN_ROWS} rows; the Parquet table next to this page has all of them.</p>"
+        )
     return parts
 
 
 def _read(counted: Mapping[str, Counted]) -> list[str]:
-    parts = ["<h2>What was read</h2>", "<ul>"]
+    parts = ["<h2>Input</h2>", "<ul>"]
     for name, found in sorted(counted.items()):
         text = f"{html.escape(name)}: {number_of(found.rows, 'row')}"
         if found.aside:

@@ -108,10 +108,10 @@ def describe(written: Written) -> Page:
     sections = [
         Section(
             "Exchanges",
-            f"Messages; the figure has the {SHOWN} busiest. fanout: copies of a message that was routed; unroutable: "
-            "the share that reached no queue; remembered: the share whose route did not have to be worked out.",
+            f"In messages; the figure shows the {SHOWN} busiest. fanout: copies per routed message; unroutable: "
+            "fraction that reached no queue; remembered: fraction whose route was cached.",
             bars(
-                "messages that came in",
+                "messages published",
                 [(f"{row['vhost']} {row['exchange'] or '(default)'}", row["pub_in"]) for row in busiest],
             ),
             "busiest",
@@ -132,29 +132,30 @@ def describe(written: Written) -> Page:
         columns = (*_EXCHANGE, "pattern", "matches", "error", "share", "hours")
         sections += [
             Section(
-                f"The {SHOWN} heaviest patterns",
-                "matches: messages; error: by how many they may be too low; share: of what came to the exchange; "
-                "hours: how long it was looked at. Of an exchange the broker tells the 64 patterns that match most.",
+                f"The {SHOWN} most frequent patterns",
+                "matches: matching messages; error: the most that matches can be too low by; share: fraction of the "
+                "exchange's messages; hours: time covered. The broker exports the 64 most frequent patterns of an "
+                "exchange.",
                 bars("matches", [(f"{row['exchange']} {row['pattern']}", row["matches"]) for row in heavy]),
                 "patterns",
                 columns=columns,
                 rows=heavy,
             ),
             Section(
-                "Bindings that matched nothing",
-                "For so many hours; they are bound still.",
+                "Bindings without a match",
+                "hours: time without a match; the bindings still exist.",
                 columns=(*_EXCHANGE, "pattern", "hours"),
                 rows=dead,
             ),
         ]
     return Page(
         title="Routing",
-        lead=f"{number_of(total['number'], 'exchange')}; {number_of(total['pub_in'], 'message')} came in, and "
-        f"{dropped + total['unroutable_returned']:,} reached no queue.",
+        lead=f"{number_of(total['number'], 'exchange')}; {number_of(total['pub_in'], 'message')} published, "
+        f"{dropped + total['unroutable_returned']:,} unroutable.",
         facts=[
             number_of(dropped, "message was", "messages were")
-            + " dropped without a word to the publisher, who had not set `mandatory`.",
-            *([f"{number_of(vain, 'binding pattern')} matched nothing."] if heavy else []),
+            + " dropped as unroutable without notice to the publisher (published without `mandatory`).",
+            *([f"{number_of(vain, 'binding pattern')} without a match."] if heavy else []),
         ],
         sections=sections,
     )
@@ -162,7 +163,7 @@ def describe(written: Written) -> Page:
 
 JOB: Final = Job(
     name="routing",
-    summary="fan-out, unroutable messages, remembered routes, heavy and dead bindings",
+    summary="fan-out, unroutable messages, route cache, most frequent and unused bindings",
     needs=("exchange_interval",),
     compute=compute,
     describe=describe,

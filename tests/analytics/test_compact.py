@@ -57,7 +57,7 @@ def test_an_output_may_be_called_like_a_pattern(spark, data, tmp_path):
     for _ in range(2):
         page = run(COMPACT, Input(spark, made.directory, output), output / "compact", quiet)
 
-    assert "6 rows of 1 table in 1 hour; new of them: 0." == page.lead
+    assert "6 rows of 1 table in 1 hour; 0 new rows." == page.lead
 
 
 def test_an_hour_that_grew_gets_its_new_rows(spark, data):
@@ -124,7 +124,7 @@ def test_what_is_no_row_is_set_aside_and_counted(data):
 
 def test_without_json_there_is_nothing_to_do(data, tmp_path):
     """An empty directory is reported, and so are files that lie in no hour."""
-    with pytest.raises(InputError, match="no table in JSON Lines"):
+    with pytest.raises(InputError, match="no JSON Lines tables in "):
         compact(data({}))
 
     (tmp_path / "in" / "event").mkdir()
@@ -174,7 +174,7 @@ def test_counters_that_fall_are_found_once_for_each_fall(data):
         for at, (boot, since, pub) in enumerate(pubs)
     ]
 
-    assert {("queue_interval", "pub went down"): 1} == found_in(validate(data({"queue_interval": rows})))
+    assert {("queue_interval", "pub decreased"): 1} == found_in(validate(data({"queue_interval": rows})))
 
 
 def test_sums_that_do_not_add_up_are_found(data):
@@ -186,9 +186,9 @@ def test_sums_that_do_not_add_up_are_found(data):
     })  # fmt: skip
 
     assert {
-        ("queue_interval", "alpha + beta + gamma + delta is not ready"): 1,
-        ("exchange_interval", "pub_in is not routed + returned + dropped"): 1,
-        ("latency_hist", "count is not the sum of the buckets"): 1,
+        ("queue_interval", "alpha + beta + gamma + delta differs from ready"): 1,
+        ("exchange_interval", "pub_in differs from routed + returned + dropped"): 1,
+        ("latency_hist", "count differs from the sum of the buckets"): 1,
     } == found_in(validate(made))
 
 
@@ -198,8 +198,8 @@ def test_a_row_that_is_there_twice_and_a_clock_that_was_set_are_found(data):
     rows.append(row("node_interval", 15, ts=rows[0]["ts"] + 3_600_000))
 
     assert {
-        ("node_interval", "the same row twice"): 1,
-        ("node_interval", "the wall clock was set"): 1,
+        ("node_interval", "duplicate row"): 1,
+        ("node_interval", "wall clock was changed"): 1,
     } == found_in(validate(data({"node_interval": rows})))
 
 
@@ -221,5 +221,5 @@ def test_the_reports_say_it(data, tmp_path):
     checked = run(VALIDATE, made, tmp_path / "out" / "validate", lambda _text: None)
     written = run(COMPACT, made, tmp_path / "out" / "compact", lambda _text: None)
 
-    assert "Set aside: 1 of 5 lines." == checked.facts[0]
-    assert "4 rows of 1 table in 1 hour; new of them: 4." == written.lead
+    assert "Lines set aside: 1 of 5." == checked.facts[0]
+    assert "4 rows of 1 table in 1 hour; 4 new rows." == written.lead

@@ -143,7 +143,7 @@ def test_the_plan_says_what_does_not_count(tmp_path):
     assert (3.0, 2.0) == cuts(tmp_path)
 
     (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(InputError, match=r"plan\.json cannot be read"):
+    with pytest.raises(InputError, match=r"cannot read .*plan\.json"):
         cuts(tmp_path)
 
 
@@ -175,8 +175,8 @@ def test_what_cannot_be_said_is_said(sweep, tmp_path):
     page = run(JOB, sweep(made_plan(("default",), queues=(1,))), tmp_path / "out" / JOB.name, quiet)
 
     without_figure, without_interval = page.facts
-    assert without_figure.endswith("there is no figure to draw.")
-    assert without_interval.endswith("nothing is called faster.")
+    assert without_figure.endswith("so there is no figure.")
+    assert without_interval.endswith("no line counts as faster.")
 
 
 def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(spark, sweep, tmp_path):

@@ -193,5 +193,5 @@ def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(data, tmp_
     page = run_twice(JOB, {"queue_interval": made(each=2)}, data, tmp_path / "health")
 
     assert "4 of 17 queues: stopped." == page.facts[0]
-    assert "Without a consumer: 4 of those that are stopped." == page.facts[3]
+    assert "4 of the stopped queues had no consumer." == page.facts[3]
     assert {STOPPED, STALLED, BEHIND} == {each["verdict"] for each in page.sections[0].rows}

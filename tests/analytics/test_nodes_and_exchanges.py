@@ -76,8 +76,8 @@ def test_routing_is_what_a_recount_says(data, tmp_path, spark):
              1 - true["route_lookups"] / true["pub_in"])
         ) == (each["fanout"], each["unroutable"], each["remembered"])  # fmt: skip
     dropped = sum(truth[exchange, "unroutable_dropped"] for exchange in found)
-    assert page.facts[0].startswith(f"{dropped:,} messages were dropped without a word")
-    assert "2 binding patterns matched nothing." == page.facts[1]
+    assert page.facts[0].startswith(f"{dropped:,} messages were dropped as unroutable without notice")
+    assert "2 binding patterns without a match." == page.facts[1]
     assert [("d", 1.0), ("b.*", 1.0)] == [(each["pattern"], each["hours"]) for each in page.sections[-1].rows]
     assert ("a.#", pytest.approx(half / truth["logs", "pub_in"])) == (
         page.sections[1].rows[0]["pattern"],
@@ -133,9 +133,9 @@ def test_the_cost_of_a_message_is_found_again(data, tmp_path, spark):
     assert pytest.approx(25 + 0.025e6 / 5000, rel=0.05) == steady["at_most_us"]
     assert "one" not in found
     said = {fact.split(":")[0]: fact for fact in page.facts}
-    assert "us of processor a message; busy all the time at" in said["varied"]
-    assert "the load did not change enough" in said["steady"]
-    assert "nothing was published" in said["idle"]
+    assert "us of CPU time per message; saturated at" in said["varied"]
+    assert "the load varied too little" in said["steady"]
+    assert "no messages were published" in said["idle"]
 
 
 # -- churn --------------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ def test_logins_alarms_and_connections_are_counted(data, tmp_path, spark):
         (each["alarm"], each["minutes"]) for each in tables["alarms"]
     ]
     assert [
-        "3 logins failed, from 2 addresses.",
-        "4 alarms, 8.0 minutes together; 1 of them on at the end.",
+        "3 failed logins from 2 addresses.",
+        "4 alarms, 8.0 minutes in total; 1 still in effect at the end.",
     ] == list(page.facts)
     assert (181, 4) == (
         len(tables["over_time"]),
@@ -324,6 +324,6 @@ def test_what_runs_out_is_told_beforehand(data, tmp_path, spark):
         "full: disk is at its limit.",
         "full: memory reaches its limit in 8 hours.",
     ] == list(page.facts)
-    assert page.lead.startswith("1 time a queue")
+    assert page.lead.startswith("1 queue rate was unusual")
     assert ["here  $q_1$ pub"] == [section.title for section in page.sections if section.figure]
     assert all(isinstance(datetime.fromisoformat(each["start"]), datetime) for each in page.sections[-2].rows)

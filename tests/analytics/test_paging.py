@@ -215,4 +215,4 @@ def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(data, tmp_
     page = run_twice(JOB, {"queue_interval": rows}, data, tmp_path / "paging")
 
     assert {"states-0", "fullest"} == {section.name for section in page.sections if section.figure}
-    assert "0 rows contradict what states a message can be in." == page.facts[1]
+    assert "0 rows contradict the rules of the paging states." == page.facts[1]

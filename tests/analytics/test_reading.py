@@ -116,7 +116,7 @@ def test_a_table_that_is_not_there_is_told(data, tmp_path):
     made = data({})
 
     assert not made.has("event")
-    with pytest.raises(InputError, match="has no table event"):
+    with pytest.raises(InputError, match="no table event in "):
         made.table("event")
 
 

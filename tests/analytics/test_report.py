@@ -42,10 +42,10 @@ def test_what_clients_named_cannot_break_a_page():
 
 def test_lines_that_were_set_aside_are_told():
     """The page says how many lines of which table are no rows, and why."""
-    text = shown(Page("T", "L", [], []), {"event": Counted(1200, {"a value is missing": 3})})
+    text = shown(Page("T", "L", [], []), {"event": Counted(1200, {"missing value": 3})})
 
     assert "event: 1,200 rows" in text
-    assert "3 lines set aside</span> (a value is missing 3)" in text
+    assert "3 lines set aside</span> (missing value 3)" in text
 
 
 @pytest.mark.parametrize(
