@@ -170,9 +170,7 @@ class Monitor:
                         await response.write(last)
                 await response.write_eof()
         except TimeoutError:
-            log.warning(
-                "a scrape of %s took longer than %.0f s and was given up", request.path, SCRAPE_SECONDS
-            )
+            log.warning("scrape of %s aborted: it took longer than %.0f s", request.path, SCRAPE_SECONDS)
             if request.transport is not None:
                 request.transport.abort()
         except ConnectionError:
@@ -204,7 +202,7 @@ class Monitor:
 
     async def _ready(self, _request: web.Request) -> web.StreamResponse:
         broker = self._broker
-        short = "no file descriptors are left for connections" if broker.out_of_files else ""
+        short = "no file descriptors left for connections" if broker.out_of_files else ""
         return _verdict(broker.obstacle or short)
 
 

@@ -31,40 +31,40 @@ ABSENT: tuple[Difference, ...] = (
     Difference(
         ("erlang_*", "rabbitmq_erlang_gc_*", "rabbitmq_erlang_net_ticktime_seconds", "rabbitmq_erlang_processes_*",
          "rabbitmq_erlang_scheduler_*", "rabbitmq_*_process_reductions_total", "rabbitmq_queue_process_memory_bytes"),
-        "Tell of the Erlang runtime. See `python_*`, `leveret_cpu_seconds_total` and `leveret_event_loop_lag_seconds`",
+        "Describe the Erlang runtime. See `python_*`, `leveret_cpu_seconds_total` and `leveret_event_loop_lag_seconds`",
     ),
     Difference(
         ("rabbitmq_schema_db_*", "rabbitmq_raft_*"),
-        "Tell of Mnesia and Raft, which are not used: there is one node",
+        "Describe Mnesia and Raft, which a single-node broker does not use",
     ),
     Difference(
         ("telemetry_scrape_*",),
-        "Prometheus itself has `scrape_duration_seconds`, `scrape_samples_scraped` and, if asked, sizes",
+        "Use Prometheus' own `scrape_duration_seconds` and `scrape_samples_scraped`",
     ),
     Difference(
         ("rabbitmq_io_read_*", "rabbitmq_io_seek_*", "rabbitmq_io_reopen_ops_total",
          "rabbitmq_io_sync_time_seconds_total", "rabbitmq_msg_store_read_total", "rabbitmq_queue_index_*_ops_total"),
-        "The store has no such operations, and a flush is a part of a commit. See "
+        "The store has no such operations, and flushes are part of commits. See "
         "`rabbitmq_queue_disk_reads_total`, `leveret_commit_seconds` and `leveret_commit_messages_total`",
     ),
     Difference(
         ("rabbitmq_queue_messages_bytes", "rabbitmq_queue_messages_ready_bytes",
          "rabbitmq_queue_messages_unacked_bytes", "rabbitmq_queue_messages_paged_out_bytes",
          "rabbitmq_queue_messages_persistent*"),
-        "Counting octets and persistent messages of each queue would cost each message time. See "
+        "Not counted, because it would cost time for every message. See "
         "`rabbitmq_queue_messages_ram_bytes`, `rabbitmq_message_size_bytes` and `rabbitmq_queue_messages`",
     ),
     Difference(
         ("rabbitmq_queue_disk_writes_total",),
-        "A commit writes for all queues at once. See `rabbitmq_msg_store_write_total`",
+        "A commit writes messages of all queues together. See `rabbitmq_msg_store_write_total`",
     ),
     Difference(
         ("rabbitmq_queue_head_message_timestamp",),
-        "Publishers set it or not; no message is looked into for it",
+        "The broker does not read the property `timestamp`, which publishers may set",
     ),
     Difference(
         ("rabbitmq_global_messages_dead_lettered_confirmed_total",),
-        "There is no dead lettering at least once, which alone counts here",
+        "Counts at-least-once dead lettering only, which is not supported",
     ),
 )  # fmt: skip
 """Metrics of RabbitMQ that do not exist here."""
@@ -72,15 +72,15 @@ ABSENT: tuple[Difference, ...] = (
 LABELS: tuple[Difference, ...] = (
     Difference(
         ("rabbitmq_channel_messages_*_total", "rabbitmq_channel_get_*total"),
-        "A channel counts by itself: no `exchange` or `queue`",
+        "Counted per channel, without the labels `exchange` and `queue`",
     ),
     Difference(
         ("rabbitmq_queue_messages_published_total",),
-        "A queue counts by itself: `queue` and `queue_vhost` only",
+        "Counted per queue, with the labels `queue` and `queue_vhost` only",
     ),
     Difference(
         ("rabbitmq_identity_info", "rabbitmq_build_info"),
-        "Those of later releases: `rabbitmq_endpoint`, `product_name` and `product_version` besides",
+        "Additional labels of later releases: `rabbitmq_endpoint`, `product_name` and `product_version`",
     ),
 )
 """Metrics with fewer labels here, or with additional labels of later releases, where there is a series per object."""
@@ -88,42 +88,43 @@ LABELS: tuple[Difference, ...] = (
 VALUES: tuple[Difference, ...] = (
     Difference(
         ("rabbitmq_channel_*_total", "rabbitmq_connection_*_total"),
-        "In `/metrics`: those of channels and connections that are gone are in the sum, which RabbitMQ leaves out. A "
-        "publish in a transaction counts when it comes, not with the commit",
+        "The sums in `/metrics` include closed channels and connections, which RabbitMQ leaves out. A "
+        "publish in a transaction counts when it is received, not when it is committed",
     ),
     Difference(
         ("rabbitmq_queue_messages_published_total",),
-        "Messages that came by dead lettering count, those of channels that are gone, and none that found no queue",
+        "Includes dead-lettered messages and messages of closed channels, excludes unroutable messages",
     ),
     Difference(
         ("rabbitmq_global_messages_received_confirm_total",),
-        "RabbitMQ has messages in transactions among them, which are never confirmed",
+        "RabbitMQ also counts messages in transactions, which are never confirmed",
     ),
     Difference(
         ("rabbitmq_global_publishers",),
-        "Open channels that have published; RabbitMQ takes away closed ones that have not, instead of those that have",
+        "Open channels that have published; RabbitMQ subtracts closed channels that have not published instead of "
+        "those that have",
     ),
     Difference(
         ("rabbitmq_connections_closed_total",),
-        "Only connections that were opened; RabbitMQ has failed logins among them",
+        "Excludes failed logins, which RabbitMQ counts",
     ),
     Difference(
         ("rabbitmq_queue_consumer_utilisation", "rabbitmq_queue_consumer_capacity"),
-        "Measured in another way. Not in `/metrics`, where RabbitMQ shows the sum of these shares",
+        "Measured differently. Not in `/metrics`, where RabbitMQ shows the sum of these fractions",
     ),
     Difference(
         ("rabbitmq_queue_messages_ram_bytes",),
-        "With properties and headers. Not exact, perhaps 0, for queues with little in memory",
+        "Includes properties and headers. Approximate, possibly 0, for queues with little in memory",
     ),
     Difference(
         ("rabbitmq_io_*", "rabbitmq_msg_store_write_total"),
-        "Commits are what is written, and a message that is settled soon may never be",
+        "Counts commits; a message that is settled before its commit may never be written",
     ),
     Difference(
         ("rabbitmq_process_open_fds", "rabbitmq_process_resident_memory_bytes", "rabbitmq_erlang_uptime_seconds",
          "rabbitmq_disk_space_available_*", "rabbitmq_resident_memory_limit_bytes", "process_start_time_seconds",
          "rabbitmq_process_max_*"),
-        "Of this process and its limits; memory is what the memory alarm judges",
+        "Describe the broker's process and its limits; memory is measured as for the memory alarm",
     ),
 )  # fmt: skip
 """Metrics of the same name with another meaning."""

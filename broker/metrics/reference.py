@@ -73,17 +73,17 @@ def render() -> str:
 
 def _lines() -> Iterator[str]:
     yield _HEAD
-    yield from _section("Identity", "In every answer.", IDENTITY)
+    yield from _section("Identity", "In every response.", IDENTITY)
     yield from _section("Totals", "In `/metrics` and `/metrics/per-object`.", TOTALS)
     yield from _section("Messages", "In `/metrics` and `/metrics/per-object`.", GLOBAL)
     for name, families in NODE_GROUPS.items():
-        yield from _section(f"Group {name}", "Of the broker as a whole.", families)
+        yield from _section(f"Group {name}", "One series each, for the whole broker.", families)
     yield from _groups("Queues", QUEUES)
     yield from _groups("Channels", CHANNELS)
     yield from _groups("Connections", CONNECTIONS)
     yield from _groups("Exchanges", EXCHANGES)
     yield from _section("All exchanges", "In `/metrics` only.", EXCHANGE_SUMS)
-    yield from _section("Our own", "In `/metrics` and `/metrics/per-object`.", OWN)
+    yield from _section("Leveret's own metrics", "In `/metrics` and `/metrics/per-object`.", OWN)
     yield from _differences()
 
 
@@ -92,7 +92,7 @@ def _section(title: str, text: str, families: Iterable[Family]) -> Iterator[str]
     yield ""
     yield text
     yield ""
-    yield "| Metric | Type | Labels | What it tells |"
+    yield "| Metric | Type | Labels | Description |"
     yield "|---|---|---|---|"
     for family in families:
         labels = ", ".join([f"`{label}`" for label in family.labels])
@@ -103,9 +103,9 @@ def _section(title: str, text: str, families: Iterable[Family]) -> Iterator[str]
 def _groups(title: str, groups: Sequence[Group[Any]]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
-    yield "One series for each of them; in `/metrics` their sum, without labels."
+    yield "One series for each object; `/metrics` has their sums, without labels."
     yield ""
-    yield "| Metric | Type | Labels | Group | What it tells |"
+    yield "| Metric | Type | Labels | Group | Description |"
     yield "|---|---|---|---|---|"
     for group in groups:
         labels = ", ".join([f"`{label}`" for label in group.labels])
@@ -118,14 +118,18 @@ def _groups(title: str, groups: Sequence[Group[Any]]) -> Iterator[str]:
 
 def _differences() -> Iterator[str]:
     yield _COMPARED.format(version=COMPARED)
-    for title, differences in (("Not here", ABSENT), ("Other labels", LABELS), ("Other values", VALUES)):
-        yield f"| {title} | Why |"
+    for title, differences in (
+        ("Missing metrics", ABSENT),
+        ("Other labels", LABELS),
+        ("Other values", VALUES),
+    ):
+        yield f"| {title} | Reason |"
         yield "|---|---|"
         for difference in differences:
             names = ", ".join([f"`{name}`" for name in difference.names])
             yield f"| {names} | {difference.reason} |"
         yield ""
-    yield f"Names of later releases: {', '.join([f'`{name}`' for name in LATER])}."
+    yield f"Metric names of later RabbitMQ releases: {', '.join([f'`{name}`' for name in LATER])}."
     yield ""
 
 

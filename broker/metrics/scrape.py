@@ -171,7 +171,7 @@ def _detailed(prefix: str) -> str:
 
 def _queue_info(prefix: str, queues: Sequence[tuple[str, Queue]]) -> Iterator[str]:
     """Generate the info metric with the type of each queue in its labels."""
-    text = "1 for each queue, with its type; there is one node, which leads"
+    text = "1 for each queue, with its type and membership"
     return columns(prefix, (Column("queue_info", GAUGE, text, lambda _: 1),), queues)
 
 
