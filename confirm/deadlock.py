@@ -12,10 +12,9 @@ from typing import Protocol
 TRAP_SECONDS = 10.0
 """Seconds without a publish or an ack before a queue is reported."""
 TRAP = (
-    "%r: %d messages wait for the acks of consumers that have room for more, and for %d seconds nothing was published "
-    "or acked. If publishers wait for their confirms now, this never ends: let them have at least as many messages "
-    "unconfirmed as all consumers together collect before they ack (their batches, or their prefetch counts), or "
-    "set confirm.timeout"
+    "%r appears deadlocked: %d publishes await consumer acks, and nothing was published or acked for %d s. The "
+    "publishers' windows of unconfirmed messages must be at least as large as the ack batches (or prefetch counts) of "
+    "all consumers together; or set confirm.timeout"
 )
 
 

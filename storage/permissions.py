@@ -32,10 +32,11 @@ def tighten(data_dir: Path) -> None:
         except OSError:
             refused += 1
     if changed:
-        text = "storage: %d files and directories in %s could be read by others; mended"
+        text = "storage: %d files and directories in %s were accessible to other users; permissions corrected"
         log.warning(text, changed, data_dir)
     if refused:
-        text = "storage: %d files and directories in %s may be read by others and belong to another user: chmod them"
+        text = "storage: %d files and directories in %s are accessible to other users and have another owner: run "
+        "chmod go= on them"
         log.warning(text, refused, data_dir)
 
 

@@ -48,24 +48,24 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
         (not q2 or bool(delta), "I2: q2 has messages, delta has none"),
         (
             bool(q3) or not delta or bool(returned) or queue.loading or not queue._asked,
-            "I3: delta has messages that somebody wants, q3 has none, and nothing is being read",
+            "I3: delta has wanted messages, q3 is empty, and no read is in progress",
         ),
         (
             in_reach or not queue.ready_count or queue.loading or not queue._asked,
-            "I4: messages are ready that somebody wants, q3 and q4 have none, and nothing is being read",
+            "I4: wanted messages are ready, q3 and q4 are empty, and no read is in progress",
         ),
         (
             queue.loading or not queue._starved,
-            "I4: somebody waits for the head, and nothing is being read",
+            "I4: a fetch waits for the head, and no read is in progress",
         ),
         (queue.ready_count == ready, f"I10: {queue.ready_count} messages are ready, the parts have {ready}"),
         (queue.delta_start + delta <= queue.delta_stop, "I5: delta has more messages than its range"),
         (all(e.message or e.state == STORED for e in entries), "I7: a body is neither in memory nor on disk"),
-        (all(e.state != GONE for e in entries), "a ready message is gone"),
+        (all(e.state != GONE for e in entries), "a ready message is missing"),
         (0 <= queue.ram_msg_count <= queue.ready_count, "I8: more messages in memory than are ready"),
         (
             octets == queue.ram_octets,
-            f"I8: {octets} octets are in memory, {queue.ram_octets} are counted",
+            f"I8: {octets} bytes are in memory, {queue.ram_octets} are counted",
         ),
         (all(low < high for low, high in pairwise(seq_ids)), "I9: the sub-queues are out of order"),
         (
@@ -73,17 +73,17 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
             "I9: one never fetched is before one fetched",
         ),
         (len(set(fetched)) == len(fetched), "I9: a message is requeued and unacked"),
-        (all(seq_id < queue.next_seq for seq_id in (*seq_ids, *fetched)), "a seq_id was never given"),
+        (all(seq_id < queue.next_seq for seq_id in (*seq_ids, *fetched)), "a seq_id was never assigned"),
         (
             all(item.message for item in q4 if type(item) is Entry),
-            "q4 has something that is no alpha",
+            "q4 has something that is not an alpha",
         ),
         (
             not queue.durable
             or not any(not isinstance(item, Entry) and item.persistent for item in (*q4, *q1)),
             "I6: a persistent message is not on its way to disk",
         ),
-        (all(item.message for item in q1 if type(item) is Entry), "q1 has something that is no alpha"),
+        (all(item.message for item in q1 if type(item) is Entry), "q1 has something that is not an alpha"),
         (
             all(e.durable for e in entries if e.state == STORED and not e.block.paged),
             "a beta is in the store",
@@ -98,7 +98,7 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
         ),
         (
             bool(queue._unacked) or not queue.unacked_octets,
-            f"{queue.unacked_octets} octets of no unacked message are counted",
+            f"{queue.unacked_octets} bytes without an unacked message are counted",
         ),
         (
             sum(type(item) is Entry for _, item in unacked) == queue._unacked_entries,
@@ -122,11 +122,11 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
         (not any(e.evict for e in (*q4, *q1, *returned) if type(e) is Entry), "an alpha is to be evicted"),
         (
             queue._ahead <= len(q3) and all(entry.message for entry in islice(q3, queue._ahead)),
-            "what was read ahead is not there",
+            "prefetched messages are missing",
         ),
         (
             0 <= queue.delta_paged <= max(0, delta) and queue.delta_octets >= 0,
-            f"{queue.delta_paged} transient messages and {queue.delta_octets} octets in a delta of {delta}",
+            f"{queue.delta_paged} transient messages and {queue.delta_octets} bytes in a delta of {delta}",
         ),
         (
             len(entries) > SAMPLE or queue.state_counts() == tuple(queue.states().values()),

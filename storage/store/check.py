@@ -213,19 +213,25 @@ class Check:
         before = b""
         for key, value in self._txn.cursor(self._db[name]):
             if key <= before and before:
-                self._found(Finding(name, f"key {key.hex()} is behind {before.hex()}: reading ends here"))
+                self._found(
+                    Finding(
+                        name,
+                        f"key {key.hex()} follows {before.hex()}: keys out of order, the rest was "
+                        "not checked",
+                    )
+                )
                 return
             if not left:
-                self._found(Finding(name, "there are more rows than the table has: reading ends here"))
+                self._found(Finding(name, "more rows than the table counts: the rest was not checked"))
                 return
             left -= 1
             before = key
             if key_octets and len(key) != key_octets:
-                self._found(Finding(name, f"key {key.hex()} has {len(key)} octets instead of {key_octets}"))
+                self._found(Finding(name, f"key {key.hex()} has {len(key)} bytes instead of {key_octets}"))
                 continue
             yield key, value
         if left:
-            self._found(Finding(name, f"{left} rows less than the table has"))
+            self._found(Finding(name, f"{left} rows fewer than the table counts"))
 
     # -- one table each -----------------------------------------------------------------------------------------------
 
@@ -233,7 +239,7 @@ class Check:
         rows = dict(self._table("meta"))
         fault = fault_of(rows.get(b"format"))
         if fault:
-            self._found(Finding("meta", f"it has {fault}"))
+            self._found(Finding("meta", f"the data has {fault}"))
         numbers = {}
         for name in (b"boot", b"span"):
             if name in rows:
@@ -242,7 +248,7 @@ class Check:
                 except DamagedError as error:
                     self._found(Finding("meta", str(error)))
         if b"boot" not in rows:
-            self._found(Finding("meta", "the number of starts is missing"))
+            self._found(Finding("meta", "the counter of starts is missing"))
         self._boot, self._span = numbers.get(b"boot", 0), numbers.get(b"span", 0)
         try:
             self._saved = read_saved(b"clean", rows.get(b"clean", b""))
@@ -262,22 +268,28 @@ class Check:
             if isinstance(row, ExchangeRow | QueueRow | BindingRow):
                 fault = self._fault_of_arguments(row.arguments)
                 if fault:
-                    text = f"definition {row.key().hex()} is damaged: its arguments are no table: {fault}"
+                    text = f"definition {row.key().hex()} is damaged: invalid arguments: {fault}"
                     self._found(Finding("defs", text))
             if isinstance(row, VHostRow | ExchangeRow | QueueRow):
                 self._not_ahead("defs", "the id of a definition", row.id, 32)
             if isinstance(row, ExchangeRow | QueueRow) and row.vhost not in vhosts:
-                self._found(Finding("defs", f"{_text(row.name)} is in vhost {row.vhost}, which is not there"))
+                self._found(
+                    Finding("defs", f"{_text(row.name)} is in vhost {row.vhost}, which does not exist")
+                )
             elif isinstance(row, BindingRow) and not (
                 row.source in exchanges and (row.destination in queues or row.destination in exchanges)
             ):
                 ends = f"from {row.source} to {row.destination}"
-                self._found(Finding("defs", f"a binding {ends} has an end that is not there", damage=False))
+                self._found(
+                    Finding(
+                        "defs", f"the source or destination of a binding {ends} does not exist", damage=False
+                    )
+                )
 
     def _not_ahead(self, where: str, what: str, number: int, bits: int) -> None:
         """Report an id that a later start might assign again."""
         if number >> bits > self._boot:
-            self._found(Finding(where, f"{what}, {number}, is above those given so far"))
+            self._found(Finding(where, f"{what}, {number}, was never assigned"))
 
     def _check_sweeps(self) -> None:
         for key, value in self._table("sweeps", _PAIR.size):
@@ -287,7 +299,7 @@ class Check:
             except DamagedError:
                 stop = -1
             if stop < first:
-                self._found(Finding("sweeps", f"a sweep of queue {qid} from {first} has no right end"))
+                self._found(Finding("sweeps", f"a sweep of queue {qid} from {first} has an invalid end"))
             else:
                 self._sweeps.append((qid, first, stop))
 
@@ -310,7 +322,7 @@ class Check:
             ):
                 unknown[qid] += 1
         for qid, count in unknown.items():
-            text = f"{count} blocks are left of queue {qid}, which is not there"
+            text = f"{count} blocks of queue {qid}, which does not exist"
             self._found(Finding("blocks", text, damage=False))
 
     def _check_block(self, where: str, header: Header, value: bytes, dead: int) -> None:
@@ -320,7 +332,7 @@ class Check:
         self._not_ahead(where, "the queue's id", queue_qid(header.qid), 32)
         self._not_ahead(where, "its last seq_id", header.last, 40)
         if self._span and header.last - header.first >= self._span:
-            self._found(Finding(where, f"it spans more than the {self._span} seq_ids that a block may span"))
+            self._found(Finding(where, f"it spans more than {self._span} seq_ids, the maximum of a block"))
         queue = self._queues.setdefault(header.qid, _Queue())
         queue.blocks += 1
         if header.first > queue.reach:
@@ -335,7 +347,7 @@ class Check:
                     self._found(Finding(where, f"record {record} is damaged"))
                     continue
                 if not before < record.seq_id <= header.last:
-                    text = f"record {record.place} has seq_id {record.seq_id} behind {before}"
+                    text = f"record {record.place} has seq_id {record.seq_id} after {before}"
                     self._found(Finding(where, text))
                 before = record.seq_id
                 octets += record.size
@@ -346,15 +358,15 @@ class Check:
                     else body_octets(record.content)
                 )
                 if said != has and (has or record.content is not None):
-                    text = f"record {record.place} has a body of {has} octets, the directory says {said}"
+                    text = f"record {record.place} has a body of {has} bytes, {said} in the directory"
                     self._found(Finding(where, text))
                 self._count(where, header, queue, record, is_dead=bool(dead >> record.place & 1))
         except StructError:
-            self._found(Finding(where, "a record is shorter than what it says"))
+            self._found(Finding(where, "a record is shorter than its length field"))
             return
         if before != header.last or octets != header.octets:
-            text = f"its records end at {before} and have {octets} octets"
-            self._found(Finding(where, f"{text}, its header says {header.last} and {header.octets}"))
+            text = f"its records end at seq_id {before} and have {octets} bytes"
+            self._found(Finding(where, f"{text}, the header has {header.last} and {header.octets}"))
         queue.reach = max(queue.reach, header.last)
 
     def _stored_octets(self, msg_id: int) -> int:
@@ -377,14 +389,14 @@ class Check:
         queue.messages += 1
         queue.octets += record.size
         if record.seq_id in queue.seen:
-            self._found(Finding(where, f"seq_id {record.seq_id} is there twice"))
+            self._found(Finding(where, f"duplicate seq_id {record.seq_id}"))
         queue.seen.add(record.seq_id)
         if record.msg_id:
             self._references[record.msg_id] += 1
             if record.kind == IN_BLOB:
                 self._in_blobs.add(record.msg_id)
             if not header.has_references:
-                self._found(Finding(where, "it has a reference, its header says that it has none"))
+                self._found(Finding(where, "it has a reference, but its header says that it has none"))
 
     def _check_acks(self) -> None:
         blocks = self._db.get("blocks")
@@ -405,11 +417,11 @@ class Check:
             if is_damaged:
                 self._found(Finding(where, "a bitmap is damaged: wrong checksum"))
             elif len(value) != octets + len(counts) * RETURN_OCTETS or dead.bit_length() > records:
-                self._found(Finding(where, f"a bitmap of {len(value)} octets for {records} records"))
+                self._found(Finding(where, f"a bitmap of {len(value)} bytes for {records} records"))
             elif any(place >= records or dead >> place & 1 for place in counts):
-                self._found(Finding(where, "a delivery count of a record that is not there"))
+                self._found(Finding(where, "a delivery count of a record that does not exist"))
             elif dead.bit_count() == records:
-                self._found(Finding(where, "all records are settled, and the block is still there"))
+                self._found(Finding(where, "all records are settled, but the block was not deleted"))
 
     def _check_queues(self) -> None:
         """Check the state saved by a clean stop; it is ignored after any other stop."""
@@ -421,17 +433,17 @@ class Check:
             try:
                 state = read_state(key, value, self._saved)
             except (DamagedError, StructError) as error:
-                self._found(Finding(f"queues {qid}", f"what was saved is damaged: {error}"))
+                self._found(Finding(f"queues {qid}", f"the saved state is damaged: {error}"))
                 continue
             saved[qid] = state.messages
             if state.first > state.stop:
-                self._found(Finding(f"queues {qid}", f"it goes from {state.first} to {state.stop}"))
+                self._found(Finding(f"queues {qid}", f"invalid range from {state.first} to {state.stop}"))
         for qid in saved.keys() | self._queues.keys():
             queue = self._queues.get(qid)
             messages = 0 if queue is None else queue.messages
             swept = any(qid == each for each, _, _ in self._sweeps)
             if saved.get(qid, 0) != messages and not swept:
-                text = f"{messages} messages are there, {saved.get(qid, 0)} were saved"
+                text = f"{messages} messages, {saved.get(qid, 0)} in the saved state"
                 self._found(Finding(f"queues {qid}", text))
 
     def _check_bodies(self) -> None:
@@ -459,7 +471,7 @@ class Check:
         try:
             octets = (self._blobs / f"{msg_id:016x}").read_bytes()
         except OSError as error:
-            self._found(Finding(where, f"its file cannot be read: {error.strerror}"))
+            self._found(Finding(where, f"cannot read its file: {error.strerror}"))
             return
         if octets[:4] != pack_blob(msg_id, octets[4:]):
             self._found(Finding(where, "its file is damaged"))
@@ -471,11 +483,13 @@ class Check:
             if len(value) == _COUNT.size:
                 counts[msg_id] = _COUNT.unpack(value)[0]
             else:
-                self._found(Finding(f"refs {msg_id}", "it is no number"))
+                self._found(Finding(f"refs {msg_id}", "not a number"))
         for msg_id in counts.keys() | self._references.keys():
             records, count = self._references[msg_id], counts.get(msg_id, 1)
             if records and records != count:
-                self._found(Finding(f"refs {msg_id}", f"{records} records refer to it, {count} are counted"))
+                self._found(
+                    Finding(f"refs {msg_id}", f"{records} records refer to it, but the count is {count}")
+                )
             elif not records:
                 self._found(Finding(f"refs {msg_id}", "no record refers to it"))
 
@@ -497,10 +511,10 @@ class Check:
         for line in lines.keys() | counted.keys():
             count = lines[line]
             if line not in known:
-                text = f"{count} delayed messages are left of an exchange that is not there"
+                text = f"{count} delayed messages of an exchange that does not exist"
                 self._found(Finding(f"{delayed.TABLE} {line}", text, damage=False))
             elif counted.get(line, -1) != count:
-                text = f"{count} delayed messages are there, {counted.get(line, 'none')} are counted"
+                text = f"{count} delayed messages, but the count is {counted.get(line, 'missing')}"
                 self._found(Finding(f"{delayed.TABLE} {line}", text))
         self._delayed = sum(lines.values())
 
@@ -514,7 +528,7 @@ class Check:
             except ValueError:
                 known = False
             if not known:
-                self._found(Finding(f"blobs/{path.name}", "it belongs to no message", damage=False))
+                self._found(Finding(f"blobs/{path.name}", "no message refers to it", damage=False))
 
     # -- the sum ------------------------------------------------------------------------------------------------------
 
@@ -527,9 +541,9 @@ class Check:
                 for taker, found in zip(takers, (file.used_pages(), _free_pages(file)), strict=True):
                     for first, count in found:
                         if not 0 <= first <= first + count <= len(taker):
-                            raise DamagedError(f"page {first} is not in the file")
+                            raise DamagedError(f"page {first} is outside the file")
                         if any(taker[first : first + count]):
-                            raise DamagedError(f"page {first} is there twice")
+                            raise DamagedError(f"page {first} is used twice")
                         taker[first : first + count] = b"\1" * count
         except DamagedError as error:
             self._found(Finding("pages", str(error)))
@@ -538,7 +552,10 @@ class Check:
         for page in range(_ROOT_PAGES, len(used)):
             if used[page] == free[page]:
                 self._found(
-                    Finding("pages", f"page {page} is {'free and in use' if used[page] else 'nowhere'}")
+                    Finding(
+                        "pages",
+                        f"page {page} is {'both free and in use' if used[page] else 'neither free nor in use'}",
+                    )
                 )
                 return
 

@@ -114,7 +114,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
             needed = before - unused_octets(env, txn, tables.values())
             stat = os.statvfs(store)
             if stat.f_bavail * stat.f_frsize < needed + needed // 20:
-                raise DiskFullError(f"there is no room for {needed} octets beside the old file in {store}")
+                raise DiskFullError(f"not enough disk space to compact: {needed} bytes are needed in {store}")
             records = _Copy(txn, tables, new, data_dir / "blobs").run()
         _take_over(store / "data.mdb", new)
         replacing()
@@ -133,7 +133,7 @@ def _opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """Open the environment, a read transaction, and the tables that exist."""
     path = data_dir / "store"
     if not (path / "data.mdb").is_file():
-        raise StorageError(f"there are no data in {data_dir}")
+        raise StorageError(f"there is no data in {data_dir}")
     refuse_cut_off(path / "data.mdb")
     try:
         with lmdb.open(

@@ -67,7 +67,7 @@ def count(cursor: Any, line: int, value: bytes) -> int:
     try:
         return unpack_count(line, value)
     except DamagedError as error:
-        log.error("storage: %s; they are counted anew", error)  # noqa: TRY400 - no bug
+        log.error("storage: %s; recounting", error)  # noqa: TRY400 - no bug
     rows = 0
     found = cursor.set_range(pack_key(line, (0, 0)))
     while found and cursor.key().startswith(pack_line(line)):

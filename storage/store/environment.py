@@ -102,7 +102,7 @@ class Environment:
             started = start(txn, self.store, self.data_dir)
         self._is_marked, self.saved = started.is_marked, started.saved
         if started.format != FORMAT:
-            text = "storage: the data have format %d, from now on %d: versions before %s refuse them"
+            text = "storage: data format upgraded from %d to %d; versions before %s cannot read the data any more"
             log.warning(text, started.format, FORMAT, NEEDED)
         with contextlib.suppress(PermissionError):  # another user created it earlier
             sync_directory(self.data_dir.resolve().parent)

@@ -45,4 +45,4 @@ def check_format(data_dir: Path, row: bytes | None) -> None:
     """Raise UnknownFormatError unless this version reads the row's format; the text names the version that does."""
     fault = fault_of(row)
     if fault:
-        raise UnknownFormatError(f"the data in {data_dir} have {fault}")
+        raise UnknownFormatError(f"the data in {data_dir} has {fault}")

@@ -78,7 +78,7 @@ def give_back(table: EnvironmentTables, after: int = -1, *, seconds: float = 0.0
                         break
                     for first, count in _runs(sorted(pages)[reserve:], RUN):
                         if first < 2 or first + count - 1 > meta.last_page:
-                            raise DamagedError(f"page {first} of {path} is free and not there")
+                            raise DamagedError(f"page {first} of {path} is free and outside the file")
                         _fallocate(descriptor, _PUNCH_HOLE, first * meta.page_size, count * meta.page_size)
                         octets += count * meta.page_size
                     after = transaction

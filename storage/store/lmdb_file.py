@@ -95,7 +95,7 @@ class DataFile:
     def _meta(self) -> Meta:
         first = self._meta_at(0)
         if first is None:
-            raise DamagedError(f"{self._path} is no data file of LMDB")
+            raise DamagedError(f"{self._path} is not an LMDB data file")
         second = self._meta_at(first.page_size)
         return first if second is None or first.transaction > second.transaction else second
 
@@ -214,7 +214,7 @@ def refuse_cut_off(path: Path) -> None:
             missing -= sum(there <= page < needed for _, pages in file.free_pages() for page in pages)
         if missing:
             raise StorageError(
-                f"{path} is cut off: it has {file.octets} octets and needs {needed * size}. Nothing was changed. "
+                f"{path} is truncated: it has {file.octets} bytes and needs {needed * size}. Nothing was changed. "
                 "Restore the data directory from a copy; without one, move it away to start without data"
             )
 

@@ -30,7 +30,7 @@ def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
     """
     path = data_dir / "store"
     if not (path / "data.mdb").is_file():
-        raise StorageError(f"there are no data in {data_dir}")
+        raise StorageError(f"there is no data in {data_dir}")
     refuse_cut_off(path / "data.mdb")
     try:
         # with its lock, so that a running broker does not reuse pages that are being read

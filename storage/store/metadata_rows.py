@@ -260,5 +260,5 @@ def decode(key: bytes, value: bytes) -> Row:
     except msgspec.MsgspecError as error:
         raise DamagedError(f"definition {key.hex()} is damaged: {error}") from None
     if row.key() != key:
-        raise DamagedError(f"definition {key.hex()} is damaged: it lies under another's key")
+        raise DamagedError(f"definition {key.hex()} is damaged: stored under a wrong key")
     return row

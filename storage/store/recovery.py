@@ -91,7 +91,7 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
             environment.forget_bitmaps(damaged)
     unknown = [qid for qid in found if queue_qid(qid) not in qids]
     if unknown:
-        log.warning("storage: messages of %d queues that are not there any more are removed", len(unknown))
+        log.warning("storage: removing messages of %d queues that no longer exist", len(unknown))
         environment.store.unfinished += [Range(qid, 0, LAST_SEQ_ID) for qid in unknown]
         environment.finish_sweeps()
     _repair_files(environment)
@@ -111,9 +111,11 @@ def _saved(environment: Environment) -> dict[int, Recovered] | None:
         for key, value in rows:
             found[_QID.unpack(key)[0]] = read_state(key, value, environment.saved)
         if environment.saved is not None and len(rows) != environment.saved.queues:
-            raise DamagedError(f"{len(rows)} queues are there, {environment.saved.queues} were saved")
+            raise DamagedError(f"{len(rows)} queues instead of {environment.saved.queues}")
     except (DamagedError, StructError) as error:
-        log.warning("storage: what the clean stop saved is damaged (%s): looking through all messages", error)
+        log.warning(
+            "storage: the state saved by the clean shutdown is damaged, scanning all messages: %s", error
+        )
         return None
     return {qid: recovered for qid, recovered in found.items() if recovered.messages}
 
@@ -177,13 +179,13 @@ class Progress:
             return
         self._done += 1
         if self._done % TOLD_EVERY == 0:
-            text = "storage: counted the octets of %d blocks of format 1, there are %d blocks in all"
+            text = "storage: measured %d blocks of format 1, of %d blocks in all"
             log.info(text, self._done, self._blocks)
 
     def end(self) -> None:
         """Log the end of the counting."""
         if self._done:
-            log.info("storage: counted the octets of %d blocks of format 1", self._done)
+            log.info("storage: measured %d blocks of format 1", self._done)
 
 
 def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]:
@@ -253,7 +255,7 @@ def _repair_bodies(environment: Environment, references: Counter[int]) -> None:
         log.error("storage: %d bodies are missing; their messages are lost", missing)
     if not orphans and not wrong:
         return
-    log.warning("storage: %d bodies without a message are removed", len(orphans))
+    log.warning("storage: removing %d bodies without a message", len(orphans))
     with store.env.begin(write=True) as txn:
         for msg_id in orphans:
             txn.delete(_QID.pack(msg_id), db=bodies)

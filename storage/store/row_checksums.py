@@ -47,7 +47,7 @@ def unpack_number(key: bytes, value: bytes) -> int:
     try:
         return int(_U64.unpack(octets)[0])
     except StructError:
-        raise DamagedError(f"row {key!r} is damaged: it is no number") from None
+        raise DamagedError(f"row {key!r} is damaged: not a number") from None
 
 
 class Saved(NamedTuple):
@@ -69,4 +69,4 @@ def read_saved(key: bytes, value: bytes) -> Saved | None:
     try:
         return Saved(*_SAVED.unpack(unseal(key, value)))
     except StructError:
-        raise DamagedError("the mark of the clean stop is damaged") from None
+        raise DamagedError("the mark of the clean shutdown is damaged") from None

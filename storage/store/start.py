@@ -53,7 +53,7 @@ def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
     is_marked, saved, was_clean = _mark(txn, meta)
     sweeps, damaged = _sweeps(txn, store.db["sweeps"])
     if damaged:
-        log.error("storage: %d sweeps are damaged: what they should delete comes back", len(damaged))
+        log.error("storage: %d pending deletions are damaged, their messages reappear", len(damaged))
         for key in damaged:
             txn.delete(key, db=store.db["sweeps"])
         txn.delete(b"clean", db=meta)
@@ -67,7 +67,7 @@ def _starts(txn: Any, meta: Any, data_dir: Path) -> int:
         return unpack_number(b"boot", txn.get(b"boot", default=b"", db=meta))
     except DamagedError:
         raise DamagedError(
-            f"the data in {data_dir} are damaged: the number of starts, of which all ids are made. "
+            f"the data in {data_dir} is damaged: the counter of starts, from which all ids are generated. "
             "Restore the directory from a copy; without one, move it away to start without data"
         ) from None
 

@@ -113,7 +113,7 @@ class EnvironmentTables:
             try:
                 return 1 if octets is None else unpack_number(b"span", octets)
             except DamagedError:
-                log.warning("storage: the span of blocks is damaged: looking through all of them")
+                log.warning("storage: the span of blocks is damaged, scanning all blocks")
             span = 1
             for key, value in txn.cursor(self.db["blocks"]):
                 with contextlib.suppress(DamagedError):

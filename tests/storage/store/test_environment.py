@@ -115,7 +115,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, share: float) -> None
     text = (
         "is missing or empty, and .*/blobs shows"
         if not share
-        else r"is cut off: it has \d+ octets and needs \d+"
+        else r"is truncated: it has \d+ bytes and needs \d+"
     )
     with pytest.raises(StorageError, match=text + ".* Restore the data directory from a copy"):
         Environment(tmp_path, sync=False)

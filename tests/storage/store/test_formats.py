@@ -93,7 +93,7 @@ def test_an_unknown_format_is_refused_by_name(row, text):
     with pytest.raises(UnknownFormatError) as caught:
         check_format(Path("/data"), row)
 
-    assert f"the data in /data have {text}, this version reads formats 1 and 2" == str(caught.value)
+    assert f"the data in /data has {text}, this version reads formats 1 and 2" == str(caught.value)
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -120,7 +120,7 @@ def test_a_store_of_version_0_1_0_is_used_as_it_is(tmp_path, caplog):
     recovered(tmp_path)
     assert FORMAT_ROW == dict(rows_of(tmp_path, "meta"))[b"format"]
     assert before == dict(rows_of(tmp_path, "blocks"))
-    text = "storage: the data have format 1, from now on 2: versions before 0.2.0 refuse them"
+    text = "storage: data format upgraded from 1 to 2; versions before 0.2.0 cannot read the data any more"
     assert 1 == caplog.messages.count(text)
 
 
@@ -205,7 +205,7 @@ def test_a_delivery_count_of_nothing_is_found(tmp_path):
             ((key, _),) = list(txn.cursor(acks))
             txn.put(key, pack_bits(key, 20, 0, {25: 1}), db=acks)
 
-    assert ["a delivery count of a record that is not there"] == [each.text for each in findings(tmp_path)]
+    assert ["a delivery count of a record that does not exist"] == [each.text for each in findings(tmp_path)]
 
 
 def test_a_wrong_directory_is_found(tmp_path, monkeypatch):
@@ -217,7 +217,7 @@ def test_a_wrong_directory_is_found(tmp_path, monkeypatch):
         stored.commit()
     stored.close()
 
-    assert ["record 0 has a body of 5 octets, the directory says 4"] == [
+    assert ["record 0 has a body of 5 bytes, 4 in the directory"] == [
         each.text for each in findings(tmp_path)
     ]
 

@@ -59,7 +59,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         needed = (file.meta.last_page + 1) * PAGE
     octets = path.read_bytes()[: needed // 2]
     path.write_bytes(octets)
-    with pytest.raises(StorageError, match=f"cut off: it has {len(octets)} octets and needs {needed}"):
+    with pytest.raises(StorageError, match=f"truncated: it has {len(octets)} bytes and needs {needed}"):
         refuse_cut_off(path)
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_data_file_is_left_to_lmdb(tmp_path: Path, octets: bytes) -> 
     path = tmp_path / "data.mdb"
     path.write_bytes(octets)
     refuse_cut_off(path)
-    with pytest.raises(DamagedError, match="is no data file of LMDB"):
+    with pytest.raises(DamagedError, match="is not an LMDB data file"):
         DataFile(path)
 
 

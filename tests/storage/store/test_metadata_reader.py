@@ -23,7 +23,7 @@ def test_rows_that_were_committed(tmp_path):
 
 def test_what_cannot_be_read(tmp_path):
     """Missing data, data of a later format, and a file that is none are distinguished."""
-    with pytest.raises(StorageError, match="there are no data"):
+    with pytest.raises(StorageError, match="there is no data"):
         stored_definitions(tmp_path)
     Environment(tmp_path, sync=False).close()
     with lmdb.open(str(tmp_path / "store"), max_dbs=16) as env, env.begin(write=True) as txn:

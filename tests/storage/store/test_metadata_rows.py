@@ -113,7 +113,7 @@ def test_cut_values_are_found(row, size):
 def test_a_row_under_a_foreign_key_is_found():
     """A value that lies where another belongs is refused, and so is an unknown kind."""
     row = QueueRow(7, 1, b"q", False, b"")
-    with pytest.raises(DamagedError, match="another's key"):
+    with pytest.raises(DamagedError, match="stored under a wrong key"):
         decode(entity_key(b"Q", 8), encode(row))
     with pytest.raises(DamagedError, match="unknown kind"):
         decode(b"?" + row.key()[1:], encode(row))

@@ -310,7 +310,7 @@ def test_a_saved_row_that_is_missing_is_missed(stopped, caplog):
     change(environment.data_dir, "queues", dict.clear)
 
     assert 1 + LATER == restarted(environment.data_dir, qid)[1]
-    assert "0 queues are there, 1 were saved" in caplog.text
+    assert "0 queues instead of 1" in caplog.text
 
 
 def test_what_an_earlier_stop_saved_is_not_believed(stopped, caplog):
@@ -341,7 +341,7 @@ def test_a_damaged_sweep_deletes_nothing(stopped, at, caplog):
     found, taken = restarted(environment.data_dir, qid)
 
     assert (1 + LATER, found.stop) == (taken, found.redelivered_below)
-    assert "1 sweeps are damaged" in caplog.text
+    assert "1 pending deletions are damaged" in caplog.text
 
 
 @pytest.mark.parametrize("at", range(12))
@@ -351,7 +351,7 @@ def test_a_start_with_a_damaged_count_of_starts_is_refused(stopped, at):
     environment.close()
     change(environment.data_dir, "meta", flip_in(b"boot", at))
 
-    with pytest.raises(StorageError, match="damaged: the number of starts"):
+    with pytest.raises(StorageError, match="damaged: the counter of starts"):
         Environment(environment.data_dir, sync=False)
 
 
@@ -361,7 +361,7 @@ def test_data_that_do_not_say_anything_of_themselves_are_refused(stopped):
     environment.close()
     change(environment.data_dir, "meta", dict.clear)
 
-    with pytest.raises(StorageError, match="damaged: the number of starts"):
+    with pytest.raises(StorageError, match="damaged: the counter of starts"):
         Environment(environment.data_dir, sync=False)
 
 
