@@ -65,7 +65,7 @@ class DefinitionsAdministration:
         except DefinitionsError as error:
             raise BadRequestError(str(error)) from None
         for name in unknown:
-            log.warning("definitions: '%s' is nothing that is known here; ignored", name)
+            log.warning("definitions: unknown key '%s' ignored", name)
         yield from self._importing(actor, document)
         counts = [(len(getattr(document, section)), section) for section in SECTIONS]
         return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing"

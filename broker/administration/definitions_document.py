@@ -212,7 +212,7 @@ def read_document(octets: bytes) -> Generator[None, None, tuple[Document, list[s
     return document, sorted(content.keys() - PASSED_OVER)
 
 
-_TOO_DEEP = f"has objects or arrays that are nested deeper than {MAX_DEPTH}"
+_TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 
 
 def _read_entry(section: str, at: int, value: object, form: type[_EntryType]) -> _EntryType:
@@ -275,12 +275,12 @@ def table_of(arguments: Mapping[str, Any]) -> Table:
 
     """
     if is_too_deep(arguments):
-        raise DefinitionsError(f"its arguments are no table of AMQP: it {_TOO_DEEP}")
+        raise DefinitionsError(f"invalid arguments: the table {_TOO_DEEP}")
     table = _fields(arguments)
     try:
         decode_whole_table(encode_table(table))
     except (ValueError, MalformedTable) as error:
-        raise DefinitionsError(f"its arguments are no table of AMQP: {error}") from None
+        raise DefinitionsError(f"invalid arguments: {error}") from None
     return table
 
 
@@ -303,7 +303,7 @@ def _field(name: str, value: Any) -> Field:
         case dict():
             return "table", _fields(value)
     shown = "null" if value is None else str(value)
-    raise DefinitionsError(f"argument '{name}' is {shown}, which is no value of an argument")
+    raise DefinitionsError(f"invalid value of argument '{name}': {shown}")
 
 
 def plain_arguments(table: Table) -> dict[str, Any]:

@@ -195,7 +195,7 @@ class Plan:
     def _exchange(self, entry: ExchangeEntry) -> Step:
         self._check_vhost(entry.vhost)
         if entry.name.startswith(RESERVED) or not entry.name:
-            return lambda: log.warning("definitions: exchange '%s' is every vhost's own; ignored", entry.name)
+            return lambda: log.warning("definitions: predeclared exchange '%s' ignored", entry.name)
         _check_short("its name", entry.name)
         arguments = table_of(entry.arguments)
         if entry.type not in EXCHANGE_TYPES:
@@ -220,7 +220,7 @@ class Plan:
     def _queue(self, entry: QueueEntry) -> Step:
         self._check_vhost(entry.vhost)
         if not entry.name:
-            raise BadRequestError("a queue needs a name")
+            raise BadRequestError("queue name cannot be empty")
         _check_short("its name", entry.name)
         arguments = table_of(entry.arguments)
         check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
@@ -300,4 +300,4 @@ def _scratch_name(vhost: str, name: str) -> str:
 def _check_short(what: str, text: str) -> None:
     size = len(text.encode("utf-8", "surrogateescape"))
     if size > _SHORT:
-        raise BadRequestError(f"{what} has {size} octets, more than {_SHORT}")
+        raise BadRequestError(f"{what} is {size} bytes long, more than {_SHORT}")

@@ -61,7 +61,7 @@ class PolicyAdministration:
         """
         self._authorize_change(actor, vhost, operator=operator)
         if not name:
-            raise BadRequestError("a policy needs a name")
+            raise BadRequestError("policy name cannot be empty")
         try:
             found_vhost(self._broker, vhost).policies.set_term(
                 name, {"priority": 0, **term}, operator=operator
@@ -129,7 +129,7 @@ class PolicyAdministration:
         """Set a global parameter to any value; raises BadRequestError if that is nested too deeply."""
         authorize(self._broker.users, actor, Right.POLICYMAKER)
         if is_too_deep(value):
-            raise BadRequestError(f"{name} has objects or lists that are nested deeper than {MAX_DEPTH}")
+            raise BadRequestError(f"{name} is nested deeper than {MAX_DEPTH} levels")
         self._broker.global_parameters.set(name, value)
 
     def clear_global_parameter(self, actor: User | None, name: str) -> None:

@@ -102,7 +102,7 @@ class TopologyAdministration:
     ) -> None:
         """Declare a queue; raises the errors that a client would get."""
         if not name:
-            raise BadRequestError("a queue needs a name")
+            raise BadRequestError("queue name cannot be empty")
         method = make(
             QueueMethods.Declare, 0, name, False, durable, False, auto_delete, True, _table(arguments)
         )

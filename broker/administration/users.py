@@ -197,7 +197,7 @@ def check_user(name: str, hashing_algorithm: str) -> None:
     if not name:
         raise BadRequestError("user name cannot be empty")
     if hashing_algorithm not in ALGORITHMS:
-        raise BadRequestError(f"password hashing algorithm '{hashing_algorithm}' is not known")
+        raise BadRequestError(f"unknown password hashing algorithm '{hashing_algorithm}'")
 
 
 def user_of(

@@ -105,7 +105,7 @@ def check_vhost_name(name: str) -> None:
     if not name:
         raise BadRequestError("Virtual host name cannot be empty")
     if len(name.encode("utf-8", "surrogateescape")) > _NAME_OCTETS:
-        raise BadRequestError(f"Virtual host name is limited to {_NAME_OCTETS} octets")
+        raise BadRequestError(f"Virtual host name is limited to {_NAME_OCTETS} bytes")
 
 
 def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None:

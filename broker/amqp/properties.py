@@ -101,10 +101,10 @@ def _list_at(payload: bytes, word: int) -> int:
     at = LIST_AT
     while word & FLAG_CONTINUATION:
         if at + 2 > len(payload) or at == FLAGS_AT + 2 * MAX_FLAG_WORDS:
-            raise MalformedProperties("flag words do not end")
+            raise MalformedProperties("property flags without an end")
         word = payload[at] << 8 | payload[at + 1]
         if word & ~FLAG_CONTINUATION:
-            raise MalformedProperties("a flag names no property of class 60")
+            raise MalformedProperties("unknown property flag")
         at += 2
     return at
 
@@ -138,7 +138,7 @@ def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
     elif at + 4 <= end:
         stop = at + 4 + int.from_bytes(payload[at : at + 4], "big")
     if stop > end:
-        raise MalformedProperties("a property is cut off")
+        raise MalformedProperties("truncated property")
     return stop
 
 
@@ -215,7 +215,7 @@ def check(payload: bytes) -> None:
             _headers(payload, at, stop)
         at = stop
     if at != end:
-        raise MalformedProperties("octets are left over")
+        raise MalformedProperties("trailing bytes after the properties")
 
 
 @functools.lru_cache(maxsize=256)
@@ -283,7 +283,7 @@ class Properties:
                 spans[flag] = at, stop
                 at = stop
         if at != end:
-            raise MalformedProperties("octets are left over")
+            raise MalformedProperties("trailing bytes after the properties")
         self._spans = spans
 
     def _text(self, flag: int) -> str | None:

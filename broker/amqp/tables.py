@@ -87,7 +87,7 @@ def decode_whole_table(data: bytes) -> Table:
     """
     table, stop = decode_table(data, 0, len(data))
     if stop < len(data):
-        raise MalformedTable("something is behind it")
+        raise MalformedTable("trailing bytes after the table")
     return table
 
 
@@ -104,10 +104,10 @@ def _span(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Read the 32-bit length at `at` and return the span that it covers, which must end before `end`."""
     start = at + 4
     if start > end:
-        raise MalformedTable("a length is cut off")
+        raise MalformedTable("truncated length")
     stop = start + int.from_bytes(data[at:start], "big")
     if stop > end:
-        raise MalformedTable("a length exceeds what encloses it")
+        raise MalformedTable("length exceeds the enclosing value")
     return start, stop
 
 
@@ -117,7 +117,7 @@ def _fields(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> Ta
         start = at + 1
         at = start + data[at]
         if at >= end:
-            raise MalformedTable("a field is cut off")
+            raise MalformedTable("truncated field")
         name = data[start:at].decode("utf-8", "surrogateescape")
         field, at = _value(data, at, end, depth, budget)
         table.setdefault(name, field)
@@ -144,10 +144,10 @@ def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tup
         name, packing = fixed
         stop = at + packing.size
         if stop > end:
-            raise MalformedTable("a value is cut off")
+            raise MalformedTable("truncated value")
         (number,) = packing.unpack_from(data, at)
         if name in _FLOATS and not math.isfinite(number):
-            raise MalformedTable("a float is not a number")
+            raise MalformedTable("float value is NaN")
         return (name, number), stop
     if tag in b"SxFA":
         start, stop = _span(data, at, end)
@@ -164,11 +164,11 @@ def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tup
         return ("void", None), at
     if tag == 0x74:
         if at >= end:
-            raise MalformedTable("a value is cut off")
+            raise MalformedTable("truncated value")
         return ("bool", data[at] != 0), at + 1
     if tag == 0x44:
         if at + 5 > end:
-            raise MalformedTable("a value is cut off")
+            raise MalformedTable("truncated value")
         return ("decimal", _DECIMAL.unpack_from(data, at)), at + 5
     raise MalformedTable(f"unknown type tag {tag}")
 
@@ -298,9 +298,9 @@ def _write(field: Field, parts: list[bytes]) -> None:
         elif name == "decimal":
             parts += (b"D", _DECIMAL.pack(*value))
         else:
-            raise ValueError(f"no field type '{name}'")
+            raise ValueError(f"unknown field type '{name}'")
     except (struct.error, OverflowError) as error:
-        raise ValueError(f"{value!r} is no {name}") from error
+        raise ValueError(f"{value!r} is not of type {name}") from error
 
 
 def typed(mapping: Mapping[str, object]) -> Table:
@@ -341,7 +341,7 @@ def _typed_value(value: object) -> Field:
         case decimal.Decimal():
             sign, digits, exponent = value.as_tuple()
             if sign or not isinstance(exponent, int) or not -255 <= exponent <= 0:
-                raise ValueError(f"{value} is no AMQP decimal")
+                raise ValueError(f"{value} is not an AMQP decimal")
             return "decimal", (-exponent, int("".join(map(str, digits))))
     raise TypeError(f"no field type for {type(value).__name__}")
 
@@ -351,7 +351,7 @@ def _typed_int(value: int) -> Field:
         return "signedint", value
     if -(2**63) <= value < 2**63:
         return "long", value
-    raise ValueError(f"{value} fits no integer type")
+    raise ValueError(f"{value} does not fit into any integer type")
 
 
 def plain(table: Table) -> dict[str, object]:

@@ -31,7 +31,7 @@ class InvalidPatternError(ValueError):
 
     def __init__(self, pattern: str, reason: str) -> None:
         shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
-        super().__init__(f"'{shown}' is no regular expression that can be used: {reason}")
+        super().__init__(f"invalid regular expression '{shown}': {reason}")
         self.reason = reason
 
 
@@ -58,7 +58,7 @@ class Patterns:
         """
         size = len(_octets(pattern))
         if size > MAX_OCTETS:
-            raise InvalidPatternError(pattern, f"it has {size} octets, more than {MAX_OCTETS}")
+            raise InvalidPatternError(pattern, f"it is {size} bytes long, more than {MAX_OCTETS}")
         written = pattern
         for name, value in variables.items():
             pattern = pattern.replace(f"{{{name}}}", re.escape(value))
@@ -83,7 +83,7 @@ class Patterns:
             return self.compile(pattern, **variables)
         except InvalidPatternError as error:
             log.error(  # noqa: TRY400 - the text says it all
-                "%s: %s. It matches nothing until it is replaced, or compatibility.python_patterns is true",
+                "%s: %s. It matches nothing until it is replaced or compatibility.python_patterns is set to true",
                 owner,
                 error,
             )
@@ -101,12 +101,16 @@ class Patterns:
         except re2.error as error:
             reason = _text(error)
         if not self._python:
-            raise InvalidPatternError(written, f"RE2 says: {reason}")
+            raise InvalidPatternError(written, f"RE2: {reason}")
         try:
             search: Matcher = re.compile(_octets(pattern)).search
         except (re.error, RecursionError, OverflowError) as error:
             raise InvalidPatternError(written, str(error)) from None
-        log.warning("pattern '%s' needs what RE2 lacks: matching may take exponential time", written)
+        log.warning(
+            "pattern '%s' is not supported by RE2 and is matched by Python's re: matching may take "
+            "exponential time",
+            written,
+        )
         return search
 
 

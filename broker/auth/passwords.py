@@ -78,5 +78,5 @@ def check_password(password: Password, password_hash: str, algorithm: str = SHA2
 
 def _digest(algorithm: str, salt: bytes, password: Password) -> bytes:
     if algorithm not in _DIGESTS:
-        raise ValueError(f"no password hashing algorithm '{algorithm}'")
+        raise ValueError(f"unknown password hashing algorithm '{algorithm}'")
     return hashlib.new(_DIGESTS[algorithm], salt + password.octets(), usedforsecurity=False).digest()

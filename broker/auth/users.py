@@ -391,10 +391,13 @@ def default_credentials(users: Users) -> str:
     if guest is None or not check_password(Password(_GUEST), guest.password_hash, guest.hashing_algorithm):
         return ""
     if _GUEST not in users.loopback_users:
-        return "user 'guest' has the default password and may log in from any host: change it, or delete the user"
+        return (
+            "user 'guest' has the default password and may log in from any host: change the password or "
+            "delete the user"
+        )
     return (
-        "user 'guest' has the default password. It may log in from this host only, but where a proxy on this host "
-        "passes connections on, every client is on this host: change the password before there is one"
+        "user 'guest' has the default password and may log in from this host only; behind a proxy on this host that "
+        "applies to all clients, so change the password before you use one"
     )
 
 

@@ -835,7 +835,10 @@ def _confirm_counts(confirms: ChannelConfirms) -> tuple[int, int, int]:
 
 
 def _too_many_hops(error: TooManyHopsError) -> AMQPError:
-    text = f"message takes more hops between exchanges, times its keys, than limits.exchange_hops ({error.limit})"
+    text = (
+        "message needs more exchange-to-exchange hops, times its routing keys, than "
+        f"limits.exchange_hops ({error.limit})"
+    )
     return precondition_failed(text)
 
 

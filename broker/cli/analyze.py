@@ -14,7 +14,7 @@ import click
     "analyze",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
-    short_help="Analyse what a broker exported, with Spark.",
+    short_help="Create reports from the telemetry export of a broker, with Spark.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def analyze(arguments: Sequence[str]) -> None:

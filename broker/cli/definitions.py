@@ -21,7 +21,7 @@ from leveret.broker.persistence.data_lock import DataDirError, locked
 
 def _data_dir(command: Callable[..., None]) -> Callable[..., None]:
     path = click.Path(path_type=Path)
-    return click.option("--data-dir", metavar="DIR", type=path, help="Where the data are kept.")(command)
+    return click.option("--data-dir", metavar="DIR", type=path, help="Data directory.")(command)
 
 
 @click.group()
@@ -65,7 +65,7 @@ def import_definitions(data_dir: Path | None, file: Path) -> None:
 
     config = _load(data_dir)
     if not file.is_file():
-        _fail(f"there is no file {file}", exit_codes.NO_INPUT)
+        _fail(f"file not found: {file}", exit_codes.NO_INPUT)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         with locked(config.data_dir):

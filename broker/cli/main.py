@@ -46,16 +46,21 @@ def _config_options(command: Callable[..., None]) -> Callable[..., None]:
     path = click.Path(path_type=Path)
     for option in (
         click.option(
-            "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set one key; repeatable."
+            "--set",
+            "settings",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Set a configuration key; may be repeated.",
         ),
-        click.option("--data-dir", metavar="DIR", type=path, help="Where the data is kept."),
+        click.option("--data-dir", metavar="DIR", type=path, help="Data directory."),
         click.option(
             "--config",
             "config_paths",
             metavar="FILE",
             multiple=True,
             type=path,
-            help="Read this file, the *.conf of this directory or what this pattern names; repeatable, later ones win.",
+            help="Configuration file, directory of *.conf files, or pattern; may be repeated, later files override "
+            "earlier.",
         ),
     ):
         command = option(command)
@@ -75,7 +80,9 @@ main.add_command(analyze)
 
 @main.command()
 @_config_options
-@click.option("--pid-file", metavar="FILE", help="Holds the process id while clients may connect.")
+@click.option(
+    "--pid-file", metavar="FILE", help="File with the process id, present while clients can connect."
+)
 @click.option(
     "--log-file", metavar="FILE", help="Log to this file instead of the console; SIGHUP reopens it."
 )
@@ -107,7 +114,7 @@ def serve(
 
 @main.command("config")
 @_config_options
-@click.option("--markdown", is_flag=True, help="Print docs/configuration.md instead.")
+@click.option("--markdown", is_flag=True, help="Print the reference of all keys (docs/configuration.md).")
 def show_config(
     config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str], *, markdown: bool
 ) -> None:
@@ -194,7 +201,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     except DefinitionsError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except InvalidPatternError as error:
-        raise StartupError(f"permissions of a user: {error}", exit_codes.CONFIG) from None
+        raise StartupError(f"invalid permissions of a default user: {error}", exit_codes.CONFIG) from None
     except StorageError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except OSError as error:
@@ -239,7 +246,7 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
         problem = _port_problem(error, (Listener(wanted.host, wanted.port),))
         if wanted.required:
             raise StartupError(problem, exit_codes.UNAVAILABLE) from None
-        _logger.warning("no metrics and no health checks: %s", problem)
+        _logger.warning("metrics and health checks are disabled: %s", problem)
     else:
         _logger.info("started HTTP listener on %s for metrics and health", Listener(*monitor.address))
     return monitor.stop
@@ -277,7 +284,7 @@ def _handle_signals(
     def stop(number: int) -> None:
         name = signal.Signals(number).name
         if stopping.is_set():
-            _logger.warning("%s again: leaving at once", name)
+            _logger.warning("received %s again: exiting immediately", name)
             _remove_pid_file(config.pid_file)
             outputs.close()
             os._exit(128 + number)

@@ -27,10 +27,8 @@ _ROOT = Path(leveret.__file__).parent.parent
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option(
-            "--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Where the data are kept."
-        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object."),
+        click.option("--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Data directory."),
     ):
         command = option(command)
     return command
@@ -55,7 +53,7 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
             kind = "damaged" if each["damage"] else "left over"
             click.echo(f"{kind}: {each['where']}: {each['text']}")
         if damaged:
-            click.echo(f"{len(damaged)} findings of damage in {found}")
+            click.echo(f"{len(damaged)} damaged items in {found}")
         elif stats is not None:
             queues, messages = len(stats["queues"]), stats["messages"]
             click.echo(f"clean: {queues} queues, {messages} messages, {stats['blocks']} blocks in {found}")
@@ -65,7 +63,7 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
 @store.command("stats")
 @_options
 def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
-    """Print statistics of each queue, and the share of garbage in the data file."""
+    """Print statistics of each queue and the fraction of garbage in the data file."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     if stats is None:
@@ -93,7 +91,7 @@ def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
 @store.command("compact")
 @_options
 def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
-    """Rewrite the data without garbage. An interrupted compaction changes nothing."""
+    """Rewrite the data files without garbage. An interrupted compaction changes nothing."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
         if stats is None or any(each["damage"] for each in findings):
@@ -107,8 +105,8 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(done._asdict()))
     else:
-        click.echo(f"before: {done.before} octets")
-        click.echo(f"after: {done.after} octets, without {done.records} records of settled messages")
+        click.echo(f"before: {done.before} bytes")
+        click.echo(f"after: {done.after} bytes, without {done.records} records of settled messages")
 
 
 def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
@@ -133,7 +131,7 @@ def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else last[0]
-        findings.append({"where": reading, "text": f"reading it ended with {how}", "damage": True})
+        findings.append({"where": reading, "text": f"the reading process ended with {how}", "damage": True})
         stats = None
     return findings, stats
 
@@ -157,7 +155,9 @@ def _in_use(data_dir: Path | None) -> Iterator[Path]:
 
 
 def _first(findings: list[dict[str, Any]]) -> str:
-    return next((f"{each['where']}: {each['text']}" for each in findings if each["damage"]), "it is empty")
+    return next(
+        (f"{each['where']}: {each['text']}" for each in findings if each["damage"]), "there is no data"
+    )
 
 
 def _fail(text: str, code: int) -> NoReturn:

@@ -203,7 +203,7 @@ class _Draft:
             if setting.value not in foreign.nothing:
                 text = f"{setting.origin}: {setting.key} is not supported: {foreign.why}"
                 if foreign.refused:
-                    self._problems.append(f"{text}. Remove the line if the broker may run without")
+                    self._problems.append(f"{text}. Remove the line to run without it")
                 else:
                     self._warnings.append(f"{text}; ignored")
             return
@@ -287,7 +287,7 @@ class _Draft:
                 self._problems.append(f"default_users.{name}.password is missing")
                 continue
             if name == first:
-                self._problems.append(f"default_users.{name}: {name} is the default user already")
+                self._problems.append(f"default_users.{name}: {name} is already the default user")
             rights = [more[verb].get(name, ".*") for verb in _PERMISSIONS]
             yield UserConfig(
                 name,

@@ -73,4 +73,4 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterato
             yield Setting(f"listeners.tcp.{name}", environ[variable], variable)
         elif variable != "LEVERET_CONFIG_FILE":
             # Not an error: a container platform sets such names for a service called leveret.
-            warnings.append(f"environment variable {variable} stands for no key; ignored")
+            warnings.append(f"environment variable {variable} does not match any configuration key; ignored")

@@ -463,7 +463,9 @@ class Connection(ReceiveLoop):
         try:
             yield from steps
         except Exception:
-            log.exception("internal error on connection %s: something of it is not given back", self.name)
+            log.exception(
+                "internal error on connection %s: some of its resources were not released", self.name
+            )
 
     def _release(self, after: Callable[[], object] | None = None) -> None:
         """Close all channels and delete exclusive queues: nothing of the connection stays in its vhost. Idempotent.
@@ -474,7 +476,7 @@ class Connection(ReceiveLoop):
         turn = self.node.turn
         turn.run()
         if after is None:
-            turn.slices.add(self._release_steps(None), f"what connection {self.name} has left")
+            turn.slices.add(self._release_steps(None), f"cleanup of connection {self.name}")
         else:
             self.run_steps(0, self._release_steps(after))
         turn.run()
@@ -522,7 +524,7 @@ class Connection(ReceiveLoop):
         """Close with 506 RESOURCE_ERROR, because memory is short and the connection buffers that many bytes."""
         if self.state == OPEN:
             self._current = (0, 0)
-            text = f"low on memory: publishes of this connection that are not complete hold {octets} octets"
+            text = f"low on memory: incomplete publishes of this connection use {octets} bytes"
             self._fail(AMQPError(ReplyCode.RESOURCE_ERROR, text))
 
     @property
@@ -558,7 +560,7 @@ class Connection(ReceiveLoop):
                     channel.send(Basic.Cancel(consumer.tag, True))
                 yield
         if cancelled:
-            text = "connection %s: cancelled %d consumers whose queues user '%s' may not read any more"
+            text = "connection %s: cancelled %d consumers of queues that user '%s' may no longer read"
             log.warning(text, self.name, cancelled, name)
 
     def lost(self) -> None:

@@ -127,12 +127,12 @@ class ConnectionTracking:
         The caller runs a turn afterwards.
         """
         if self.connections_of_users[user]:
-            self._turn.slices.add(self._enforcement_steps(user, vhost), f"rights of user '{user}'")
+            self._turn.slices.add(self._enforcement_steps(user, vhost), f"permission change of user '{user}'")
 
     def user_removed(self, user: str) -> None:
         """Close the connections of a deleted user; the caller runs a turn afterwards."""
         if self.connections_of_users[user]:
-            self._turn.slices.add(self._closing_steps(user), f"end of user '{user}'")
+            self._turn.slices.add(self._closing_steps(user), f"deletion of user '{user}'")
 
     def _enforcement_steps(self, user: str, vhost: str) -> Iterator[None]:
         for connection in self._connections_of(user):

@@ -90,7 +90,7 @@ class Handshake:
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
             if length > self._node.initial_frame_max:
-                return self._close_silently(size, f"frame of {length} octets before connection.open")
+                return self._close_silently(size, f"frame of {length} bytes before connection.open")
             if end > size:
                 return at
             self._total += end - at

@@ -170,7 +170,10 @@ class _Restoring:
             place, source = self._things.get(row.source, (None, None))
             _, destination = self._things.get(row.destination, (None, None))
             if not isinstance(source, Exchange) or place is None or destination is None:
-                self._drop(row, f"binding with key '{text(row.binding_key)}': an end of it is gone")
+                self._drop(
+                    row,
+                    f"binding with key '{text(row.binding_key)}': its source or destination no longer exists",
+                )
                 continue
             try:
                 place.router.bind(source.name, destination, text(row.binding_key), _arguments(row))
@@ -180,7 +183,7 @@ class _Restoring:
     def _vhost_of(self, row: PolicyRow | ExchangeRow | QueueRow) -> tuple[VHost, StoredTopology] | None:
         found = self.vhosts.get(row.vhost)
         if found is None:
-            self._drop(row, f"'{text(row.name)}': its vhost is gone")
+            self._drop(row, f"'{text(row.name)}': its vhost no longer exists")
         return found
 
     def _drop(self, row: Row, what: str) -> None:
@@ -233,5 +236,5 @@ def _arguments(row: ExchangeRow | QueueRow | BindingRow) -> Any:
     try:
         return decode_whole_table(row.arguments)
     except MalformedTable as error:
-        text = f"definition {row.key().hex()} is damaged: its arguments are no table: {error}"
+        text = f"definition {row.key().hex()} is damaged: invalid arguments: {error}"
         raise DamagedError(text) from None

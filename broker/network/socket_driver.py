@@ -321,7 +321,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._taken_at = now
         elif self._server.send_timeout is not None and now - self._taken_at > self._server.send_timeout:
             seconds = now - self._taken_at
-            self.disconnect(f"the client has taken nothing of {unsent} octets for {seconds:.0f} s")
+            self.disconnect(f"the client has not read any of {unsent} pending bytes for {seconds:.0f} s")
 
     def disconnect(self, reason: str) -> None:
         """Close the connection at once, because of a fault of the client."""

@@ -338,9 +338,9 @@ class Committer:
         if before is self.is_full:
             return
         if before:
-            log.warning("the disk has taken what waited for it")
+            log.warning("disk has space again: all pending writes committed")
         else:
-            log.error("the disk is full: what waits for it is kept in memory and tried again")
+            log.error("disk full: pending writes stay in memory and will be retried")
         self._report_full(not before)
 
     def _found_unpaged(self, batch: Batch, paged: Done) -> None:
@@ -351,12 +351,12 @@ class Committer:
         if paged is not Done.ALL:
             self._page_due = self._loop.time() + RETRY_SECONDS
             if self._page_octets == inf:
-                log.warning("no room to page transient messages: they stay in memory and are tried again")
+                log.warning("disk full: transient messages stay in memory, paging them will be retried")
             self._page_octets = PROBE_OCTETS
         elif self._page_octets < inf and batch.paged.blocks:
             self._page_octets *= 2
             if not self._journal.has_unpaged:
-                log.info("there is room to page transient messages again")
+                log.info("disk has space again: paging of transient messages resumed")
                 self._page_octets = inf
 
     def _report_if_cleared(self, *, backlogged: bool) -> None:
@@ -395,7 +395,7 @@ class Committer:
                 await self._found_no_room(msg_id)
                 return
             if not self._lacks_descriptors:
-                log.error("no file descriptor for the file of a body: it is tried again (%s)", error.strerror)
+                log.error("no file descriptor left to write a body file, will be retried: %s", error.strerror)
             self._lacks_descriptors = True
             await asyncio.sleep(RETRY_SECONDS)
         self._lacks_descriptors = False
@@ -435,7 +435,7 @@ class Committer:
         self._file_threads.shutdown()
         if self.is_full:
             messages, definitions = self._journal.unwritten()
-            text = "stopped on a full disk: messages=%d definitions=%d are lost; nobody was told that they are safe"
+            text = "disk full at shutdown: messages=%d definitions=%d not written and lost; none of them was confirmed"
             log.error(text, messages, definitions)
 
     def _finish(self) -> None:

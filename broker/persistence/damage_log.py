@@ -20,15 +20,15 @@ from leveret.storage.queues.priority_queue import queue_qid
 
 SECONDS = 1.0
 _TEXTS = {
-    BLOCK: "the header of a block is damaged, its messages are lost",
-    RECORD: "a message is damaged and left out",
-    BITMAP: "it is damaged which messages were settled, they come back",
-    BODY: "the body of a message is damaged, the message is left out",
-    MISSING_BODY: "the body of a message is missing, the message is left out",
-    FILE: "the file of a body is damaged, the message is left out",
-    MISSING_FILE: "the file of a body is missing, the message is left out",
-    DELAYED: "a delayed message is damaged and left out",
-    MISSING: "messages that were counted are missing",
+    BLOCK: "block header damaged, its messages are lost",
+    RECORD: "message damaged and skipped",
+    BITMAP: "list of settled messages damaged, they become ready again",
+    BODY: "message body damaged, message skipped",
+    MISSING_BODY: "message body missing, message skipped",
+    FILE: "body file damaged, message skipped",
+    MISSING_FILE: "body file missing, message skipped",
+    DELAYED: "delayed message damaged and skipped",
+    MISSING: "messages missing",
 }
 
 
@@ -57,7 +57,7 @@ class DamageLog:
     def _lines(self, met: list[Damage]) -> Iterator[str]:
         names = self._names({queue_qid(each.qid) for each in met})
         for each in met:
-            name = names.get(queue_qid(each.qid), f"a queue that is not there (id {queue_qid(each.qid)})")
+            name = names.get(queue_qid(each.qid), f"an unknown queue (id {queue_qid(each.qid)})")
             more = f"; and {each.others} more" if each.others else ""
             yield f"damaged data of {name}: {_TEXTS[each.kind]} (position {each.position}, {each.kind}){more}"
 

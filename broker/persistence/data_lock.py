@@ -65,7 +65,7 @@ def _open(data_dir: Path) -> int:
         lock = os.open(path, flags)
         if not S_ISREG(os.fstat(lock).st_mode):
             os.close(lock)
-            raise OSError(errno.EINVAL, f"{path} is no plain file") from None
+            raise OSError(errno.EINVAL, f"{path} is not a regular file") from None
     else:
         owner = data_dir.stat()
         if not os.geteuid() and owner.st_uid:  # root opens a directory that a broker of another user will use

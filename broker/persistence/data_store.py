@@ -176,7 +176,7 @@ class DataStore:
 
         def finished(found: DelayedRows | None, error: BaseException | None) -> None:
             if error is not None or found is None:
-                self._host.storage_failed(error or RuntimeError("nothing was read"))
+                self._host.storage_failed(error or RuntimeError("read without a result"))
                 return
             done(found)
             self._host.run_turn()
@@ -250,7 +250,8 @@ class DataStore:
                 self.environment.save(saved_rows(paging(backings)))
             except DiskFullError as error:
                 log.warning(
-                    "no room to note that the stop was clean, the next start reads everything: %s", error
+                    "disk full: clean shutdown not recorded, so the next start has to scan all messages: %s",
+                    error,
                 )
         journal = self.journal
         log.info(
@@ -292,7 +293,7 @@ def compact_if_worth_it(data_dir: Path, garbage_fraction: float) -> None:
     except FileNotFoundError:
         return
     except (StorageError, OSError) as error:
-        log.warning("storage: not compacted: %s", error)
+        log.warning("storage: data file not compacted: %s", error)
         return
     text = "storage: compacted: before=%d after=%d dead_records=%d seconds=%.1f"
     log.info(text, done.before, done.after, done.records, time.monotonic() - began)

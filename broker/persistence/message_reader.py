@@ -37,7 +37,7 @@ class MessageReader:
 
         def done(found: Loaded | None, error: BaseException | None) -> None:
             if error is not None or found is None:
-                self._host.storage_failed(error or RuntimeError("nothing was read"))
+                self._host.storage_failed(error or RuntimeError("read without a result"))
                 return
             self._found.append((request, found))
             if len(self._found) == 1:
@@ -51,14 +51,14 @@ class MessageReader:
         One queue per iteration of the loop: it takes milliseconds, and many queues may have requested reads at once.
         """
         try:
-            self._host.run_step("what was read for", self._pass_on)
+            self._host.run_step("result of a read for", self._pass_on)
         finally:
             self._found.popleft()
             if self._found:
                 self._loop.call_soon(self._hand_over)
 
     def _pass_on(self) -> None:
-        self._host.turn.slices.latest = "a queue that is gone"  # unless it runs
+        self._host.turn.slices.latest = "a deleted queue"  # unless it runs
         request, found = self._found[0]
         request.queue.loaded(request, found)
         self._host.run_turn()

@@ -109,7 +109,7 @@ class SpaceReclaim:
             self._loop.call_later(PAUSE, self._step, given.after)
             return
         self._is_busy = False
-        log.info("storage: unused parts of the data file were given back to the disk: octets=%d", self._given)
+        log.info("storage: returned unused space in the data file to the file system: bytes=%d", self._given)
 
     def _refuse(self, error: BaseException | None) -> None:
         """Disable the reclaim of this file."""
@@ -117,6 +117,13 @@ class SpaceReclaim:
             return
         self._is_busy, self._is_refused = False, True
         if not isinstance(error, OSError | DamagedError):
-            log.error("storage: nothing of the file is given back any more", exc_info=error)
+            log.error(
+                "storage: internal error while returning unused space of the data file; disabled until the "
+                "next start",
+                exc_info=error,
+            )
         else:
-            log.warning("storage: the file shrinks at the next start only: %s", error)
+            log.warning(
+                "storage: cannot return unused space of the data file; it shrinks at the next start only: %s",
+                error,
+            )

@@ -44,7 +44,7 @@ class When:
             raise ValueError("is not a time such as $D0, $W0D23, $M1D0 or $H30")
         minute, weekday, day, hour = (None if part is None else int(part) for part in match.groups())
         if (minute or 0) > 59 or (hour or 0) > 23 or not 1 <= (1 if day is None else day) <= 31:  # noqa: PLR2004
-            raise ValueError("has a number that no clock shows")
+            raise ValueError("has a number out of range")
         return cls(minute, weekday, day, hour or 0)
 
     def following(self, now: datetime) -> datetime:

@@ -85,7 +85,7 @@ class MemoryAlarm:
         return before != self.raised
 
     def __str__(self) -> str:
-        return f"{self.used} octets used, limit {self.limit}"
+        return f"{self.used} bytes used, limit {self.limit}"
 
 
 class DiskAlarm:
@@ -136,8 +136,8 @@ class DiskAlarm:
         return min(most, max(least, NEXT_LOOK * abs(self.free - self.limit) / FAST_RATE))
 
     def __str__(self) -> str:
-        found = "a commit found no room, " if self.full else ""
-        return f"{found}{self.free} octets free, limit {self.limit}"
+        found = "a commit failed for lack of space, " if self.full else ""
+        return f"{found}{self.free} bytes free, limit {self.limit}"
 
 
 def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:

@@ -148,7 +148,7 @@ class QueueLimits:
             self._octets = 0
             self._lost = self._queue.backing.lost_octets
             self._size_count = summands = self._queue.backing.ready_octets()
-            self._queue.turn.slices.add(self._count_octets(summands), f"octets of {self._queue}")
+            self._queue.turn.slices.add(self._count_octets(summands), f"size of {self._queue}")
 
     def _count_octets(self, summands: Iterator[int]) -> Iterator[None]:
         """Job that adds the sizes of messages ready when it began; `_octets` has the changes since then."""

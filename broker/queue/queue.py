@@ -426,7 +426,7 @@ class Queue:
 
     def _work_off(self, steps: Iterator[None]) -> None:
         """Run long work as a job."""
-        self.turn.slices.add(steps, f"verdicts of {self}")
+        self.turn.slices.add(steps, f"confirms of {self}")
 
     @property
     def store(self) -> BackingQueue:

@@ -184,7 +184,7 @@ class TimeSlices:
         except StopIteration:
             return False
         except Exception:  # an internal error in one job must not stop the others
-            log.exception("internal error in the job %r: the rest of it is left undone", name)
+            log.exception("internal error in the job %r: its remaining steps are skipped", name)
             return False
         return True
 

@@ -213,7 +213,7 @@ class Turn:
                 self._put_off_for_others(queue)
         if not self._is_catching_up and queues:
             self._is_catching_up = True
-            self.slices.add(self._catch_up(), "queues that were put off")
+            self.slices.add(self._catch_up(), "deferred queues")
 
     def _put_off_for_others(self, queue: Runnable) -> None:
         if not self._put_off:
@@ -288,7 +288,7 @@ def _give_up(queue: Runnable) -> None:
     try:
         queue.give_up()
     except Exception:
-        log.exception("internal error in %r, which it could not recover from", queue)
+        log.exception("internal error in %r: recovery failed", queue)
 
 
 class _Call:

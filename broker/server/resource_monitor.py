@@ -191,7 +191,7 @@ class ResourceMonitor:
         if self._stopped:
             return
         if usage is None:
-            self._host.storage_failed(error or RuntimeError("the disk could not be looked at"))
+            self._host.storage_failed(error or RuntimeError("cannot determine the free disk space"))
             return
         self.disk_usage = usage
         if self.disk.check(usage.free):
@@ -202,7 +202,7 @@ class ResourceMonitor:
         """Log a change of an alarm, and block or unblock publishers accordingly."""
         text = reason(self.memory, self.disk)
         state = "raised" if alarm.raised else "cleared"
-        what = f"publishers are blocked ({text})" if text else "publishers go on"
+        what = f"publishers are blocked ({text})" if text else "publishers are unblocked"
         log.warning("%s alarm %s: %s; %s", name, state, str(alarm), what)
         self._host.turn.note(f"alarm_{state}", "", name)
         if text != self._host.alarm:

@@ -376,7 +376,7 @@ class Server:
         began = self.now()
         disk.start(self, self._loop, self.resource_monitor.report_full)
         slices = self.turn.slices
-        disk.pager.release = lambda run: slices.add(freeing(run), "messages that were dropped")
+        disk.pager.release = lambda run: slices.add(freeing(run), "release of dropped messages")
         total = disk.recover([queue.store for queue in self._recovered])
         if self._recovered:
             seconds = self.now() - began
@@ -460,7 +460,7 @@ class Server:
 
     def _next_turn(self) -> None:
         self._turn_scheduled = False
-        self.run_step("turn, at last", self._resume_turn)
+        self.run_step("end of a turn, last", self._resume_turn)
 
     def _resume_turn(self) -> None:
         self.turn.resume_unfinished()
@@ -510,7 +510,7 @@ class Server:
 
     def storage_failed(self, error: BaseException) -> None:
         """Handle a failed disk: its contents are unknown, so nothing may be confirmed or retried."""
-        storage_log.critical("storage failed, stopping at once: %s", error, exc_info=error)
+        storage_log.critical("storage failed, stopping immediately: %s", error, exc_info=error)
         logging.shutdown()
         os._exit(exit_codes.IO)
 
@@ -633,7 +633,7 @@ class Server:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused_count)
             self._refused_count = 0
         for address, count in self.refusals.left_out(now):
-            log.error("refused %d more connections of %s, which did not log in", count, address)
+            log.error("refused %d more connections from %s that did not log in", count, address)
 
     def _update_ram_targets(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
         """Update the queues' memory limits; with very many queues this takes longer than the interval of checks."""
@@ -670,7 +670,7 @@ class Server:
 
     def _run_timers(self) -> None:
         self._timer = None
-        self.run_step("timers, at last", self._run_due_timers)
+        self.run_step("timers, last", self._run_due_timers)
 
     def _run_due_timers(self) -> None:
         following = self.turn.timers.run(self.turn.clock(), self.turn.slices.is_over)
@@ -717,8 +717,8 @@ class Server:
             return
         for octets, driver in sorted(waiting, key=lambda each: -each[0]):
             driver.disconnect(
-                f"the client has not taken {octets} octets, and {total} wait for all clients together, "
-                f"more than limits.unsent_bytes ({self._unsent_limit})"
+                f"the client has not read {octets} pending bytes, and the {total} bytes pending for all clients "
+                f"exceed limits.unsent_bytes ({self._unsent_limit})"
             )
             total -= octets
             if total <= self._unsent_limit:

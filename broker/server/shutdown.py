@@ -122,7 +122,7 @@ class Shutdown:
         lost = await self._flush_promised(disk)
         if lost:
             text = (
-                "the disk is full: of messages=%d those that publishers wait for are lost unless sent again"
+                "disk full at shutdown: messages=%d not written; publishers must resend the unconfirmed ones"
             )
             log.error(text, lost)
         await disk.stop(
@@ -159,7 +159,7 @@ class Shutdown:
         ]
         if flushes:
             total = sum(flush.left for flush in flushes)
-            log.info("putting on disk what publishers wait for: messages=%d", total)
+            log.info("writing unconfirmed messages of consumer-ack queues to disk: messages=%d", total)
         loop = asyncio.get_running_loop()
         journal = disk.journal
         uncommitted = 0

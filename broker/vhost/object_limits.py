@@ -112,5 +112,5 @@ class ObjectLimits:
         if isinstance(method, _KEPT) and method.arguments:
             octets = len(encode_table(method.arguments))  # type: ignore[arg-type]
             if octets > self.argument_octets:
-                text = f"arguments of {octets} octets are too large: limits.argument_bytes is {self.argument_octets}"
+                text = f"arguments of {octets} bytes are too large: limits.argument_bytes is {self.argument_octets}"
                 raise precondition_failed(text)

@@ -199,7 +199,7 @@ def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> 
 
     """
     if is_too_deep(term):
-        return [f"{name} has objects or lists that are nested deeper than {MAX_DEPTH}"]
+        return [f"{name} is nested deeper than {MAX_DEPTH} levels"]
     if not isinstance(term, Mapping):
         if term == []:
             term = {}

@@ -348,6 +348,6 @@ class Cycles:
             cycle = (name, *path)
             if hash(cycle) not in self._told:
                 self._told.add(hash(cycle))
-                text = "message dropped: without a reject these queues, the latest first, are a cycle of dead letters"
-                log.warning("%s: %s. This is not reported again", text, ", ".join(cycle))
+                text = "message dropped: dead-letter cycle without a reject: %s (newest first); logged once per cycle"
+                log.warning(text, ", ".join(cycle))
         return [queue for queue in queues if queue.name not in cycling]

@@ -18,7 +18,7 @@ BAD_LINE = re.compile(
     r"^(?!.*\[critical\]).*(?:Traceback|unexpected error|internal error|never retrieved)", re.MULTILINE
 )
 """Lines of the log that are violations; a broken disk is critical, and has a traceback."""
-GIVEN_BACK = "were given back to the disk"
+GIVEN_BACK = "returned unused space in the data file"
 STOP_SECONDS = 30.0
 CHECK_SECONDS = 300.0
 STORE_CHECK = ("store", "check", "--data-dir")

@@ -145,7 +145,7 @@ def test_nested_definitions_are_an_error_with_a_text(tmp_path, depth):
 
     assert exit_codes.DATA == done.returncode
     assert 1 == len(done.stderr.splitlines())
-    assert f"has objects or arrays that are nested deeper than {MAX_DEPTH}" in done.stderr
+    assert f"is nested deeper than {MAX_DEPTH} levels" in done.stderr
 
 
 def test_nested_values_are_refused_by_the_service_layer():

@@ -162,19 +162,19 @@ WRONG = [
         {"queues": [{"name": "q2", "vhost": "w"}]},
         "queues[0] (name 'q2', vhost 'w'): Virtual host 'w' does not exist",
     ),
-    ({"queues": [{"name": "", "vhost": "v"}]}, "queues[0] (name '', vhost 'v'): a queue needs a name"),
-    ({"queues": [{"name": "q" * 256, "vhost": "v"}]}, "its name has 256 octets, more than 255"),
+    ({"queues": [{"name": "", "vhost": "v"}]}, "queues[0] (name '', vhost 'v'): queue name cannot be empty"),
+    ({"queues": [{"name": "q" * 256, "vhost": "v"}]}, "its name is 256 bytes long, more than 255"),
     (
         {"queues": [{"name": "q2", "vhost": "v", "arguments": {"x-max-length": -4}}]},
         "queues[0] (name 'q2', vhost 'v'): invalid arg 'x-max-length' for queue 'q2' in vhost 'v': {value_negative,-4}",
     ),
     (
         {"queues": [{"name": "q2", "vhost": "v", "arguments": {"a": [None]}}]},
-        "argument 'a' is null, which is no value of an argument",
+        "invalid value of argument 'a': null",
     ),
     (
         {"queues": [{"name": "q2", "vhost": "v", "arguments": {"a": 1 << 64}}]},
-        "argument 'a' is 18446744073709551616",
+        "argument 'a': 18446744073709551616",
     ),
     (
         {"exchanges": [{"name": "y", "vhost": "v", "type": "z"}]},
@@ -194,7 +194,7 @@ WRONG = [
     ({"users": [{"name": "", "tags": []}]}, "users[0] (name ''): user name cannot be empty"),
     (
         {"users": [{"name": "bob", "tags": [], "hashing_algorithm": "rot13"}]},
-        "password hashing algorithm 'rot13' is not known",
+        "unknown password hashing algorithm 'rot13'",
     ),
     (
         {"permissions": [{"user": "bob", "vhost": "v", "configure": "", "write": "", "read": ""}]},
@@ -202,11 +202,11 @@ WRONG = [
     ),
     (
         {"permissions": [{"user": "ann", "vhost": "v", "configure": "(", "write": "", "read": ""}]},
-        "'(' is no regular expression",
+        "invalid regular expression '('",
     ),
     (
         {"topic_permissions": [{"user": "ann", "vhost": "v", "exchange": "x", "write": "(", "read": ""}]},
-        "topic_permissions[0] (user 'ann', exchange 'x', vhost 'v'): '(' is no regular expression",
+        "topic_permissions[0] (user 'ann', exchange 'x', vhost 'v'): invalid regular expression '('",
     ),
     (
         {
@@ -262,7 +262,7 @@ WRONG += [
     (binding(destination="r"), "no queue 'r' in vhost 'v'"),
     (binding(destination="y", destination_type="exchange"), "no exchange 'y' in vhost 'v'"),
     (binding(destination_type="topic"), "Invalid enum value 'topic' at `destination_type`"),
-    (binding(routing_key="k" * 256), "its routing key has 256 octets, more than 255"),
+    (binding(routing_key="k" * 256), "its routing key is 256 bytes long, more than 255"),
     (binding(arguments={"x-match": "some"}), "x-match"),
 ]
 

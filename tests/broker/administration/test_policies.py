@@ -52,7 +52,7 @@ def test_a_policy_shows_on_what_it_applies_to(node, policies):
 @pytest.mark.parametrize(
     ("name", "term", "text"),
     [
-        ("", TERM, "a policy needs a name"),
+        ("", TERM, "policy name cannot be empty"),
         ("p", {**TERM, "pattern": "("}, "pattern should be regular expression"),
         ("p", {**TERM, "definition": {"bunnies": 1}}, "are not recognised policy settings"),
         ("p", {}, 'Key "pattern" not found'),

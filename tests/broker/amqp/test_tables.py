@@ -213,7 +213,7 @@ def test_first_of_two_counts():
 )
 def test_encode_refuses_what_does_not_fit(field):
     """A number outside its type and a type that does not exist are a ValueError."""
-    with pytest.raises(ValueError, match="no "):
+    with pytest.raises(ValueError, match=r"not|unknown"):
         tables.encode_table({"a": field})
 
 

@@ -70,7 +70,7 @@ def test_what_cannot_be_imported(tmp_path):
     missing = definitions("import", "--data-dir", data_dir, str(tmp_path / "nope.json"))
     wrong = definitions("import", "--data-dir", data_dir, str(file))
 
-    assert (66, f"leveret: there is no file {tmp_path}/nope.json\n") == (missing.exit_code, missing.stderr)
+    assert (66, f"leveret: file not found: {tmp_path}/nope.json\n") == (missing.exit_code, missing.stderr)
     assert 65 == wrong.exit_code
     assert (
         f"leveret: cannot import definitions {file}: queues[0] (name 'q', vhost 'v'): "
@@ -85,7 +85,7 @@ def test_what_cannot_be_exported(tmp_path):
     definitions("import", "--data-dir", str(tmp_path / "data"), str(written(tmp_path / "file.json")))
     nowhere = definitions("export", "--data-dir", str(tmp_path / "data"), str(tmp_path / "no" / "file"))
 
-    assert (65, f"leveret: there are no data in {tmp_path}/data\n") == (nothing.exit_code, nothing.stderr)
+    assert (65, f"leveret: there is no data in {tmp_path}/data\n") == (nothing.exit_code, nothing.stderr)
     assert (73, f"leveret: cannot write {tmp_path}/no/file: No such file or directory\n") == (
         nowhere.exit_code,
         nowhere.stderr,

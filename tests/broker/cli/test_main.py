@@ -220,7 +220,7 @@ def test_a_bad_permission_pattern_is_refused(tmp_path):
     )
 
     assert 78 == code
-    assert told.startswith("permissions of a user: '(' is no regular expression")
+    assert told.startswith("invalid permissions of a default user: invalid regular expression '('")
 
 
 def test_a_bare_port_is_every_interface(tmp_path):

@@ -54,7 +54,7 @@ def test_damaged_data(tmp_path):
     assert 65 == done.exit_code
     assert lines[0].startswith("damaged: blocks ")
     assert lines[0].endswith("is damaged")
-    assert lines[-1] == f"{len(lines) - 1} findings of damage in {tmp_path}"
+    assert lines[-1] == f"{len(lines) - 1} damaged items in {tmp_path}"
 
 
 def test_arguments_that_are_no_table_are_damage(tmp_path):
@@ -66,7 +66,7 @@ def test_arguments_that_are_no_table_are_damage(tmp_path):
     stored.close()
     done = store("check", "--data-dir", str(tmp_path))
 
-    text = "its arguments are no table: a length exceeds what encloses it"
+    text = "invalid arguments: length exceeds the enclosing value"
     assert 65 == done.exit_code
     assert f"damaged: defs: definition {row.key().hex()} is damaged: {text}\n" in done.stdout
     with Running(tmp_path, "--data-dir", str(tmp_path)) as running:
@@ -84,7 +84,7 @@ def test_left_over_is_no_damage(tmp_path):
     done = store("check", "--data-dir", str(tmp_path))
 
     assert 0 == done.exit_code
-    assert "left over: blobs/1.part: it belongs to no message" == done.stdout.splitlines()[0]
+    assert "left over: blobs/1.part: no message refers to it" == done.stdout.splitlines()[0]
 
 
 def test_json(tmp_path):
@@ -113,7 +113,7 @@ def test_a_file_that_ends_the_reader_is_damaged(tmp_path, monkeypatch):
 
     assert 65 == done.exit_code
     assert "SIGBUS" in done.stdout
-    assert "reading it ended with" in done.stdout
+    assert "the reading process ended with" in done.stdout
     shown = store("stats", "--data-dir", str(tmp_path))
     assert 65 == shown.exit_code
     assert shown.stderr.startswith(f"leveret: cannot read the data in {tmp_path}: ")
@@ -150,7 +150,7 @@ def test_compact(tmp_path):
     after = size_of(tmp_path)
 
     assert 0 == done.exit_code
-    assert [f"before: {before} octets", f"after: {after} octets"] == [
+    assert [f"before: {before} bytes", f"after: {after} bytes"] == [
         line.partition(",")[0] for line in done.stdout.splitlines()
     ]
     assert after < before / 10
@@ -240,7 +240,7 @@ def test_a_start_goes_on_without_compaction(tmp_path, monkeypatch, caplog):
     compact_if_worth_it(tmp_path, 0.5)
 
     assert 1 == len(caplog.messages)
-    assert caplog.messages[0].startswith("storage: not compacted: cannot read the data in ")
+    assert caplog.messages[0].startswith("storage: data file not compacted: cannot read the data in ")
 
 
 def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
@@ -250,7 +250,7 @@ def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *_words, **_options: done)
     told = store("check", "--data-dir", str(tmp_path))
 
-    assert (65, "damaged: blocks: reading it ended with KeyError: 5") == (
+    assert (65, "damaged: blocks: the reading process ended with KeyError: 5") == (
         told.exit_code,
         told.stdout.splitlines()[0],
     )

@@ -238,7 +238,7 @@ def test_storage_is_configured(setting, attribute, value):
         ("confirm.mode=eventually", "must be one of standard, consumer-ack, consumer-ack-light"),
         ("compatibility.global_qos=maybe", "permitted, ignored"),
         ("default_users.bob.tags=x", "default_users.bob.password is missing"),
-        ("default_users.guest.password=x", "default user already"),
+        ("default_users.guest.password=x", "already the default user"),
         ("heartbeat", "KEY=VALUE"),
     ],
 )
@@ -338,7 +338,7 @@ def test_a_key_that_protects_and_has_no_effect_is_refused(key, value):
     (problem,) = problems_of(f"{key}={value}")
 
     assert problem.startswith(f"--set: {key} is not supported: ")
-    assert problem.endswith(". Remove the line if the broker may run without")
+    assert problem.endswith(". Remove the line to run without it")
 
 
 def test_values_that_ask_for_nothing_are_taken():
@@ -550,7 +550,9 @@ def test_an_unknown_variable_of_ours_is_a_warning():
     """A variable with our prefix that is not a key does not stop the start: container platforms set such names."""
     config = load(environ={"LEVERET_SERVICE_HOST": "10.0.0.1", "HOME": "/home/me"})
 
-    assert ("environment variable LEVERET_SERVICE_HOST stands for no key; ignored",) == config.warnings
+    assert (
+        "environment variable LEVERET_SERVICE_HOST does not match any configuration key; ignored",
+    ) == config.warnings
 
 
 def test_logs_to_console_or_file(tmp_path):

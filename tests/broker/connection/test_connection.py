@@ -698,7 +698,7 @@ def test_who_holds_much_is_closed_while_memory_is_short(client):
     node.free_memory(held + 1)
     node.finish_turn()
 
-    text = f"RESOURCE_ERROR - low on memory: publishes of this connection that are not complete hold {held} octets"
+    text = f"RESOURCE_ERROR - low on memory: incomplete publishes of this connection use {held} bytes"
     assert text == others[2].take()[-1].method.reply_text
     assert ["open", "open", "closing", "closing"] == [each.connection.state for each in (client, *others)]
     node.free_memory(1 << 30)

@@ -412,7 +412,7 @@ def test_a_policy_without_its_vhost_is_dropped(caplog):
     node = StoringNode(written(VHostRow(1, b"/"), PolicyRow(9, False, b"p", b"", b"{}", 0, b"all")))
     node.commit()
 
-    assert "dropping a stored definition: 'p': its vhost is gone" in caplog.text
+    assert "dropping a stored definition: 'p': its vhost no longer exists" in caplog.text
     assert 0 == kinds(node)["Y"]
 
 
@@ -431,7 +431,7 @@ def test_arguments_that_are_no_table_stop_the_start(kind, octets):
         BindingRow(2, 3, b"k", arguments["binding"], b""),
     )
 
-    with pytest.raises(DamagedError, match="is damaged: its arguments are no table"):
+    with pytest.raises(DamagedError, match="is damaged: invalid arguments"):
         StoringNode(rows)
 
 

@@ -109,7 +109,7 @@ def test_who_takes_nothing_is_cut_although_it_sends_heartbeats(tmp_path, opened)
             publisher.publish("", "q", bytes(100_000))
         publisher.sync()
         beats_until_cut(consumer.client)
-        line = running.wait_for("the client has taken nothing of")
+        line = running.wait_for("the client has not read any of")
         assert "[warning]" in line
         assert 200 == publisher.ready("q", 200, within=5)
 
@@ -433,7 +433,7 @@ def test_the_largest_holder_is_closed_until_the_alarm_is_gone(tmp_path, opened):
         line = running.wait_for("RESOURCE_ERROR")
         running.wait_for("memory alarm cleared")
 
-        assert "low on memory: publishes of this connection that are not complete hold 1" in line
+        assert "low on memory: incomplete publishes of this connection use 1" in line
         small.call("tx.commit")
         assert 5 == small.ready("q", 5)
         holder.client.socket.close()

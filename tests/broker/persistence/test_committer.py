@@ -75,7 +75,7 @@ def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
         return host.full
 
     assert [True] == asyncio.run(run())
-    assert "stopped on a full disk: messages=2 definitions=0 are lost" in caplog.text
+    assert "disk full at shutdown: messages=2 definitions=0 not written" in caplog.text
 
 
 def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
@@ -97,7 +97,7 @@ def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
         raise committer.DiskFullError("no room")
 
     assert [True] == asyncio.run(run())
-    assert "stopped on a full disk: messages=2 definitions=1 are lost" in caplog.text
+    assert "disk full at shutdown: messages=2 definitions=1 not written" in caplog.text
 
 
 def test_no_room_to_note_a_clean_stop(disk, monkeypatch, caplog, tmp_path):
@@ -115,7 +115,7 @@ def test_no_room_to_note_a_clean_stop(disk, monkeypatch, caplog, tmp_path):
         raise committer.DiskFullError("no room")
 
     assert [] == asyncio.run(run())
-    assert "the next start reads everything: no room" in caplog.text
+    assert "the next start has to scan all messages: no room" in caplog.text
     again = committer.Environment(tmp_path / "data", sync=False)
     assert (False, 1) == (again.was_clean, len(list(again.rows("blocks"))))
     again.close()
@@ -179,8 +179,8 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
     loop = None
     assert ([], 2) == asyncio.run(run())
     assert [1, 1, 1] == tries
-    assert 1 == caplog.text.count("no room to page transient messages")
-    assert 1 == caplog.text.count("there is room to page transient messages again")
+    assert 1 == caplog.text.count("disk full: transient messages stay in memory")
+    assert 1 == caplog.text.count("disk has space again: paging of transient messages resumed")
 
 
 def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch):
@@ -552,7 +552,7 @@ def test_a_body_waits_for_a_file_descriptor(disk, monkeypatch, caplog, error):
         return host.full, is_safe
 
     assert ([], True) == asyncio.run(run())
-    assert 1 == caplog.text.count("no file descriptor for the file of a body")
+    assert 1 == caplog.text.count("no file descriptor left to write a body file")
 
 
 def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):

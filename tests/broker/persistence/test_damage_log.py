@@ -28,12 +28,9 @@ def test_one_line_a_second_and_queue():
     damages.note((7, 9), BODY)
     soon, later = list(log.lines(10.5)), list(log.lines(11.0))
 
-    ids = "damaged data of a queue that is not there (id {}): {}"
-    assert ids.format(7, "a message is damaged and left out (position 0, record); and 4 more") == first[0]
-    assert (
-        ids.format(8, "the body of a message is damaged, the message is left out (position 3, body)")
-        == first[1]
-    )
+    ids = "damaged data of an unknown queue (id {}): {}"
+    assert ids.format(7, "message damaged and skipped (position 0, record); and 4 more") == first[0]
+    assert ids.format(8, "message body damaged, message skipped (position 3, body)") == first[1]
     assert ([], 1) == (soon, len(later))
     assert {RECORD: 5, BODY: 2} == damages.counts
 

@@ -148,11 +148,11 @@ def test_a_disk_without_room_to_page_goes_on(tmp_path, small_disk):
             bodies = [b"%d" % number * 2000 for number in range(100)]
             for body in bodies:
                 channel.basic_publish("", "lazy", body)
-            running.wait_for("no room to page transient messages")
+            running.wait_for("disk full: transient messages stay in memory")
             for number in range(100):
                 channel.basic_publish("", "q", b"%d" % number, persistent)
             (small_disk / "others").unlink()
-            running.wait_for("there is room to page transient messages again")
+            running.wait_for("disk has space again: paging of transient messages resumed")
             got = [channel.basic_get("lazy", auto_ack=True)[2] for _ in bodies]
         stored = drained(running.address)
         code, out, err = running.stopped_by(signal.SIGTERM)
@@ -189,7 +189,7 @@ def test_a_broken_disk_ends_the_broker(tmp_path, error):
         log = running.process.stdout.read()
 
     assert 74 == code
-    assert "storage failed, stopping at once" in log
+    assert "storage failed, stopping immediately" in log
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         assert 1 == drained(running.address)
@@ -221,7 +221,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
         out, err = running.process.communicate(timeout=30)
 
     assert (0, "") == (code, err)
-    lost = re.search(r"stopped on a full disk: messages=(\d+) definitions=0 are lost", out)
+    lost = re.search(r"disk full at shutdown: messages=(\d+) definitions=0 not written", out)
     assert 0 < int(lost[1]) <= few + 1
     assert "did not close" not in out
     with Running(tmp_path) as running:
@@ -256,7 +256,7 @@ def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path)
         out, err = running.process.communicate(timeout=30)
 
     assert "" == err
-    assert "of messages=6 those that publishers wait for are lost" in out
+    assert "disk full at shutdown: messages=6 not written" in out
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         assert 1 == drained(running.address)
@@ -279,6 +279,6 @@ def test_an_unknown_format_is_refused(tmp_path):
         _, err = running.process.communicate(timeout=15)
 
     assert 65 == running.process.returncode
-    text = "have format 3 (needs leveret 9.9 or newer), this version reads formats 1 and 2"
+    text = "has format 3 (needs leveret 9.9 or newer), this version reads formats 1 and 2"
     assert f"leveret: the data in {running.data_dir} {text}\n" == err
     assert before == (running.data_dir / "store" / "data.mdb").read_bytes()

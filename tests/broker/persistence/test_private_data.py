@@ -56,7 +56,7 @@ def test_older_data_are_tightened_at_the_start(tmp_path):
     for path in (data_dir, *data_dir.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     with Running(tmp_path) as running:
-        running.wait_for("could be read by others; mended")
+        running.wait_for("accessible to other users; permissions corrected")
         running.wait_for("Server startup complete")
         found = modes(data_dir)
         _, out, _ = running.stopped_by(signal.SIGTERM)
@@ -65,7 +65,7 @@ def test_older_data_are_tightened_at_the_start(tmp_path):
         _, again, _ = running.stopped_by(signal.SIGTERM)
 
     assert {("directory", 0o700), ("file", 0o600)} == found
-    assert "mended" not in out + again
+    assert "permissions corrected" not in out + again
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for another user")

@@ -92,7 +92,7 @@ def test_what_cannot_be_given_back_is_tried_once(monkeypatch, caplog):
         watched.reclaim.update(Usage(2 * WORTH, 0.9), float(now))
 
     assert [-1] == watched.calls
-    assert 1 == caplog.text.count("the file shrinks at the next start only")
+    assert 1 == caplog.text.count("it shrinks at the next start only")
 
 
 def test_a_fraction_of_one_gives_nothing_back(monkeypatch):

@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_twice_is_told_once():
     alarm.check(10)
 
     assert (True, False) == (alarm.raised, alarm.set_full(is_full=True))
-    assert "a commit found no room, 10 octets free, limit 100" == str(alarm)
+    assert "a commit failed for lack of space, 10 bytes free, limit 100" == str(alarm)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_an_error_ends_its_job_only(driven: Driven, caplog: pytest.LogCaptureFix
         done = driven.step()
 
     assert ["b0", "b1"] == done
-    assert ["internal error in the job 'a broken job': the rest of it is left undone"] == caplog.messages
+    assert ["internal error in the job 'a broken job': its remaining steps are skipped"] == caplog.messages
 
 
 def test_a_job_may_add_jobs(driven: Driven):

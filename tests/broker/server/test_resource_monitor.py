@@ -163,10 +163,10 @@ def test_publishers_go_on_when_all_is_there_again(watched, caplog):
 
     assert ["low on memory", "low on disk & memory", "low on disk", ""] == watched.host.told
     assert [
-        "memory alarm raised: 1001 octets used, limit 1000; publishers are blocked (low on memory)",
-        "disk alarm raised: 10 octets free, limit 50000000; publishers are blocked (low on disk & memory)",
-        "memory alarm cleared: 0 octets used, limit 1000; publishers are blocked (low on disk)",
-        "disk alarm cleared: 1000000000000 octets free, limit 50000000; publishers go on",
+        "memory alarm raised: 1001 bytes used, limit 1000; publishers are blocked (low on memory)",
+        "disk alarm raised: 10 bytes free, limit 50000000; publishers are blocked (low on disk & memory)",
+        "memory alarm cleared: 0 bytes used, limit 1000; publishers are blocked (low on disk)",
+        "disk alarm cleared: 1000000000000 bytes free, limit 50000000; publishers are unblocked",
     ] == caplog.messages
     assert [
         ("alarm_raised", "memory"),

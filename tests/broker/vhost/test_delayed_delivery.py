@@ -673,8 +673,8 @@ class TestOnDisk:
         Check(tmp_path, findings.append).run()
         told = [(finding.text.partition(" message ")[0], finding.damage) for finding in findings]
         assert ("delayed", True) in told
-        assert ("2 delayed messages are there, none are counted", True) in told
-        assert ("1 delayed messages are left of an exchange that is not there", False) in told
+        assert ("2 delayed messages, but the count is missing", True) in told
+        assert ("1 delayed messages of an exchange that does not exist", False) in told
 
     def test_a_damaged_row_is_lost_and_told_and_the_others_are_delivered(self, disk_node, caplog):
         """A damaged row, or a count that cannot be read, is skipped and logged, and the others are delivered."""

@@ -82,7 +82,7 @@ def test_large_arguments_are_refused(method):
     client.send(method)
 
     octets = 4 + 1 + len("x-text") + 1 + 4 + 16_400
-    text = f"PRECONDITION_FAILED - arguments of {octets} octets are too large: limits.argument_bytes is 16384"
+    text = f"PRECONDITION_FAILED - arguments of {octets} bytes are too large: limits.argument_bytes is 16384"
     assert text == told(client)
 
 
