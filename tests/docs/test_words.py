@@ -1,6 +1,7 @@
-"""Openings of docstrings: the first words are a term or a verb, not a question."""
+"""Words of docstrings and of the texts that people read: log lines, errors, help, reports, reference pages."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("analytics", "bench", "broker", "confirm", "exchanges", "leveret", "storage", "tests")
+PRODUCT = ("analytics", "broker", "confirm", "exchanges", "storage")
+RIDDLES = re.compile(
+    r"\b(?:told|anew|whoever|let go|put off|tried again|given back|given up|waits? for it|look(?:ed|ing)? at"
+    r"|look of|tells? of|is gone|are gone|not there|nothing is known|nothing that|no room|that somebody wants)\b"
+)
+"""Paraphrases of what a standard term says: reported, again, released, deferred, retried, deleted, missing, disk full."""
+OCTETS = re.compile(r"\boctets?\b", re.IGNORECASE)
+WIRE = ("broker/amqp/", "broker/connection/")
+"""Folders whose texts may speak of the octets of frames."""
 QUESTIONS = ("What", "Who", "Whether", "How", "Where", "When", "Why", "The same")
 
 
@@ -48,4 +58,39 @@ def test_a_docstring_that_asks_is_found():
 
     assert ["What it is.", "The same, but one."] == [
         text for text in docstrings(ast.parse(source)) if asks(text)
+    ]
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """Yield the string literals that are no docstrings and have a space; placeholders of f-strings are left out."""
+    statements = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if " " in text.strip() and id(node) not in statements:
+                yield text
+
+
+@pytest.mark.parametrize("folder", PRODUCT)
+def test_texts_for_people_have_plain_words(folder: str):
+    """Log lines, errors, help texts, reports and reference pages use standard terms, and bytes outside the wire."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
+            if RIDDLES.search(text) or (OCTETS.search(text) and not name.startswith(WIRE)):
+                found.append(f"{name}: {text}")  # noqa: PERF401 - three loops in one comprehension say less
+
+    assert found == []
+
+
+def test_a_paraphrase_is_found():
+    """Literals of calls and assignments are looked at, f-strings too; docstrings and names are not."""
+    source = '"""Told."""\nlog.error("nobody was told", "octets")\nx = f"a queue that is gone: {anew}"\n'
+
+    assert ["nobody was told", "a queue that is gone: "] == [
+        text for text in texts(ast.parse(source)) if RIDDLES.search(text)
     ]
