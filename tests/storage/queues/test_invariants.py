@@ -72,7 +72,7 @@ def test_whoever_wants_a_body_waits_for_a_load(tmp_path: Path) -> None:
     assert (SEGMENT, 40 - SEGMENT) == (len(queue.q3), queue.delta_count)
     with patch.object(VariableQueue, "_prefetch", lambda _: None):
         fetch(queue)
-        with pytest.raises(InvariantError, match="I4: somebody waits"):
+        with pytest.raises(InvariantError, match="I4: a fetch waits"):
             check(queue)
     fetch(queue)
 
