@@ -88,7 +88,7 @@ class Transaction:
                 raise NotYet(turn.slices.later)
         if not self._is_handed_over:
             self._is_handed_over = True
-            if turn.run() or turn.is_late:  # its queues may have been deferred because of others
+            if turn.run() or turn.has_deferred_input:  # its queues may have been deferred because of others
                 raise NotYet(turn.when_caught_up)
         return self._is_whole
 

@@ -5,7 +5,7 @@ the line is published while the step of the event loop has time (`broker.schedul
 one of
 
 - the next step (`wants_time`),
-- deferred arrivals of other queues, which go first, but not for long (`broker.scheduling.turn.PATIENCE`),
+- deferred arrivals of other queues, which go first, but not for long (`broker.scheduling.turn.INPUT_PRIORITY_NS`),
 - bodies that are being read from disk: nothing overtakes them, and the queue runs again when they have been read,
 - the disk, if too many writes are pending: the queue runs again when it has caught up
   (`broker.scheduling.turn.Turn.is_backlogged`).

@@ -18,7 +18,7 @@ from leveret.broker.scheduling.wall_timers import Timers
 
 log = logging.getLogger("leveret.queue")
 
-PATIENCE = 50_000_000
+INPUT_PRIORITY_NS = 50_000_000
 """Nanoseconds for which arrivals go before other deferred work; after that the other work gets the time of one step."""
 
 
@@ -69,12 +69,12 @@ class Turn:
     """
 
     __slots__ = (
-        "_is_catching_up",
+        "_deferred_input",
+        "_deferred_others",
+        "_is_running_deferred",
         "_is_turn_of_others",
         "_journaling",
-        "_late",
         "_others_due",
-        "_put_off",
         "channels",
         "clock",
         "events",
@@ -109,19 +109,19 @@ class Turn:
         """True if too many writes are pending; set by the driver, which must call `disk_caught_up` afterwards."""
         self.waiting_for_disk: dict[Runnable, None] = {}
         """Queues that discard nothing more until `disk_caught_up`."""
-        self._late: deque[Runnable] = deque()
+        self._deferred_input: deque[Runnable] = deque()
         """Touched queues with acks or arrivals that were deferred because the step was over; a job runs them."""
         self._journaling = 0
         """Number of durable ones among them."""
-        self._put_off: OrderedDict[Runnable, None] = OrderedDict()
-        """Deferred queues without acks or arrivals, which run after the others.
+        self._deferred_others: OrderedDict[Runnable, None] = OrderedDict()
+        """Deferred queues without acks or arrivals, which run after those with some.
 
-        They do not count as touched, so that one that gets arrivals is moved to the others.
+        They do not count as touched, so that one that gets arrivals is deferred with its input.
         """
         self._others_due = 0
-        """Time (ns) at which the queues in `_put_off` run in any case; while they do, the end of their time."""
+        """Time (ns) at which the queues in `_deferred_others` run in any case; while they do, the end of their time."""
         self._is_turn_of_others = False
-        self._is_catching_up = False
+        self._is_running_deferred = False
 
     def run(self) -> bool:
         """Run every touched queue (which may touch others) while the step has time, then send the confirms.
@@ -133,7 +133,7 @@ class Turn:
 
         """
         queues = self.queues
-        is_late = False
+        is_deferred = False
         if queues:
             slices = self.slices
             for count, queue in enumerate(queues, 1):  # the list may grow during the iteration
@@ -146,8 +146,8 @@ class Turn:
                     log.exception("internal error in %r", queue)
                     _give_up(queue)
                 if slices.is_over():
-                    is_late = count < len(queues) or self.is_late
-                    self._leave(queues[count:])
+                    is_deferred = count < len(queues) or self.has_deferred_input
+                    self._defer_all(queues[count:])
                     break
             queues.clear()
         channels = self.channels
@@ -155,7 +155,7 @@ class Turn:
             for channel in channels:
                 channel.flush_confirms()
             channels.clear()
-        return is_late
+        return is_deferred
 
     @property
     def is_split(self) -> bool:
@@ -167,71 +167,71 @@ class Turn:
         return self._journaling > 0
 
     @property
-    def is_late(self) -> bool:
+    def has_deferred_input(self) -> bool:
         """True if queues with acks or arrivals are deferred, or callbacks wait for such queues."""
-        return bool(self._late)
+        return bool(self._deferred_input)
 
     def when_caught_up(self, callback: Callable[[], object]) -> None:
         """Call back in a later step, after the queues with acks or arrivals that are deferred now have run.
 
         Other deferred queues are not waited for: a client that sends little would wait for the work of others' queues.
         """
-        if self._late:
-            self._late.append(_Call(callback))
+        if self._deferred_input:
+            self._deferred_input.append(_Call(callback))
         else:
             self.slices.later(callback)
 
-    def put_off(self, runnable: Runnable) -> None:
+    def defer(self, runnable: Runnable) -> None:
         """Run something as soon as time allows, after the deferred queues with acks or arrivals."""
-        self._leave([runnable])
+        self._defer_all([runnable])
 
-    def go_on(self, since: int, then: Runnable) -> None:
+    def defer_touched(self, since: int, then: Runnable) -> None:
         """Run the queues touched since the list had `since` entries next, and `then` again if it has input.
 
         Called by a deferred runnable while it runs. If commits wait for it, it continues at once, otherwise after the
         queues that were deferred meanwhile.
         """
-        late, queues = self._late, self.queues
+        with_input, queues = self._deferred_input, self.queues
         if then.has_input:
             self._journaling += then.durable
             if then.durable:
-                late.appendleft(then)
+                with_input.appendleft(then)
             else:
-                late.append(then)
+                with_input.append(then)
         touched = queues[since:]
         self._journaling += sum([queue.durable for queue in touched])
-        late.extendleft(reversed(touched))
+        with_input.extendleft(reversed(touched))
         del queues[since:]
 
-    def _leave(self, queues: list[Runnable]) -> None:
+    def _defer_all(self, queues: list[Runnable]) -> None:
         for queue in queues:
             if queue.has_input:
-                self._late.append(queue)
+                self._deferred_input.append(queue)
                 self._journaling += queue.durable
             else:
                 queue.touched = False
-                self._put_off_for_others(queue)
-        if not self._is_catching_up and queues:
-            self._is_catching_up = True
-            self.slices.add(self._catch_up(), "deferred queues")
+                self._defer_without_input(queue)
+        if not self._is_running_deferred and queues:
+            self._is_running_deferred = True
+            self.slices.add(self._run_deferred(), "deferred queues")
 
-    def _put_off_for_others(self, queue: Runnable) -> None:
-        if not self._put_off:
-            self._others_due = self.slices.clock() + PATIENCE
-        self._put_off[queue] = None
+    def _defer_without_input(self, queue: Runnable) -> None:
+        if not self._deferred_others:
+            self._others_due = self.slices.clock() + INPUT_PRIORITY_NS
+        self._deferred_others[queue] = None
 
-    def _catch_up(self) -> Iterator[None]:
+    def _run_deferred(self) -> Iterator[None]:
         """Run the deferred queues one by one: those with acks or arrivals, and from time to time another."""
-        late, put_off, slices = self._late, self._put_off, self.slices
-        while late or put_off:
-            if late and not self._is_turn_of_others and put_off and slices.clock() >= self._others_due:
+        with_input, others, slices = self._deferred_input, self._deferred_others, self.slices
+        while with_input or others:
+            if with_input and not self._is_turn_of_others and others and slices.clock() >= self._others_due:
                 self._is_turn_of_others = True
                 self._others_due = slices.renew() + SLICE
-            is_others = not late or (self._is_turn_of_others and bool(put_off))
+            is_others = not with_input or (self._is_turn_of_others and bool(others))
             if is_others:
-                queue = put_off.popitem(last=False)[0]
+                queue = others.popitem(last=False)[0]
             else:
-                queue = late.popleft()
+                queue = with_input.popleft()
                 self._journaling -= queue.durable
             queue.touched = False
             slices.latest = queue
@@ -241,20 +241,20 @@ class Turn:
             except Exception:  # as in `run`
                 log.exception("internal error in %r", queue)
                 _give_up(queue)
-            if self._is_turn_of_others and (not put_off or slices.clock() >= self._others_due):
+            if self._is_turn_of_others and (not others or slices.clock() >= self._others_due):
                 self._is_turn_of_others = False
-                self._others_due = slices.clock() + PATIENCE
+                self._others_due = slices.clock() + INPUT_PRIORITY_NS
             yield
-        self._is_catching_up = False
+        self._is_running_deferred = False
 
     def wait_for_arrivals(self, queue: Runnable) -> bool:
         """Return whether a queue must not discard now, because others with acks or arrivals are deferred.
 
         If so, the queue is deferred, too.
         """
-        if not self._late or self._is_turn_of_others:
+        if not self._deferred_input or self._is_turn_of_others:
             return False
-        self._put_off_for_others(queue)
+        self._defer_without_input(queue)
         return True
 
     def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
@@ -272,7 +272,7 @@ class Turn:
     def disk_caught_up(self) -> None:
         """Resume the queues that waited for the disk, after those with acks or arrivals; called when it caught up."""
         waiting, self.waiting_for_disk = self.waiting_for_disk, {}
-        self._leave([queue for queue in waiting if not queue.touched])
+        self._defer_all([queue for queue in waiting if not queue.touched])
 
     def resume_unfinished(self) -> None:
         """Touch again the queues whose budget ran out in an earlier turn."""

@@ -84,7 +84,7 @@ class FanOut:
         """True if queues may store the message on disk."""
         if self.durable:
             self._make_persistent()
-        turn.put_off(self)
+        turn.defer(self)
 
     def _make_persistent(self) -> None:
         """Make the copy that queues store on disk. It counts one extra open copy until all queues have it."""
@@ -117,7 +117,7 @@ class FanOut:
                 break
             if turn.slices.is_over():
                 break
-        turn.go_on(touched, self)
+        turn.defer_touched(touched, self)
         return False
 
     def _put(self, queue: Queue) -> None:
@@ -203,7 +203,7 @@ class Deliveries:
         finally:
             self._is_working = self.has_input
             if self._is_working:
-                self._turn.put_off(self)
+                self._turn.defer(self)
 
     def _work_off(self) -> None:
         """Put messages into queues until none is left, or the step is over."""
@@ -232,14 +232,14 @@ class Deliveries:
         touched = len(turn.queues)
         self._work_off()
         self._is_working = self.has_input
-        turn.go_on(touched, self)
+        turn.defer_touched(touched, self)
         return False
 
     def give_up(self) -> None:
         """Continue with the next queue after an internal error in one."""
         self._is_working = self.has_input
         if self._is_working:
-            self._turn.put_off(self)
+            self._turn.defer(self)
 
     def __repr__(self) -> str:
         """Return a description for the log."""

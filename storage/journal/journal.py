@@ -7,7 +7,7 @@ settled before the cut is never written: its entry is GONE by then.
 
 Nothing is confirmed before `settled`. The end of a record whose own batch is being committed is written by the next
 batch, which is strictly later. Pure: the driver (`broker.persistence.committer`) decides when to cut, never while
-queues of a turn are postponed, and runs the commit.
+queues of a turn are deferred, and runs the commit.
 
 Hot path: see docs/performance.md.
 """

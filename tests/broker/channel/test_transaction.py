@@ -168,7 +168,7 @@ def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
 
 
 @pytest.mark.parametrize("looks", [1, 2, 7])
-def test_a_commit_waits_for_queues_that_somebody_else_had_put_off(tmp_path: Path, looks: int) -> None:
+def test_a_commit_waits_for_queues_that_somebody_else_had_deferred(tmp_path: Path, looks: int) -> None:
     """Commit-ok is sent when all is on disk, also if another client's publishes wait in the queue at the time."""
     node = DiskNode(tmp_path)
     busy, client = Client(node), Client(node)

@@ -319,7 +319,7 @@ class SlowQueue(Queue):
 
 
 def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
-    """Later work is not committed while a queue is put off that still has an ack to take in."""
+    """Later work is not committed while a queue is deferred that still has an ack to take in."""
 
     async def run():
         host = Late()
@@ -339,13 +339,13 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
         one.acks.extend(records)
         one.touch()
         two.put(plain(22))
-        was_late = turn.run()
+        was_deferred = turn.run()
         done = asyncio.get_running_loop().create_future()
         disk.journal.when_safe(done.set_result)
         commits.wake()
         for _ in range(10):
             await asyncio.sleep(0)
-        held = was_late, disk.journal.in_flight, disk.journal.commits, commits.is_held, commits.backlogged
+        held = was_deferred, disk.journal.in_flight, disk.journal.commits, commits.is_held, commits.backlogged
         slices.begin()
         slices.run()
         commits.wake()
@@ -388,8 +388,8 @@ def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(dis
     assert (True, False, True, True) == asyncio.run(run())
 
 
-def test_a_held_commit_begins_as_soon_as_nothing_is_put_off(disk):
-    """A held commit is cut in the step that finds all noted: in the next one a busy queue may put others off again."""
+def test_a_held_commit_begins_as_soon_as_nothing_is_deferred(disk):
+    """A held commit is cut in the step that finds all noted: in the next one a busy queue may defer others again."""
 
     async def run():
         host = Late()
@@ -556,7 +556,7 @@ def test_a_body_waits_for_a_file_descriptor(disk, monkeypatch, caplog, error):
 
 
 def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
-    """A body that goes to a file waits for queues that are put off: all its copies are known when it is written."""
+    """A body that goes to a file waits for queues that are deferred: all its copies are known when it is written."""
 
     async def run():
         host, first = started(disk)

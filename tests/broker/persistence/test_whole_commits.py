@@ -1,4 +1,4 @@
-"""Commits while queues are put off: each is complete, however the loop's steps fall."""
+"""Commits while queues are deferred: each is complete, however the loop's steps fall."""
 
 import random
 from collections import Counter
@@ -223,7 +223,7 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize("seed", range(20))
 def test_every_commit_has_exactly_the_bodies_that_its_records_refer_to(tmp_path: Path, seed: int) -> None:
-    """A body's count is right and it is removed with its last record, whatever is published, settled and put off."""
+    """A body's count is right and it is removed with its last record, whatever is published, settled and deferred."""
     model = Model(tmp_path, seed)
     for _ in range(ACTS):
         model.act()
@@ -286,8 +286,8 @@ class Waiting:
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_commit_waits_for_queues_that_are_put_off_and_others_wait_for_it(tmp_path: Path) -> None:
-    """No commit is cut before put-off queues have run; a connection read last waits too, and resumes after it."""
+def test_a_commit_waits_for_queues_that_are_deferred_and_others_wait_for_it(tmp_path: Path) -> None:
+    """No commit is cut before deferred queues have run; a connection read last waits too, and resumes after it."""
     broker = Broker(tmp_path, 1)
     for name in QUEUES:
         broker.declare(name)

@@ -6,8 +6,8 @@ from leveret.broker.queue.dead_letter_line import DeadLetterLine
 from leveret.broker.scheduling.time_slices import TimeSlices
 
 
-def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():
-    """No message is discarded while arrivals of other queues are put off: commits wait for these, and it takes long."""
+def test_nothing_is_discarded_while_arrivals_of_others_are_deferred():
+    """No message is discarded while arrivals of other queues are deferred: commits wait for these, and it takes long."""
     waits = [True, False]
     turn = SimpleNamespace(
         slices=TimeSlices(), wait_for_arrivals=lambda _: waits.pop(0), wait_for_disk=lambda _: False

@@ -169,7 +169,7 @@ def test_a_call_for_later_comes_in_a_later_step(driven: Driven):
 
 
 def test_without_a_clock_everything_is_done_at_once():
-    """Objects without a driver put nothing off."""
+    """Objects without a driver defer nothing."""
     slices = TimeSlices()
     done = []
     slices.add((done.append(number) for number in range(1000)), "all")

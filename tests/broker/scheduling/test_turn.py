@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
-from leveret.broker.scheduling.turn import PATIENCE, Outbox, Turn
+from leveret.broker.scheduling.turn import INPUT_PRIORITY_NS, Outbox, Turn
 
 
 class Work:
@@ -196,29 +196,29 @@ class SlowWork(Work):
         return super().run()
 
 
-def test_queues_that_a_step_has_no_time_for_are_put_off():
+def test_queues_that_a_step_has_no_time_for_are_deferred():
     """A step that ends leaves the other queues to later steps, one each, and returns that."""
     hurried = Hurried()
     queues = [hurried.queue() for _ in range(3)]
-    was_late = hurried.turn.run()
+    was_deferred = hurried.turn.run()
     ran = [[queue.ran for queue in queues]]
     for _ in range(2):
         hurried.step()
         ran.append([queue.ran for queue in queues])
 
-    assert (True, [[1, 0, 0], [1, 1, 0], [1, 1, 1]]) == (was_late, ran)
+    assert (True, [[1, 0, 0], [1, 1, 0], [1, 1, 1]]) == (was_deferred, ran)
     assert ([], [False, False, False]) == (hurried.turn.queues, [queue.touched for queue in queues])
 
 
-def test_a_step_that_is_over_with_its_last_queue_is_not_late():
-    """A step that ends with its last queue puts nothing off."""
+def test_a_step_that_is_over_with_its_last_queue_defers_nothing():
+    """A step that ends with its last queue defers nothing."""
     hurried = Hurried()
     hurried.queue()
 
     assert (False, 0) == (hurried.turn.run(), len(hurried.slices))
 
 
-def test_a_queue_with_arrivals_that_is_put_off_is_touched_once():
+def test_a_queue_with_arrivals_that_is_deferred_is_touched_once():
     """Arrivals for a queue that waits do not make it run twice."""
     hurried = Hurried()
     hurried.queue()
@@ -233,8 +233,8 @@ def test_a_queue_with_arrivals_that_is_put_off_is_touched_once():
     assert 1 == second.ran
 
 
-def test_whoever_waits_goes_on_behind_arrivals_that_were_put_off():
-    """`when_caught_up` calls back when put-off queues with arrivals have run, before others and later ones."""
+def test_whoever_waits_goes_on_behind_arrivals_that_were_deferred():
+    """`when_caught_up` calls back when deferred queues with arrivals have run, before others and later ones."""
     hurried = Hurried()
     queues = [hurried.queue() for _ in range(4)]
     for queue in queues[:3]:
@@ -251,8 +251,8 @@ def test_whoever_waits_goes_on_behind_arrivals_that_were_put_off():
     assert [1, 1] == [queues[3].ran, queues[-1].ran]
 
 
-def test_arrivals_for_a_queue_that_is_put_off_do_not_wait_for_what_others_have_to_do():
-    """A queue put off without arrivals that then has some runs before all others that were put off."""
+def test_arrivals_for_a_queue_that_is_deferred_do_not_wait_for_what_others_have_to_do():
+    """A queue deferred without arrivals that then has some runs before all others that were deferred."""
     hurried = Hurried()
     hurried.queue()
     others = [hurried.queue() for _ in range(3)]
@@ -270,7 +270,7 @@ def test_arrivals_for_a_queue_that_is_put_off_do_not_wait_for_what_others_have_t
 
 
 def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
-    """Queues put off behind arrivals without end have a step now and then, and may discard in it."""
+    """Queues deferred behind arrivals without end have a step now and then, and may discard in it."""
     hurried = Hurried()
     turn = hurried.turn
     takers = [hurried.queue() for _ in range(3)]
@@ -281,7 +281,7 @@ def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
     waited = [turn.wait_for_arrivals(other) for other in others]
     may_discard: list[bool] = []
     others[0].when_run = lambda: may_discard.append(not turn.wait_for_arrivals(others[0]))
-    steps = 4 * PATIENCE // SLICE
+    steps = 4 * INPUT_PRIORITY_NS // SLICE
     ran_before = 0
     for number in range(steps):
         for taker in takers:
@@ -289,7 +289,7 @@ def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
                 taker.touch()
         turn.run()
         hurried.step()
-        if number < PATIENCE // SLICE // 2 - 1:
+        if number < INPUT_PRIORITY_NS // SLICE // 2 - 1:
             ran_before += others[0].ran
 
     assert [True, True] == waited
@@ -318,7 +318,7 @@ def test_queues_that_have_waited_for_the_disk_do_not_keep_arrivals_waiting():
     assert [1, 1, 1] == [each.ran for each in waiting]
 
 
-def test_with_nothing_put_off_whoever_waits_goes_on_in_the_next_step():
+def test_with_nothing_deferred_whoever_waits_goes_on_in_the_next_step():
     """`when_caught_up` never calls back at once."""
     hurried = Hurried()
     seen: list[str] = []
@@ -329,7 +329,7 @@ def test_with_nothing_put_off_whoever_waits_goes_on_in_the_next_step():
     assert ([], ["called"]) == (at_once, seen)
 
 
-def test_an_error_in_a_queue_that_was_put_off_is_its_own(caplog):
+def test_an_error_in_a_queue_that_was_deferred_is_its_own(caplog):
     """A queue that fails in a later step is abandoned, and the others run."""
     hurried = Hurried()
     hurried.queue()
@@ -345,18 +345,18 @@ def test_an_error_in_a_queue_that_was_put_off_is_its_own(caplog):
     assert ["internal error in"] == [record.message[:17] for record in caplog.records]
 
 
-def test_queues_with_arrivals_run_before_others_that_were_put_off():
-    """Queues with arrivals run before others that were put off, so that commits wait for no other."""
+def test_queues_with_arrivals_run_before_others_that_were_deferred():
+    """Queues with arrivals run before others that were deferred, so that commits wait for no other."""
     hurried = Hurried()
     hurried.queue()
     others = [hurried.queue() for _ in range(3)]
     taker = hurried.queue()
     taker.has_input = True
     hurried.turn.run()
-    was_late = hurried.turn.is_late
+    was_deferred = hurried.turn.has_deferred_input
     hurried.step()
 
-    assert (True, False) == (was_late, hurried.turn.is_late)
+    assert (True, False) == (was_deferred, hurried.turn.has_deferred_input)
     assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in others])
     for _ in others:
         hurried.step()
@@ -391,7 +391,7 @@ class Beyond(SlowWork):
 
 
 def test_a_queue_that_cannot_even_give_up_stops_no_other():
-    """A broken queue stops neither others that were put off, before and behind it, nor those of later turns."""
+    """A broken queue stops neither others that were deferred, before and behind it, nor those of later turns."""
     hurried = Hurried()
     first, second, last = Beyond(hurried), Beyond(hurried), SlowWork(hurried)
     for queue in (first, second, last):
