@@ -309,7 +309,7 @@ class Router:
             break
 
     def _leave(
-        self, destinations: list[object], doomed: list[Exchange], gone: list[Exchange]
+        self, destinations: list[object], to_delete: list[Exchange], gone: list[Exchange]
     ) -> Iterator[None]:
         """Job: remove destinations and exchanges, and auto-delete exchanges that become unused by that.
 
@@ -317,15 +317,15 @@ class Router:
 
         Args:
             destinations: queues whose names are removed already.
-            doomed: exchanges to be deleted.
+            to_delete: exchanges to be deleted.
             gone: filled with the deleted exchanges, in order.
         """
         departed: list[object] = []
         sweeps: deque[tuple[Exchange, object, Bound]] = deque()
         count = 0
-        while doomed or destinations:
-            if doomed:
-                exchange = doomed.pop()
+        while to_delete or destinations:
+            if to_delete:
+                exchange = to_delete.pop()
                 if self.exchanges.get(exchange.name) is exchange:
                     self._delete(exchange)
                     gone.append(exchange)
@@ -344,7 +344,7 @@ class Router:
                     self.binding_count -= len(bound) if isinstance(bound, dict) else 1
                     sweeps.append((source, destination, bound))
                     if source.auto_delete and not source.in_use:
-                        doomed.append(source)
+                        to_delete.append(source)
                 count += 1
                 if not count % PIECE:
                     yield
