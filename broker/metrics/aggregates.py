@@ -193,7 +193,7 @@ GLOBAL: tuple[Family, ...] = (
              lambda q: q.got_auto),
     _by_type("messages_delivered_get_manual_ack_total",
              "Messages fetched with basic.get in manual acknowledgement mode", lambda q: q.got_ack),
-    _by_type("messages_get_empty_total", "Total number of times basic.get found no message", lambda q: q.get_empty),
+    _by_type("messages_get_empty_total", "Calls of basic.get that found the queue empty", lambda q: q.get_empty),
     _by_type("messages_redelivered_total", "Messages redelivered to consumers or fetched again with basic.get",
              lambda q: q.redelivered),
     _by_type("messages_acknowledged_total", "Messages acknowledged by consumers",

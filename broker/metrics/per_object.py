@@ -42,7 +42,7 @@ QUEUES: tuple[Group[QueueRow], ...] = (
         Column("queue_messages_ready", GAUGE, "Messages ready to be delivered to consumers", lambda q: q.levels.ready),
         Column("queue_messages_unacked", GAUGE, "Messages delivered to consumers but not yet acknowledged",
                lambda q: q.levels.unacked),
-        Column("queue_messages", GAUGE, "Sum of ready and unacknowledged messages - total queue depth",
+        Column("queue_messages", GAUGE, "Ready and unacknowledged messages together",
                lambda q: q.levels.ready + q.levels.unacked),
     )),
     Group("queue_consumer_count", QUEUE_LABELS, (
@@ -83,7 +83,7 @@ QUEUES: tuple[Group[QueueRow], ...] = (
                lambda q: q.counts.redelivered),
         Column("queue_messages_acked_total", COUNTER, "Messages acknowledged by consumers",
                lambda q: q.counts.acked - q.counts.discarded),
-        Column("queue_get_empty_total", COUNTER, "Total number of times basic.get found no message",
+        Column("queue_get_empty_total", COUNTER, "Calls of basic.get that found the queue empty",
                lambda q: q.counts.get_empty),
     )),
     Group("channel_queue_exchange_metrics", TARGET_LABELS, (
@@ -163,7 +163,7 @@ CHANNELS: tuple[Group[ChannelRow], ...] = (
                lambda c: c.counts.redelivered),
         Column("channel_messages_acked_total", COUNTER, "Messages acknowledged by consumers",
                lambda c: c.counts.acked),
-        Column("channel_get_empty_total", COUNTER, "Total number of times basic.get found no message",
+        Column("channel_get_empty_total", COUNTER, "Calls of basic.get that found the queue empty",
                lambda c: c.counts.get_empty),
     )),
     Group("channel_confirm_metrics", CHANNEL_LABELS, (
