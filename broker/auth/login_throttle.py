@@ -18,7 +18,7 @@ SHOWN = 128
 """Maximum number of characters of a name in a log line."""
 
 
-class Guard:
+class LoginThrottle:
     """Counters of failed logins by address and user name."""
 
     __slots__ = ("_failed",)
@@ -48,20 +48,20 @@ class Guard:
         self._failed.pop((address, name), None)
 
 
-class Refusals:
-    """Limits the log to one line per second and address about refused clients, and counts those left out."""
+class RefusalLog:
+    """Limits the log to one line per second and address about refused clients, and counts the suppressed ones."""
 
-    __slots__ = ("_left_out", "_since")
+    __slots__ = ("_since", "_suppressed")
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
+        self._suppressed: dict[str, int] = {}
 
     def admit(self, address: str, now: float) -> bool:
         """Return whether a refusal of this address may be logged; if not, count it."""
         since = self._since.get(address)
         if since is not None and now - since < 1:
-            self._left_out[address] = self._left_out.get(address, 0) + 1
+            self._suppressed[address] = self._suppressed.get(address, 0) + 1
             return False
         self._since.pop(address, None)
         self._since[address] = now
@@ -69,11 +69,11 @@ class Refusals:
             del self._since[next(iter(self._since))]
         return True
 
-    def left_out(self, now: float) -> Iterator[tuple[str, int]]:
-        """Yield each address whose left-out refusals may be logged now, and their number; must be called often."""
-        for address, count in list(self._left_out.items()):
+    def take_suppressed(self, now: float) -> Iterator[tuple[str, int]]:
+        """Yield each address whose suppressed refusals may be logged now, and their number; must be called often."""
+        for address, count in list(self._suppressed.items()):
             if now - self._since.get(address, 0.0) >= 1:
-                del self._left_out[address]
+                del self._suppressed[address]
                 self._since.pop(address, None)
                 self._since[address] = now
                 yield address, count

@@ -653,7 +653,7 @@ class Connection(ReceiveLoop):
         if self._deadline is not None:
             if now < self._deadline:
                 return self._deadline
-            if self.state in HANDSHAKE and self.node.refusals.admit(self.peer[0], now):
+            if self.state in HANDSHAKE and self.node.refusal_log.admit(self.peer[0], now):
                 log.warning("closing connection %s: handshake_timeout", self.name)
             self._end(0.0)
             return None

@@ -154,13 +154,13 @@ class Handshake:
         try:
             self._user = node.users.authenticate(name, password, address)
         except LoginRefusedError as error:
-            delay = node.auth_failure_delay * node.guard.failed(address, name, node.now())
+            delay = node.auth_failure_delay * node.login_throttle.failed(address, name, node.now())
             node.turn.totals.auth_failed += 1
             node.turn.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
             reason = str(error).replace(name, shown(name)) if name else str(error)
             self._refuse_login(mechanism, reason, delay)
             return
-        node.guard.succeeded(address, name)
+        node.login_throttle.succeeded(address, name)
         self._node.turn.totals.auth_succeeded += 1
         connection.enter(TUNING)
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
@@ -223,5 +223,5 @@ class Handshake:
     def _log(self, text: str, *values: object) -> None:
         """Log a line, at most one per second for the client's address."""
         connection = self._connection
-        if self._node.refusals.admit(connection.peer[0], self._node.now()):
+        if self._node.refusal_log.admit(connection.peer[0], self._node.now()):
             log.error(text, connection.name, *values)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from leveret.broker.auth.login_throttle import Guard, Refusals
+from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
 from leveret.broker.auth.users import Users
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.scheduling.turn import Turn
@@ -58,8 +58,8 @@ class Node(Protocol):
     """Reason why publishers are blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
     blocked: set[Any]
     """The connections that are blocked."""
-    guard: Guard
-    refusals: Refusals
+    login_throttle: LoginThrottle
+    refusal_log: RefusalLog
 
     @property
     def journal(self) -> CommitNotifier:

@@ -20,7 +20,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import mechanisms
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.login_throttle import Guard, Refusals
+from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, default_credentials
@@ -185,8 +185,8 @@ class Server:
         self._file_limit = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
         most = min(config.max_half_open, max(2, self._file_limit // HALF_OPEN_SHARE))
         share = config.max_half_open_per_address or most // 2
-        self.guard = Guard()
-        self.refusals = Refusals()
+        self.login_throttle = LoginThrottle()
+        self.refusal_log = RefusalLog()
         self._listeners = Listeners(HalfOpen(most, min(share, most)), lambda: SocketDriver(self))
         self._refused_count = 0
         self._stopping = False
@@ -632,7 +632,7 @@ class Server:
         if self._refused_count:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused_count)
             self._refused_count = 0
-        for address, count in self.refusals.left_out(now):
+        for address, count in self.refusal_log.take_suppressed(now):
             log.error("refused %d more connections from %s that did not log in", count, address)
 
     def _update_ram_targets(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
