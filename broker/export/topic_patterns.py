@@ -128,9 +128,9 @@ class Patterns:
         for tally in given_up:
             self._count(tally)
             counted.pop(tally, None)
-        told = [(tally.width, tally.published) for tally in given_up]
+        moved = [(tally.width, tally.published) for tally in given_up]
         exchange.stop_counting_keys(given_up)
-        for width, published in told:
+        for width, published in moved:
             if published:
                 rest = exchange.tallies[width, None]
                 counted[rest] = counted.get(rest, 0) + published

@@ -116,7 +116,7 @@ class Export:
         self._files: dict[str, _File] = {}
         self._number = 0
         self._again = self._tidy_at = float("-inf")
-        self._claim: int | None = None
+        self._lock: int | None = None
         """Descriptor of the lock file that reserves the folders of this node; None while they are not reserved."""
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None]
@@ -153,7 +153,7 @@ class Export:
                     await self._try(self._look())
             await self._try(self._look())
             await self._try(self._finish(list(self._files)))
-            self._let_go()
+            self._unlock()
         except Exception:
             log.exception("internal error in the export: nothing more is exported until a restart")
             self._broker.turn.events = None
@@ -172,15 +172,15 @@ class Export:
 
     async def _prepare(self) -> None:
         """Reserve the folders of this node, and finish the files of an earlier run."""
-        if self._claim is None:
-            self._claim = await asyncio.to_thread(claim, self._layout)
+        if self._lock is None:
+            self._lock = await asyncio.to_thread(lock_folders, self._layout)
             await asyncio.to_thread(recover, self._layout)
 
-    def _let_go(self) -> None:
-        """Release the folders."""
-        if self._claim is not None:
-            os.close(self._claim)
-            self._claim = None
+    def _unlock(self) -> None:
+        """Unlock the folders."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class Export:
                     await aiofiles.os.unlink(file.names.unfinished)
             except OSError:
                 self._lost += file.rows
-        self._let_go()
+        self._unlock()
 
 
 def _readable(value: Any) -> Any:
@@ -306,7 +306,7 @@ def look_at_process() -> Process:
     )
 
 
-def claim(layout: Layout) -> int:
+def lock_folders(layout: Layout) -> int:
     """Lock the folders of this node as long as the returned descriptor is open.
 
     Raises:

@@ -88,7 +88,7 @@ class DeadLettering:
             )
             exchange.lookups += 1
             targets = self._targets(exchange, letter.routing_keys, letter.rewritten.headers)
-            targets = self._cycles.leave_out(targets, letter.deaths)
+            targets = self._cycles.remove_cycling(targets, letter.deaths)
             exchange.tally(len(targets), letter.routing_keys[0]).published += 1
             promise = None if reason == REJECTED else message.promise
             if promise is not None and not targets:

@@ -323,13 +323,13 @@ Q = TypeVar("Q", bound=Named)
 class Cycles:
     """Drops dead letters that would cycle, and logs each cycle once (rabbit_dead_letter:detect_cycles/3)."""
 
-    MAX_TOLD = 1000
+    MAX_LOGGED = 1000
     """Maximum number of cycles that are logged: clients can create any number of them."""
 
     def __init__(self) -> None:
-        self._told: set[int] = set()
+        self._logged: set[int] = set()
 
-    def leave_out(self, queues: Sequence[Q], deaths: Sequence[Death]) -> Sequence[Q]:
+    def remove_cycling(self, queues: Sequence[Q], deaths: Sequence[Death]) -> Sequence[Q]:
         """Return the queues that may receive a dead letter.
 
         Args:
@@ -343,11 +343,11 @@ class Cycles:
             return queues
         path = tuple(queue for queue, _ in deaths)
         for name in cycling:
-            if len(self._told) >= self.MAX_TOLD:
+            if len(self._logged) >= self.MAX_LOGGED:
                 break
             cycle = (name, *path)
-            if hash(cycle) not in self._told:
-                self._told.add(hash(cycle))
+            if hash(cycle) not in self._logged:
+                self._logged.add(hash(cycle))
                 text = "message dropped: dead-letter cycle without a reject: %s (newest first); logged once per cycle"
                 log.warning(text, ", ".join(cycle))
         return [queue for queue in queues if queue.name not in cycling]

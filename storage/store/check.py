@@ -351,14 +351,14 @@ class Check:
                     self._found(Finding(where, text))
                 before = record.seq_id
                 octets += record.size
-                said = bodies[record.place]
+                listed = bodies[record.place]
                 has = (
                     self._stored_octets(record.msg_id)
                     if record.content is None
                     else body_octets(record.content)
                 )
-                if said != has and (has or record.content is not None):
-                    text = f"record {record.place} has a body of {has} bytes, {said} in the directory"
+                if listed != has and (has or record.content is not None):
+                    text = f"record {record.place} has a body of {has} bytes, {listed} in the directory"
                     self._found(Finding(where, text))
                 self._count(where, header, queue, record, is_dead=bool(dead >> record.place & 1))
         except StructError:

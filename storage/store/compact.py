@@ -158,12 +158,12 @@ class _Copy:
         self._tables = tables
         self._path = path
         self._blobs = blobs
-        self._left_out = 0
+        self._omitted = 0
         self._marks: dict[bytes, bytes] = {}
         """Bitmaps of blocks that could not be rewritten, and those that have delivery counts."""
 
     def run(self) -> int:
-        """Copy, flush and close; returns the number of dead records left out."""
+        """Copy, flush and close; returns the number of dead records omitted."""
         with lmdb.open(
             str(self._path),
             subdir=False,
@@ -190,7 +190,7 @@ class _Copy:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        return self._left_out
+        return self._omitted
 
     def _blocks(self, table: Any) -> Iterator[tuple[bytes, bytes]]:
         """Yield the blocks without their dead records, before the bitmaps: some of those are dropped then."""
@@ -208,7 +208,7 @@ class _Copy:
                     self._marks[key] = bitmap
                 yield key, value
                 continue
-            self._left_out += read_bitmap(bitmap, header).dead.bit_count()
+            self._omitted += read_bitmap(bitmap, header).dead.bit_count()
             if new is not None:
                 new_key, block, marks = new
                 if marks is not None:

@@ -497,30 +497,30 @@ def test_rejected_may_come_back():
 
 def test_cycling_queues_are_left_out(caplog):
     """Queues of a cycle are left out, and the cycle is logged once."""
-    guard = Cycles()
+    detector = Cycles()
     letter = die(letter_of(die(message(), "a")), "b", "maxlen")
     targets = queues("a", "c", "b")
 
     with caplog.at_level(logging.WARNING):
-        left = [guard.leave_out(targets, letter.deaths) for _ in range(3)]
+        left = [detector.remove_cycling(targets, letter.deaths) for _ in range(3)]
 
     assert [["c"]] * 3 == [[queue.name for queue in some] for some in left]
     assert ["a, b, a", "b, b, a"] == [text.split(": ")[2].split(" (newest")[0] for text in caplog.messages]
 
 
-def test_nothing_to_leave_out(caplog):
+def test_without_a_cycle_all_queues_remain(caplog):
     """Without a cycle all queues are returned, and nothing is logged."""
     targets = queues("a", "c")
 
-    assert targets is Cycles().leave_out(targets, die(message()).deaths)
+    assert targets is Cycles().remove_cycling(targets, die(message()).deaths)
     assert [] == caplog.messages
 
 
 def test_cycles_told_of_are_bounded(caplog):
     """Cycles caused by clients fill neither memory nor the log."""
-    guard = Cycles()
-    guard.MAX_TOLD = 2
+    detector = Cycles()
+    detector.MAX_LOGGED = 2
     for name in "abc":
-        assert not guard.leave_out(queues(name), die(message(), name).deaths)
+        assert not detector.remove_cycling(queues(name), die(message(), name).deaths)
 
     assert 2 == len(caplog.messages)
