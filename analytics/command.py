@@ -172,11 +172,11 @@ def _write(page: Page, folder: Path, data: Input) -> None:
     for section in page.sections:
         if section.figure is not None and section.name:
             report.write(folder / f"{section.name}.svg", section.figure)
-    text = report.page(page, source=said(sys.argv[1:]), made=datetime.now(UTC), counted=data.counted)
+    text = report.page(page, source=command_line(sys.argv[1:]), made=datetime.now(UTC), counted=data.counted)
     report.write(folder / "report.html", text)
 
 
-def said(words: Sequence[str]) -> str:
+def command_line(words: Sequence[str]) -> str:
     """Return the command with these words, without the values of Spark's keys."""
     shown = [_SECRET.sub(r"\1...", word) for word in words]
     return f"{PROGRAM} {shlex.join(shown)}"

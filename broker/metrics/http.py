@@ -23,7 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
 from leveret.broker.metrics.node import Identity, Process
-from leveret.broker.metrics.sampler import Asked, MeasuredBroker
+from leveret.broker.metrics.sampler import MeasuredBroker, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.process.resource_alarms import open_files
@@ -49,7 +49,7 @@ STALL_SECONDS = 5.0
 """Delay of the event loop from which the broker counts as dead."""
 
 
-class Watched(MeasuredBroker, Protocol):
+class MonitoredBroker(MeasuredBroker, Protocol):
     """The monitored broker (`broker.server.server.Server`)."""
 
     @property
@@ -77,7 +77,7 @@ class Monitor:
 
     """
 
-    def __init__(self, broker: Watched, identity: Identity, *, per_object: bool = False) -> None:
+    def __init__(self, broker: MonitoredBroker, identity: Identity, *, per_object: bool = False) -> None:
         self._broker = broker
         self._scraper = Scraper(broker, identity, per_object=per_object)
         self._scrapes = 0
@@ -145,8 +145,10 @@ class Monitor:
         except UnusablePatternError as error:
             return web.Response(status=400, text=str(error))
         vhosts = frozenset(query.getall("vhost", [])) & frozenset(self._broker.vhosts)
-        asked = Asked(frozenset(query.getall("family", [])), vhosts if "vhost" in query else None, matches)
-        return await self._send(request, self._scraper.detailed(asked, await self._process()))
+        selection = Selection(
+            frozenset(query.getall("family", [])), vhosts if "vhost" in query else None, matches
+        )
+        return await self._send(request, self._scraper.detailed(selection, await self._process()))
 
     async def _send(
         self, request: web.Request, pieces: Iterator[str], last: bytes = b""

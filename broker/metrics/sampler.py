@@ -127,7 +127,7 @@ class MeasuredBroker(Protocol):
         """Seconds of a monotonic clock."""
 
 
-class Asked(NamedTuple):
+class Selection(NamedTuple):
     """The parameters of a `/metrics/detailed` request.
 
     Attributes:
@@ -151,17 +151,17 @@ class Sampler:
 
     Args:
         broker: the broker.
-        asked: selects the queues; None for all.
+        selection: selects the queues; None for all.
         keeps_rows: True to keep a row per object.
 
     """
 
     def __init__(
-        self, broker: MeasuredBroker, asked: Asked | None = None, *, keeps_rows: bool = False
+        self, broker: MeasuredBroker, selection: Selection | None = None, *, keeps_rows: bool = False
     ) -> None:
-        asked = asked or Asked()
+        selection = selection or Selection()
         self._broker = broker
-        self._asked = asked
+        self._selection = selection
         self._keeps_rows = keeps_rows
         self._churn = _churn(broker)
         totals = broker.turn.totals
@@ -172,7 +172,7 @@ class Sampler:
         )
         self.channel = ChannelRow(totals.channels, ChannelLevels())
         self.connection = ConnectionRow(totals.connections, ConnectionLevels())
-        vhosts = asked.vhosts_of(broker)
+        vhosts = selection.vhosts_of(broker)
         self._queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
         self._replies = [queue for vhost in vhosts for queue in vhost.reply_queues.values()]
         self._connections = list(broker.clients.connections)
@@ -196,7 +196,7 @@ class Sampler:
 
     def queues(self) -> Iterator[str]:
         """Visit the requested queues; those of direct reply-to are counted, but have no rows."""
-        matches = self._asked.queue
+        matches = self._selection.queue
         if matches is not None:
             found = []
             for queues in _steps(self._queues, NAMES):

@@ -26,7 +26,7 @@ from leveret.broker.metrics.per_object import (
     TYPED_EXCHANGE_LABELS,
     Group,
 )
-from leveret.broker.metrics.sampler import Asked, MeasuredBroker, Rows, Sampler
+from leveret.broker.metrics.sampler import MeasuredBroker, Rows, Sampler, Selection
 from leveret.broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
@@ -115,12 +115,12 @@ class Scraper:
             if exchanges.always:
                 yield from _of_exchanges(exchanges, exchanges.prefix, self._broker.vhosts.values())
 
-    def detailed(self, asked: Asked, process: Process) -> Iterator[str]:  # noqa: C901 - one kind after the other
+    def detailed(self, selection: Selection, process: Process) -> Iterator[str]:  # noqa: C901 - one kind after the other
         """Generate the requested groups, with a series per object; names begin with `rabbitmq_detailed_`."""
-        names = asked.families
+        names = selection.families
         if "queue_metrics" in names:
             names |= {"queue_consumer_count"}
-        walk = Sampler(self._broker, asked, keeps_rows=True)
+        walk = Sampler(self._broker, selection, keeps_rows=True)
         if chosen := _chosen(QUEUES, names):
             yield from walk.queues()
             yield from _queue_info(DETAILED, walk.shown_queues)
@@ -140,7 +140,7 @@ class Scraper:
                     connections.columns,
                     walk.connection_rows[connections.labels],
                 )
-        vhosts = asked.vhosts_of(self._broker)
+        vhosts = selection.vhosts_of(self._broker)
         for exchanges in _chosen(EXCHANGES, names):
             prefix = _detailed(exchanges.prefix) if exchanges.always else exchanges.prefix
             yield from _of_exchanges(exchanges, prefix, vhosts)

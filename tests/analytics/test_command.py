@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from made_rows import histogram, row
 
-from leveret.analytics.command import analyse, keep_looking, main, said
+from leveret.analytics.command import analyse, command_line, keep_looking, main
 from leveret.analytics.follow import FOLLOWED, Follower
 from leveret.analytics.jobs import JOBS
 from leveret.analytics.reading import ASIDE, QUARANTINE, Input, InputError
@@ -67,7 +67,7 @@ def test_a_page_tells_no_secrets():
 
     assert (
         "leveret analyze all --input 'a b' --conf spark.hadoop.fs.s3a.secret.key=... --conf=spark.x.password=..."
-    ) == said(words)
+    ) == command_line(words)
 
 
 def test_the_help_names_every_job():

@@ -16,7 +16,7 @@ from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queu
 from leveret.broker.metrics.aggregates import NODE_GROUPS, SIZE_LABELS
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
-from leveret.broker.metrics.sampler import Asked
+from leveret.broker.metrics.sampler import Selection
 from leveret.broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
 from leveret.broker.process.garbage_collector import THRESHOLDS
 
@@ -43,9 +43,9 @@ def per_object(node: Node) -> Scraped:
     return Scraped(scraper(node).per_object(PROCESS))
 
 
-def detailed(node: Node, *families: str, **asked) -> Scraped:
+def detailed(node: Node, *families: str, **selection) -> Scraped:
     """Return the answer to `/metrics/detailed`."""
-    return Scraped(scraper(node).detailed(Asked(frozenset(families), **asked), PROCESS))
+    return Scraped(scraper(node).detailed(Selection(frozenset(families), **selection), PROCESS))
 
 
 @pytest.fixture
@@ -226,8 +226,8 @@ def test_details_are_those_that_are_asked_for(node):
     other.declare("orders.3")
     names = "rabbitmq_detailed_queue_messages"
 
-    def queues(**asked) -> set[str]:
-        found = detailed(node, "queue_coarse_metrics", "nothing", **asked)
+    def queues(**selection) -> set[str]:
+        found = detailed(node, "queue_coarse_metrics", "nothing", **selection)
         assert {
             "rabbitmq_build_info",
             "rabbitmq_identity_info",
@@ -278,10 +278,10 @@ def test_no_pattern_takes_long(node, text):
         name = "".join("xy"[(number * at * at // 7) % 2] for at in range(1, 251)) + str(number)
         client.send(make(Queue.Declare, 0, name, False, False, False, False, True, {}))
     try:
-        asked = Asked(frozenset({"queue_coarse_metrics"}), queue=pattern(text))
+        selection = Selection(frozenset({"queue_coarse_metrics"}), queue=pattern(text))
     except UnusablePatternError:
         return
-    pieces = scraper(node).detailed(asked, PROCESS)
+    pieces = scraper(node).detailed(selection, PROCESS)
 
     assert longest_step(pieces)[0] < MOST_SECONDS
 
@@ -484,8 +484,8 @@ def test_ten_thousand_queues_stall_nobody(way, collecting_as_the_broker_does):
     client.sent()
     maker = scraper(node)
     groups = frozenset({"queue_coarse_metrics", "queue_metrics", "queue_delivery_metrics", "queue_states"})
-    asked = Asked(groups, queue=pattern("queue"))
-    pieces = maker.detailed(asked, PROCESS) if way == "detailed" else getattr(maker, way)(PROCESS)
+    selection = Selection(groups, queue=pattern("queue"))
+    pieces = maker.detailed(selection, PROCESS) if way == "detailed" else getattr(maker, way)(PROCESS)
 
     longest, made = longest_step(pieces)
 
