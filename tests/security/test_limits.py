@@ -95,7 +95,7 @@ def test_sec_18_the_default_password_is_warned_about(tmp_path):
         rest, _ = running.process.communicate(timeout=15)
 
     assert "[warning]" in line
-    assert "where a proxy on this host passes connections on, every client is on this host" in line
+    assert "behind a proxy on this host that applies to all clients" in line
     assert "default password" not in ready + rest
 
 

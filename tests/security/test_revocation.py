@@ -61,7 +61,7 @@ def told(node: Node, client: Client) -> list[str]:
     [
         lambda users: users.set_permissions(None, "/", "bob", **{**ALL, "read": ""}),
         lambda users: users.set_permissions(None, "/", "bob", **{**ALL, "read": "^other"}),
-        lambda users: users._site.administration.definitions.import_file(
+        lambda users: users._broker.administration.definitions.import_file(
             None,
             msgspec.json.encode({"permissions": [{"user": "bob", "vhost": "/", **ALL, "read": "^other"}]}),
         ),
