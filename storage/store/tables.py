@@ -13,8 +13,10 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from struct import Struct
+from time import monotonic
 from typing import Any
 from zlib import crc32
 
@@ -43,11 +45,13 @@ from leveret.storage.store.row_checksums import pack_number, unpack_number
 log = logging.getLogger("leveret.storage")
 
 MAP_SIZE = 1 << 40
-SWEEP_WORK = 250
+SWEEP_WORK = 1000
 """Maximum number of blocks, and of separate bodies, that one commit deletes for all sweeps, plus at most one block's;
-later commits delete the rest. Callbacks that wait for the commit wait for this, too: while the loop is busy, the thread
-that commits waits for the interpreter at each of three or four calls a block. And the pages that a commit frees are one
-record of LMDB's free list, rewritten each time a part of it is used."""
+later commits delete the rest. Callbacks that wait for the commit wait for this, too; and the pages that a commit frees
+are one record of LMDB's free list, rewritten each time a part of it is used: so not too many at once."""
+SWEEP_TIME = 0.02
+"""Seconds after which a commit sweeps no further, and confirms that wait for it no longer. While the loop is busy, the
+thread that commits waits for the interpreter at each of three or four calls a block."""
 
 _LOCK_OCTETS = 4096
 """Bytes of the lock file: space for more readers than there are."""
@@ -87,6 +91,8 @@ class EnvironmentTables:
         self.unfinished: list[Range] = []
         """Sweeps that are committed as done and not yet finished."""
         self._work_left = SWEEP_WORK
+        self._sweep_until: float | None = None
+        """Time (monotonic) at which this commit's sweeps end; None before its first sweep."""
         self.unlink: list[int] = []
         """Files whose last reference was removed by the current commit."""
         self.commits = 0
@@ -130,6 +136,7 @@ class EnvironmentTables:
         """
         before = self.unfinished[:], self.unlink[:], self.span
         self._work_left = work or SWEEP_WORK
+        self._sweep_until = inf if work else None
         number = 0
         try:
             if self.is_unsure:
@@ -206,7 +213,7 @@ class EnvironmentTables:
         """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
         unfinished, self.unfinished = self.unfinished, []
         for at, sweep in enumerate(unfinished):
-            if self._work_left <= 0:
+            if self._has_swept_enough():
                 self.unfinished += unfinished[at:]
                 break
             self._sweep(txn, sweep)
@@ -314,6 +321,13 @@ class EnvironmentTables:
         else:
             txn.delete(key, db=refs)
 
+    def _has_swept_enough(self) -> bool:
+        """Return whether this transaction should sweep no further; false at the first call."""
+        now = monotonic()
+        if self._sweep_until is None:
+            self._sweep_until = now + SWEEP_TIME
+        return self._work_left <= 0 or now >= self._sweep_until
+
     def _sweep(self, txn: Any, sweep: Range) -> None:
         """Delete a range as far as one transaction should; the rest is marked as deleted."""
         cursor = txn.cursor(self.db["blocks"])
@@ -324,7 +338,7 @@ class EnvironmentTables:
             qid, at = unpack_key(cursor.key())
             if qid != sweep.qid or at >= sweep.stop:
                 break
-            if self._work_left <= 0:
+            if self._has_swept_enough():
                 rest = Range(qid, first, sweep.stop)
                 key = SWEEP_KEY.pack(qid, first)
                 txn.put(key, pack_number(key, sweep.stop), db=self.db["sweeps"])

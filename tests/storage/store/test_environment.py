@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -347,7 +347,7 @@ def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
         writer.note(message, 10 * number + 1)
         writer.commit()
     shared.write(5)
-    with patch.object(table_module, "SWEEP_WORK", 9):  # three blocks with two references each
+    with patch.multiple(table_module, SWEEP_WORK=9, SWEEP_TIME=60.0):  # three blocks with two references each
         writer.journal.sweep(QID, 11, 181)
         writer.commit()
         steps = 1
@@ -374,6 +374,23 @@ def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
 # -- a full disk ------------------------------------------------------------------------------------------------------------
 
 
+def test_one_commit_sweeps_for_a_limited_time(environment: Environment) -> None:
+    """A sweep whose blocks take long leaves the rest to later commits, and each of them deletes something."""
+    writer = Writer(environment)
+    for number in range(10):
+        writer.write(number)
+    writer.journal.sweep(QID, 0, LAST_SEQ_ID)
+    left = [rows(environment, "blocks")]
+    with patch.object(table_module, "monotonic", count(step=table_module.SWEEP_TIME / 2).__next__):
+        while left[-1] and len(left) <= 10:
+            environment.commit(writer.journal.cut())
+            writer.journal.settled()
+            left.append(rows(environment, "blocks"))
+
+    assert {more - less for more, less in pairwise(left)} <= {1, 2}
+    assert (0, 0) == (left[-1], rows(environment, "sweeps"))
+
+
 def test_one_commit_deletes_so_much_however_many_queues_go(environment: Environment) -> None:
     """A commit waits for a bounded part of the sweeps of all queues, bodies of their own counted."""
     journal = Journal(first_msg_id=environment.boot << 40, embed_below=300)
@@ -384,7 +401,7 @@ def test_one_commit_deletes_so_much_however_many_queues_go(environment: Environm
     before = rows(environment, "blocks", "bodies")
     for number in range(6):
         journal.sweep(QID + number, 0, LAST_SEQ_ID)
-    with patch.object(table_module, "SWEEP_WORK", 10):
+    with patch.multiple(table_module, SWEEP_WORK=10, SWEEP_TIME=60.0):
         left = [before]
         environment.commit(journal.cut())
         journal.settled()
