@@ -120,8 +120,9 @@ class MemoryMonitor:
                     wanted += look.wanted
                 yield
         scale = min(1.0, self.limit / max(1.0, wanted))
-        for pieces in _pieces(looks):
-            for look in pieces:
+        while looks:  # to release 200,000 of them at once takes long, too
+            for _ in range(min(_AT_ONCE, len(looks))):
+                look = looks.pop()
                 if not look.queue.deleted:
                     octets = min(self.limit, max(least, look.wanted * scale) / look.share)
                     look.queue.set_ram_target(self._target(look.queue), int(octets))
