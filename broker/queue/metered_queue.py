@@ -52,7 +52,7 @@ class MeteredQueue(Queue):
     def get(self, *, no_ack: bool) -> Fetched | None:
         """Fetch one message for `basic.get`, as `Queue.get`; the run that follows updates the meter."""
         batch = super().get(no_ack=no_ack)
-        if batch is not None:
+        if batch is not None and batch.messages:  # one that has to wait would run the queue again and again
             self.touch()
         return batch
 

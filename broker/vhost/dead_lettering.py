@@ -122,7 +122,12 @@ class DeadLettering:
             copy = moving(
                 copy, len(durable), self._blob_threshold, on_safe, publisher=publisher, seq_no=seq_no
             )
-        self._deliveries.add(targets, partial(_put, copy, promise))
+        finish = None
+        if isinstance(promise, Promise):
+            # a queue may refuse the letter in a later step, when the original is settled
+            promise.open += 1
+            finish = promise.accepted
+        self._deliveries.add(targets, partial(_put, copy, promise), finish)
         return not isinstance(copy, Moved)
 
 

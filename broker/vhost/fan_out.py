@@ -179,22 +179,30 @@ class Deliveries:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._line: deque[tuple[Iterator[Queue], Callable[[Queue], object]]] = deque()
-        """Queues that a message has not reached yet, and what puts it into one of them."""
+        self._line: deque[tuple[Iterator[Queue], Callable[[Queue], object], Callable[[], object] | None]] = (
+            deque()
+        )
+        """Queues that a message has not reached yet, what puts it into one of them, and what is called at the end."""
         self._is_working = False
         """True while messages are being put into queues, or the rest is scheduled: further ones only join the line."""
         self.touched = False
 
-    def add(self, queues: Iterable[Queue], put: Callable[[Queue], object]) -> None:
+    def add(
+        self,
+        queues: Iterable[Queue],
+        put: Callable[[Queue], object],
+        finish: Callable[[], object] | None = None,
+    ) -> None:
         """Deliver a message after those that are on their way.
 
         Args:
             queues: the target queues, which must not change.
             put: puts the message into a queue, which may have been deleted; it may add messages itself, for example
                 those that a full queue discards.
+            finish: called when all queues have or have refused the message, perhaps in a later step.
 
         """
-        self._line.append((iter(queues), put))
+        self._line.append((iter(queues), put, finish))
         if self._is_working:
             return
         self._is_working = True
@@ -209,7 +217,7 @@ class Deliveries:
         """Put messages into queues until none is left, or the step is over."""
         line, is_over = self._line, self._turn.slices.is_over
         while line:
-            queues, put = line[0]
+            queues, put, finish = line[0]
             left = PIECE
             for queue in queues:
                 put(queue)
@@ -218,6 +226,8 @@ class Deliveries:
                     break
             else:
                 line.popleft()
+                if finish is not None:
+                    finish()
             if line and is_over():
                 break
 

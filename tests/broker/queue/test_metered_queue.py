@@ -1,9 +1,11 @@
 """Queues with a meter; `test_sampling` checks what meters record."""
 
 import pytest
-from fakes import Client, Node
+from fakes import Client, Node, publish_frames
 
+from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import ExportConfig
 from leveret.broker.queue.metered_queue import MeteredQueue
 from leveret.broker.queue.queue import Queue
@@ -55,3 +57,31 @@ def test_a_requeued_delivery_is_not_timed(node):
     _, _, ack = node.vhosts["/"].queues["q"].meter.take()
 
     assert (1, 50_000) == (ack.count, ack.total)
+
+
+def test_a_get_that_waits_for_the_disk_keeps_nothing_busy(node):
+    """A `basic.get` that waits until expired messages can be discarded does not run its queue meanwhile."""
+    client = Client(node)
+    client.declare("dead")
+    arguments: Table = {
+        "x-dead-letter-exchange": ("longstr", ""),
+        "x-dead-letter-routing-key": ("longstr", "dead"),
+        "x-message-ttl": ("long", 1000),
+    }
+    client.declare("q", arguments=arguments)
+    client.receive(publish_frames("q", b"1") * 600)
+    node.turn.is_backlogged = lambda: True
+    node.pass_time(1001)
+    node.clock.run()
+    client.connection.receive(encode_method(1, make(Basic.Get, 0, "q", True)))
+    node.finish_turn()
+    if client.connection.stalled:
+        client.driver.pause_reading()
+        client.driver.wait()
+    steps = 0
+    while node.clock.soon and steps < 100:
+        node.clock.soon.pop(0)()
+        steps += 1
+
+    assert steps < 100
+    assert [] == client.sent()

@@ -370,6 +370,31 @@ def test_dead_letters_leave_out_queues_that_are_deleted_meanwhile(tmp_path: Path
     assert (1, 0) == (before, body_rows(node))
 
 
+@pytest.mark.parametrize("looks", [5, 1_000_000], ids=["in slices", "at once"])
+def test_a_publish_whose_dead_letter_is_refused_late_is_nacked(looks: int):
+    """A dead letter that waits behind another to many queues may be refused when its original is settled: a nack."""
+    client = Client()
+    for number in range(400):  # so many that other deferred queues get a turn before the last of them
+        client.declare(f"q{number}")
+        client.send(make(Wire.Bind, 0, f"q{number}", "amq.direct", "wide", False, {}))
+    client.declare("full", arguments=FULL)
+    client.publish("full", b"first")
+    client.send(make(Wire.Bind, 0, "full", "amq.direct", "narrow", False, {}))
+    arguments = AWAITED | {"x-dead-letter-exchange": ("longstr", "amq.direct"), "x-max-length": ("long", 1)}
+    client.declare("source", arguments=arguments)
+    for key in ("wide", "narrow", "last"):
+        client.send(make(Wire.Bind, 0, "source", "amq.topic", key, False, {}))
+    client.ask(make(Confirm.Select, False))
+    octets = [publish_frames(key, key.encode(), exchange="amq.topic") for key in ("wide", "narrow", "last")]
+    begun(client, b"".join(octets), looks=looks)
+    list(steps(client.node))
+
+    told = client.sent()
+    assert "1 basic.nack delivery_tag=2 requeue" in told
+    assert not any("basic.ack" in each for each in told if "delivery_tag=2" in each)
+    assert [b"first"] == bodies(client.node.vhosts["/"].queues["full"])
+
+
 def test_dead_letters_go_on_after_an_internal_error(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
