@@ -1,9 +1,9 @@
 """Delivery of one message to more queues than fit into one step of the event loop.
 
 A `FanOut` is scheduled among the deferred queues (`broker.scheduling.turn`). Each run puts the message into some of
-its queues, which run before it continues. If the message is stored, nothing is committed before all queues have it, and
-other deferred queues wait; otherwise these take turns with it. The publishing connection is paused, so that none of its
-later messages overtakes this one; others may publish to the same queues meanwhile.
+its queues, which run before it continues. If the message may be stored, nothing is committed before all queues have
+it, and other deferred queues wait; otherwise these take turns with it. The publishing connection is paused, so that
+none of its later messages overtakes this one; others may publish to the same queues meanwhile.
 
 The message reaches every queue that it was routed to, even if its exchange, channel or connection is closed or
 deleted meanwhile. A queue that is deleted before its turn does not receive it.
