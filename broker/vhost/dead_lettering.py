@@ -133,7 +133,7 @@ class DeadLettering:
 
 def _put(letter: Message, promise: Awaited | None, target: Queue) -> None:
     """Put a dead letter into a queue; if that refuses it, its publisher is told, if one still waits."""
-    if offer(target, letter):
+    if offer(letter, target):
         target.tally.forwarded += 1
     elif promise is not None:
         promise.refused()

@@ -324,7 +324,7 @@ class DelayLine:
             message = moving(message, len(durable), blob_threshold, on_safe)
         stays = isinstance(message, Moved)
         self._moving += stays
-        self._deliveries.add(queues, partial(_put, message))
+        self._deliveries.add(queues, partial(offer, message))  # nobody is told if a queue refuses it
         return not stays
 
     def _moved(self, due: Due) -> None:
@@ -383,8 +383,3 @@ class DelayLine:
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))
-
-
-def _put(message: Message, queue: Queue) -> None:
-    """Put a message that is due into a queue; nobody is told if that refuses it."""
-    offer(queue, message)

@@ -175,16 +175,17 @@ class Deliveries:
 
     durable = True
 
-    __slots__ = ("_is_working", "_line", "_turn", "touched")
+    __slots__ = ("_line", "_turn", "touched")
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._line: deque[tuple[Iterator[Queue], Callable[[Queue], object], Callable[[], object] | None]] = (
             deque()
         )
-        """Queues that a message has not reached yet, what puts it into one of them, and what is called at the end."""
-        self._is_working = False
-        """True while messages are being put into queues, or the rest is scheduled: further ones only join the line."""
+        """Queues that a message has not reached yet, what puts it into one of them, and what is called at the end.
+
+        A message leaves it when all queues have it: while there is one, somebody works on it or will.
+        """
         self.touched = False
 
     def add(
@@ -202,16 +203,13 @@ class Deliveries:
             finish: called when all queues have or have refused the message, perhaps in a later step.
 
         """
+        is_first = not self._line
         self._line.append((iter(queues), put, finish))
-        if self._is_working:
-            return
-        self._is_working = True
-        try:
-            self._work_off()
-        finally:
-            self._is_working = self.has_input
-            if self._is_working:
-                self._turn.defer(self)
+        if is_first:
+            try:
+                self._work_off()
+            finally:
+                self._defer_rest()
 
     def _work_off(self) -> None:
         """Put messages into queues until none is left, or the step is over."""
@@ -241,14 +239,15 @@ class Deliveries:
         turn = self._turn
         touched = len(turn.queues)
         self._work_off()
-        self._is_working = self.has_input
         turn.defer_touched(touched, self)
         return False
 
     def give_up(self) -> None:
         """Continue with the next queue after an internal error in one."""
-        self._is_working = self.has_input
-        if self._is_working:
+        self._defer_rest()
+
+    def _defer_rest(self) -> None:
+        if self._line:
             self._turn.defer(self)
 
     def __repr__(self) -> str:

@@ -287,7 +287,7 @@ def spread(
     return is_taken
 
 
-def offer(queue: Queue, message: Message) -> bool:
+def offer(message: Message, queue: Queue) -> bool:
     """Put a message that no connection sends into a queue, which may have been deleted; False if it refuses it."""
     if not queue.deleted and queue.put(message):
         return True
