@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Protocol
 
 from leveret.broker.export.writer import Export
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.data_store import DataStore
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.shutdown_flush import STEP_OCTETS, ShutdownFlush
 from leveret.broker.vhost.vhost import VHost
@@ -125,19 +127,17 @@ class Shutdown:
                 "disk full at shutdown: messages=%d not written; publishers must resend the unconfirmed ones"
             )
             log.error(text, lost)
-        await disk.stop(
-            queue.store
-            for vhost in self._host.vhosts.values()
-            for queue in (*vhost.queues.values(), *vhost.ending)
-        )
+        await disk.stop(queue.store for queue in self._queues())
+
+    def _queues(self) -> Iterator[Queue]:
+        """Yield all queues, and the deleted ones that still have messages to discard."""
+        for vhost in self._host.vhosts.values():
+            yield from (*vhost.queues.values(), *vhost.ending)
 
     async def _publish_dead_letters(self, disk: DataStore) -> None:
         """Wait until queues have published the dead letters of discarded messages, unless the disk is full."""
         queues = [
-            queue
-            for vhost in self._host.vhosts.values()
-            for queue in (*vhost.queues.values(), *vhost.ending)
-            if queue.limits is not None and queue.limits.is_discarding
+            queue for queue in self._queues() if queue.limits is not None and queue.limits.is_discarding
         ]
         loop = asyncio.get_running_loop()
         for queue in queues:
