@@ -277,8 +277,12 @@ def main() -> None:
     began = time.monotonic()
     since = 0.0
     singer.sing()
-    while b"end" not in os.read(sys.stdin.fileno(), 64):  # not by lines: no part of it may wait in a buffer
-        since = time.monotonic()
+    while True:
+        words = os.read(sys.stdin.fileno(), 64).split()  # not by lines: no part of it may wait in a buffer
+        if b"restart" in words:  # a short case sends both words at once
+            since = time.monotonic()
+        if not words or b"end" in words:
+            break
         singer.sing()
     seconds = time.monotonic() - max(since, began)
     meanwhile = len([due for due, _, _ in singer.found if due >= since])
