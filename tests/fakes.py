@@ -336,10 +336,10 @@ class Driver:
     def resume_reading(self) -> None:
         self._pauses -= 1
 
-    def go_on(self) -> None:
-        self.connection.node.clock.call_soon(self._go_on)
+    def process_buffered(self) -> None:
+        self.connection.node.clock.call_soon(self._process_buffered)
 
-    def _go_on(self) -> None:
+    def _process_buffered(self) -> None:
         self.connection.node.turn.slices.begin()
         self.connection.receive(b"")
         self.connection.node.finish_turn()
@@ -350,7 +350,7 @@ class Driver:
 
     def wait(self) -> None:
         """Continue when others have had their turn."""
-        self.connection.node.turn.when_caught_up(self.go_on)
+        self.connection.node.turn.when_caught_up(self.process_buffered)
 
 
 class Sent(NamedTuple):

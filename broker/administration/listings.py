@@ -217,10 +217,12 @@ def queue_state(queue: Queue, quiet: float, now: float) -> str:
     Args:
         queue: the queue.
         quiet: time in seconds since the last known activity.
-        now: seconds of the clock of `Queue.paced_at`.
+        now: seconds of the clock of `Queue.publishers_paused_at`.
 
     """
-    if now - queue.paced_at < FLOW_SECONDS or any(isinstance(each, Pause) for each in queue.run_listeners):
+    if now - queue.publishers_paused_at < FLOW_SECONDS or any(
+        isinstance(each, Pause) for each in queue.run_listeners
+    ):
         return "flow"
     return "idle" if quiet >= IDLE_SECONDS else "running"
 

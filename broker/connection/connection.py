@@ -78,7 +78,7 @@ class ConnectionDriver(Flushable, Protocol):
     def resume_reading(self) -> None:
         """Resume reading."""
 
-    def go_on(self) -> None:
+    def process_buffered(self) -> None:
         """Schedule a call of `receive(b"")` followed by `resume_reading`."""
 
 
@@ -108,7 +108,7 @@ class _ClosedDriver:
     def resume_reading(self) -> None:
         """Do nothing."""
 
-    def go_on(self) -> None:
+    def process_buffered(self) -> None:
         """Do nothing: nothing is buffered."""
 
 
@@ -159,8 +159,8 @@ class Connection(ReceiveLoop):
         "octets_in",
         "octets_out",
         "outbox",
-        "paced_at",
         "passive_is_open",
+        "paused_at",
         "peer",
         "reads",
         "sent",
@@ -190,7 +190,7 @@ class Connection(ReceiveLoop):
         self.channel_max = 0
         self.heartbeat = 0
         self.close_reason = ""
-        self.paced_at = float("-inf")
+        self.paused_at = float("-inf")
         """Time at which it was last paused for flow control; infinite while it waits for the disk."""
         self.sent = 0
         """Number of flushes so far that had something to send."""
@@ -642,7 +642,7 @@ class Connection(ReceiveLoop):
             if self.state == OPEN:
                 if "connection.blocked" in self.capabilities:
                     self.outbox.send(encode_method(0, Wire.Unblocked()))
-                self.driver.go_on()  # including what was read together with the publish that blocked it
+                self.driver.process_buffered()  # including what was read together with the publish that blocked it
 
     # -- time -------------------------------------------------------------------------------------------------------
 

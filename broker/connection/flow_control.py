@@ -28,10 +28,10 @@ HIGH = 1000
 LOW = 250
 """Ready messages at which it resumes."""
 PAUSE_SECONDS = 0.01
-FUTILE_SECONDS = 0.02
+BACKOFF_SECONDS = 0.02
 """Time without further pauses on a queue after the first pause that did not help."""
-FUTILE_LIMIT = 1.0
-"""Maximum of that time after repeated futile pauses."""
+BACKOFF_LIMIT = 1.0
+"""Maximum of that time after further ineffective pauses."""
 PACED_READ_LIMIT = 16 * 1024
 """Bytes per read from a publisher that is being paced."""
 LIGHT_OCTETS = 32 * 1024
@@ -75,7 +75,7 @@ class FlowDriver(PausableDriver, Protocol):
 
     connection: Connection
 
-    def go_on(self) -> None:
+    def process_buffered(self) -> None:
         """Schedule processing of the connection's buffered input; ends one `pause_reading`."""
 
 
@@ -119,10 +119,10 @@ class FlowControl:
     def disk_caught_up(self) -> None:
         """Resume after a wait for the disk."""
         driver = self._driver
-        driver.connection.paced_at = self._host.now()
+        driver.connection.paused_at = self._host.now()
         if self._is_behind:
             self._is_behind = False
-            driver.go_on()
+            driver.process_buffered()
         else:
             driver.resume_reading()
 
@@ -133,11 +133,11 @@ class FlowControl:
             self._is_behind = True
             self._waits_for_disk()
         else:
-            host.turn.when_caught_up(driver.go_on)
+            host.turn.when_caught_up(driver.process_buffered)
 
     def _waits_for_disk(self) -> None:
         self._host.turn.totals.pauses_disk += 1
-        self._driver.connection.paced_at = float("inf")
+        self._driver.connection.paused_at = float("inf")
 
     def _pace(self, size: int) -> None:
         """Pause briefly if the latest publishes go to a queue with a backlog that is being drained."""
@@ -150,7 +150,7 @@ class FlowControl:
         now = host.now()
         queue = congested(connection.published_to, now)
         if queue is not None and (queue.is_behind or not connection.consumes):
-            connection.paced_at = queue.paced_at = now
+            connection.paused_at = queue.publishers_paused_at = now
             host.turn.totals.pauses_queue += 1
             pause = Pause(queue, driver, connection.message_size)
             host.call_later(PAUSE_SECONDS, lambda: pause.expire(host.now()))
@@ -188,15 +188,15 @@ class Pause(RunListener):
         if queue.is_behind:
             self._finish()
             return
-        if self._was_futile(now):
-            queue.futile_pauses += 1
-            backoff = FUTILE_SECONDS * 2 ** min(queue.futile_pauses, 10)
-            queue.no_pause_until = now + min(backoff, FUTILE_LIMIT)
+        if self._was_ineffective(now):
+            queue.ineffective_pauses += 1
+            backoff = BACKOFF_SECONDS * 2 ** min(queue.ineffective_pauses, 10)
+            queue.no_pause_until = now + min(backoff, BACKOFF_LIMIT)
         else:
-            queue.futile_pauses = 0
+            queue.ineffective_pauses = 0
         self._finish()
 
-    def _was_futile(self, now: float) -> bool:
+    def _was_ineffective(self, now: float) -> bool:
         """Return whether the consumers are too slow to wait for.
 
         A consumer whose socket is full takes nothing for a while and then much at once, however fast it reads: it is

@@ -20,7 +20,7 @@ class Resumable(Protocol):
     def pause_reading(self) -> None:
         """Stop reading."""
 
-    def go_on(self) -> None:
+    def process_buffered(self) -> None:
         """Schedule processing of the buffered bytes; then resume reading."""
 
 
@@ -90,4 +90,4 @@ class HeldReply:
         """Stop waiting; the reply is not sent."""
         self._connection.held = None
         if self._stopped:
-            self._connection.driver.go_on()
+            self._connection.driver.process_buffered()

@@ -68,7 +68,7 @@ class Observed(Protocol):
 
     state: str
     blocked: bool
-    paced_at: float
+    paused_at: float
 
 
 def connection_state(connection: Observed, alarm: str, now: float) -> str:
@@ -77,7 +77,7 @@ def connection_state(connection: Observed, alarm: str, now: float) -> str:
     Args:
         connection: an open one.
         alarm: the reason why publishers are blocked, empty if they are not.
-        now: seconds of the clock of `Connection.paced_at`.
+        now: seconds of the clock of `Connection.paused_at`.
 
     Returns:
         `blocked`: it has published while an alarm was raised, and is not read. `blocking`: an alarm is raised, and it
@@ -91,4 +91,4 @@ def connection_state(connection: Observed, alarm: str, now: float) -> str:
         return "blocked"
     if alarm:
         return "blocking"
-    return "flow" if now - connection.paced_at < FLOW_SECONDS else "running"
+    return "flow" if now - connection.paused_at < FLOW_SECONDS else "running"

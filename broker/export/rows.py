@@ -69,7 +69,7 @@ class SampledBroker(Protocol):
         """The data store, if there is one."""
 
     def now(self) -> float:
-        """Return seconds of the clock of `Connection.paced_at`."""
+        """Return seconds of the clock of `Connection.paused_at`."""
 
 
 class Rows:

@@ -256,7 +256,7 @@ class Sampler:
             rows = [connection_row(each) for each in connections]
             self.connection = all_connections([self.connection, *rows])
             states = [
-                connection_state(each, alarm, now) for each in connections if each.paced_at != float("inf")
+                connection_state(each, alarm, now) for each in connections if each.paused_at != float("inf")
             ]
             self._paced += states.count("flow")
             if self._keeps_rows:

@@ -178,11 +178,11 @@ class SocketDriver(asyncio.BufferedProtocol):
         self.pause_reading()
         self._server.call_later(0, self.resume_reading)
 
-    def go_on(self) -> None:
+    def process_buffered(self) -> None:
         """Schedule processing of the connection's buffered input; ends one `pause_reading`."""
-        self._server.call_later(0, self._go_on)
+        self._server.call_later(0, self._process_buffered)
 
-    def _go_on(self) -> None:
+    def _process_buffered(self) -> None:
         """Process the rest of a read, after its replies were written or its wait has ended."""
         connection = self.connection
         if connection.outbox.transport_full:
@@ -231,7 +231,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         outbox.drained()
         waiting, self._waiting = self._waiting, 0
         for _ in range(waiting):
-            self._go_on()
+            self._process_buffered()
         self._server.run_turn()
 
     # -- the connection's side -------------------------------------------------------------------------------------

@@ -80,15 +80,15 @@ class Queue:
         "final",
         "finish_callbacks",
         "finished",
-        "futile_pauses",
         "inbox",
         "inbox_persistent",
+        "ineffective_pauses",
         "largest",
         "limits",
         "name",
         "no_pause_until",
-        "paced_at",
         "published",
+        "publishers_paused_at",
         "qid",
         "redelivered",
         "run_listeners",
@@ -157,8 +157,8 @@ class Queue:
         self.finish_callbacks: tuple[Callable[[], object], ...] = ()
         self.no_pause_until = 0.0
         """Time (monotonic seconds) until which publishers are not paused for this queue (`connection.flow_control`)."""
-        self.futile_pauses = 0
-        self.paced_at = float("-inf")
+        self.ineffective_pauses = 0
+        self.publishers_paused_at = float("-inf")
         """Time at which a publisher was last paused for this queue."""
         self.drain_began = (0.0, 0)
         """Start of the wait for full sockets, and the number of deliveries at that time."""

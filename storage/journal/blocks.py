@@ -51,7 +51,7 @@ BLOCK_CONTENT = 16
 """Maximum size of a block's contents, including those stored elsewhere, as a multiple of its own size: reading a block
 may require reading them all."""
 
-EMBEDDED, STORED_APART, IN_BLOB = 0, 1, 2
+EMBEDDED, IN_BODY_TABLE, IN_BLOB = 0, 1, 2
 """Kinds of records: content in the record, in the table of bodies, or in a file of its own."""
 
 _HEADER = Struct(">IQQQIQB")
@@ -296,7 +296,7 @@ def encode_block(plan: Plan) -> bytes:
         kind = EMBEDDED
         if entry.msg_id:
             content = REFERENCE.pack(entry.msg_id, entry.size)
-            kind = IN_BLOB if isinstance(message, Persistent) and message.in_blob else STORED_APART
+            kind = IN_BLOB if isinstance(message, Persistent) and message.in_blob else IN_BODY_TABLE
             references = True
         expires = entry.expires
         if expires:

@@ -375,7 +375,7 @@ class Journal:
             for entry in left:
                 message = entry.message
                 if entry.size * message.copies >= embed_below or message.in_blob:  # type: ignore[union-attr]
-                    self._write_apart(entry, message, changes)  # type: ignore[arg-type]
+                    self._write_body(entry, message, changes)  # type: ignore[arg-type]
         else:
             for entry in left:
                 if entry.msg_id:
@@ -385,7 +385,7 @@ class Journal:
         changes.octets += sum([plan.octets for plan in plans])
         entries.append((queue, left))
 
-    def _write_apart(self, entry: Entry, message: Persistent, changes: Changes) -> None:
+    def _write_body(self, entry: Entry, message: Persistent, changes: Changes) -> None:
         """Add a body to be written once, for any number of records that refer to it.
 
         All copies of a message are noted in one turn, so those that are not settled by now are in this batch.

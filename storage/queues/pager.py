@@ -140,7 +140,7 @@ class Pager:
         journal = self.journal
         return journal.octets_to_page + journal.octets_in_flight < PAGING_OCTETS
 
-    def go_on(self) -> None:
+    def resume_paging(self) -> None:
         """Resume paging of the waiting queues, as long as the journal has space."""
         while self.waiting and self.may_page:
             queue = next(iter(self.waiting))

@@ -249,7 +249,7 @@ class Paging(SubQueues):
                 ready += entry.size
         self.ram_octets -= ready
         self._evicting -= ready
-        self.pager.go_on()
+        self.pager.resume_paging()
 
     def _push_betas_to_deltas(self, quota: int) -> None:
         """Forget entries that are on disk: q3 from its tail down to a segment boundary, then q2 from its head."""

@@ -34,13 +34,13 @@ def test_states_of_a_connection(node, listings):
     """A connection is in flow within five seconds of a pause, blocking during an alarm, blocked once it publishes."""
     client = Client(node)
     seen = [state_of(listings)]
-    client.connection.paced_at = node.now()
+    client.connection.paused_at = node.now()
     seen.append(state_of(listings))
     node.clock.now += FLOW_SECONDS
     seen.append(state_of(listings))
-    client.connection.paced_at = float("inf")  # waits for the disk
+    client.connection.paused_at = float("inf")  # waits for the disk
     seen.append(state_of(listings))
-    client.connection.paced_at = 0.0
+    client.connection.paused_at = 0.0
     node.set_alarm("low on memory")
     seen.append(state_of(listings))
     client.publish("q", b"")
@@ -106,7 +106,7 @@ def test_states_of_a_queue(node, listings):
     seen.append(state())
     node.clock.now += IDLE_SECONDS
     seen.append(state())
-    queue.paced_at = node.now()
+    queue.publishers_paused_at = node.now()
     seen.append(state())
     node.clock.now += FLOW_SECONDS
     client.driver.read_limit = 0

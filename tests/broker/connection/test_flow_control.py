@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from leveret.broker.connection.flow_control import (
+    BACKOFF_LIMIT,
+    BACKOFF_SECONDS,
     DRAIN_SECONDS,
-    FUTILE_LIMIT,
-    FUTILE_SECONDS,
     HIGH,
     LIGHT_OCTETS,
     LOW,
@@ -68,7 +68,7 @@ def fill(queue: Queue, count: int) -> None:
 
 
 def test_a_backlog_that_is_worked_off_is_worth_a_pause(queue):
-    """A queue is congested above so many ready messages, if it has consumers and pauses were not futile."""
+    """A queue is congested above so many ready messages, if it has consumers and pauses have had an effect."""
     fill(queue, HIGH)
     assert congested([queue], NOW) is None
 
@@ -96,7 +96,7 @@ def test_a_pause_ends_when_the_backlog_has_gone(queue):
     assert (0, True) == (driver.pauses, pause.over)
     queue.run()
     pause.expire(NOW)
-    assert (0, 0) == (driver.pauses, queue.futile_pauses)
+    assert (0, 0) == (driver.pauses, queue.ineffective_pauses)
 
 
 def test_a_pause_ends_with_the_last_consumer(queue):
@@ -133,9 +133,9 @@ def test_pauses_without_use_become_rare(queue):
 
         assert 0 == driver.pauses
 
-    assert seen[0] == pytest.approx(2 * FUTILE_SECONDS)
-    assert seen[1] == pytest.approx(4 * FUTILE_SECONDS)
-    assert seen[-1] == pytest.approx(FUTILE_LIMIT)
+    assert seen[0] == pytest.approx(2 * BACKOFF_SECONDS)
+    assert seen[1] == pytest.approx(4 * BACKOFF_SECONDS)
+    assert seen[-1] == pytest.approx(BACKOFF_LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_pauses_without_use_become_rare(queue):
 def test_what_makes_a_pause_useful(queue, size, delivered, useful):
     """A pause was useful if consumers took a fair part of what a publisher can send of messages that large."""
     fill(queue, HIGH + 1)
-    queue.futile_pauses = 3
+    queue.ineffective_pauses = 3
     pause = Pause(queue, Driver(), size)
     queue.delivered += delivered
     pause.expire(NOW)
 
-    assert (0 if useful else 4) == queue.futile_pauses
+    assert (0 if useful else 4) == queue.ineffective_pauses
     assert (0.0 if useful else NOW) <= queue.no_pause_until
 
 
 @pytest.mark.parametrize(("delivered", "useful"), [(20_000, True), (2_000, False)])
 def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, delivered, useful):
-    """A single pause without deliveries is not futile if the consumer's socket is full: it drains in bursts."""
+    """A single pause without deliveries is not ineffective if the consumer's socket is full: it drains in bursts."""
     fill(queue, HIGH + 1)
     queue.consumers.clear()
     queue.add_consumer(Consumer(full=True))
@@ -165,16 +165,16 @@ def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, d
         pause.expire(now)
         now += PAUSE_SECONDS
 
-        assert 0 == queue.futile_pauses
+        assert 0 == queue.ineffective_pauses
 
     queue.delivered += delivered  # between two pauses, when the socket had room
     pause = Pause(queue, Driver(), 100)
     pause.expire(now + PAUSE_SECONDS)
-    assert (0 if useful else 1) == queue.futile_pauses
+    assert (0 if useful else 1) == queue.ineffective_pauses
 
 
 def test_publishers_wait_for_a_queue_that_is_behind(queue, monkeypatch):
-    """A publisher waits for a queue that has to discard messages first, and its pause does not count as futile."""
+    """A publisher waits for a queue that has to discard messages first, and its pause does not count as ineffective."""
     monkeypatch.setattr(Queue, "is_behind", True)
     queue.consumers.clear()
     driver = Driver()
@@ -184,7 +184,7 @@ def test_publishers_wait_for_a_queue_that_is_behind(queue, monkeypatch):
     pause.queue_ran(queue)
     assert 1 == driver.pauses
     pause.expire(NOW + PAUSE_SECONDS)
-    assert (0, 0) == (driver.pauses, queue.futile_pauses)
+    assert (0, 0) == (driver.pauses, queue.ineffective_pauses)
     pause = Pause(queue, driver, 100)
     monkeypatch.setattr(Queue, "is_behind", False)
     pause.queue_ran(queue)
@@ -215,14 +215,14 @@ class Host:
 def controlled(**state: Any) -> tuple[Host, Any, FlowControl]:
     """Return a host, and the driver and flow control of a connection in this state."""
     host, driver = Host(), Driver()
-    driver.went_on = 0
+    driver.resumed = 0
     usual = {"stalled": False, "published": True, "published_to": (), "consumes": False, "message_size": 100}
-    driver.connection = SimpleNamespace(paced_at=0.0, **(usual | state))
+    driver.connection = SimpleNamespace(paused_at=0.0, **(usual | state))
 
-    def go_on() -> None:
-        driver.went_on += 1
+    def process_buffered() -> None:
+        driver.resumed += 1
 
-    driver.go_on = go_on
+    driver.process_buffered = process_buffered
     return host, driver, FlowControl(host, driver)
 
 
@@ -233,10 +233,10 @@ def test_a_publisher_waits_for_a_slow_disk(stalled):
     host.is_slow = True
     flow.after_read(LIGHT_OCTETS + 1)
 
-    assert (1, float("inf"), 1) == (driver.pauses, driver.connection.paced_at, host.turn.totals.pauses_disk)
+    assert (1, float("inf"), 1) == (driver.pauses, driver.connection.paused_at, host.turn.totals.pauses_disk)
     assert [(True, False)] == host.waits
     flow.disk_caught_up()
-    assert (int(stalled), NOW, int(stalled)) == (driver.pauses, driver.connection.paced_at, driver.went_on)
+    assert (int(stalled), NOW, int(stalled)) == (driver.pauses, driver.connection.paused_at, driver.resumed)
 
 
 def test_light_publishers_are_told_apart_by_what_they_send_in_one_read():
@@ -253,9 +253,9 @@ def test_input_left_over_is_processed_after_the_deferred_queues():
     host, driver, flow = controlled(stalled=True, published=False)
     flow.after_read(100)
 
-    assert (1, 0, [(False, False)]) == (driver.pauses, driver.went_on, host.waits)
+    assert (1, 0, [(False, False)]) == (driver.pauses, driver.resumed, host.waits)
     host.turn.slices.run()
-    assert 1 == driver.went_on
+    assert 1 == driver.resumed
     driver.connection.stalled = False
     flow.after_rest()
     assert 0 == driver.pauses

@@ -75,8 +75,8 @@ def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
     )
     driver.pause_reading()
     driver.pause_reading()
-    driver._go_on()
-    driver._go_on()
+    driver._process_buffered()
+    driver._process_buffered()
     driver.resume_writing()
 
     assert [b"", b""] == received

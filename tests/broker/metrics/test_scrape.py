@@ -371,7 +371,7 @@ def test_held_publishers(node):
     client.publish("q")
     other = Client(node, port=50001)
     node.set_alarm("")
-    other.connection.paced_at = node.now()
+    other.connection.paused_at = node.now()
     node.set_alarm("low on memory")
     client.publish("q")
 
