@@ -48,7 +48,7 @@ class DetachedHost:
         """Do nothing: output is discarded."""
         self.outbox.frames.clear()
 
-    def run_steps(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+    def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
         """Run the steps at once."""
         del number, reply
         for _ in steps:

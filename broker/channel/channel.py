@@ -87,7 +87,7 @@ class ChannelHost(Protocol):
         something to wait for before that; everything journaled by then is committed, too.
         """
 
-    def run_steps(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+    def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
         """Execute the steps of a method of a channel, and nothing else before they are done; then send the reply."""
 
     def wait_for_fan_out(self, fan_out: FanOut) -> None:
@@ -579,7 +579,7 @@ class Channel:
         taken = self._take_oldest(last)
         if self._has_unacked_until(last):
             self.settling = self._settle_until(last, taken, outcome)
-            self.host.run_steps(self.number, self.settling)
+            self.host.run_in_slices(self.number, self.settling)
         else:
             self._settle_taken(taken, outcome)
 
@@ -601,7 +601,7 @@ class Channel:
 
     def recover(self, reply: bytes) -> None:
         """Handle `basic.recover`: requeue all unacked messages, then send the reply."""
-        self.host.run_steps(self.number, self._requeue_all(), reply)
+        self.host.run_in_slices(self.number, self._requeue_all(), reply)
 
     def _requeue_all(self) -> Iterator[None]:
         last = self.delivery_tag
@@ -684,7 +684,7 @@ class Channel:
     def rollback(self, reply: bytes) -> None:
         """Handle `tx.rollback`: drop the publishes, make settled messages unacked again, then send the reply."""
         self.settling = self._transaction().roll_back(self)
-        self.host.run_steps(self.number, self.settling, reply)
+        self.host.run_in_slices(self.number, self.settling, reply)
 
     def _transaction(self) -> Transaction:
         if self.tx is None:

@@ -18,8 +18,8 @@ from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, T
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.handshake import Handshake
-from leveret.broker.connection.held_reply import HeldReply
 from leveret.broker.connection.node import Node
+from leveret.broker.connection.pending_reply import PendingReply
 from leveret.broker.connection.receive_loop import ReceiveLoop, malformed
 from leveret.broker.connection.state import CLOSED, CLOSING, HANDSHAKE, LOST, OPEN, STATES
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
@@ -264,9 +264,9 @@ class Connection(ReceiveLoop):
                 handler(channel, method)
             except NotYet as wait:
                 self._resume_at = at
-                HeldReply(self, number, self._current).until(wait.subscribe)
+                PendingReply(self, number, self._current).until(wait.subscribe)
         elif isinstance(method, ChannelMethods.Close):
-            self.run_steps(
+            self.run_in_slices(
                 number, self._drop_channel(channel), encode_method(number, ChannelMethods.CloseOk())
             )
         elif isinstance(method, ChannelMethods.Open):
@@ -284,8 +284,8 @@ class Connection(ReceiveLoop):
         """
         journal = self.node.journal
         safe = journal.when_all_safe if files else journal.when_safe
-        hold = HeldReply(self, number, self._current, reply)
-        hold.until(safe if after is None else lambda settled: after(lambda: safe(settled)))
+        pending = PendingReply(self, number, self._current, reply)
+        pending.until(safe if after is None else lambda settled: after(lambda: safe(settled)))
 
     def not_stored(self, number: int, class_id: int, method_id: int) -> None:
         """Report a full disk: the change is in effect, but would not survive a restart before there is space again.
@@ -360,10 +360,10 @@ class Connection(ReceiveLoop):
         close = make(ChannelMethods.Close, int(error.code), error.reply_text, class_id, method_id)
         self.outbox.send(encode_method(channel.number, close))
         steps = self._cleanup(self._drop_channel(channel))
-        if self.held is None:
-            self.run_steps(channel.number, steps)
+        if self.pending_reply is None:
+            self.run_in_slices(channel.number, steps)
         else:
-            self.held.channel_closed(channel.number)
+            self.pending_reply.channel_closed(channel.number)
             next(steps, None)  # its consumers get no more deliveries, however late the next step runs
             self.node.turn.slices.add(steps, f"close of a channel of connection {self.name}")
 
@@ -379,8 +379,8 @@ class Connection(ReceiveLoop):
             self.blocked = False
             self.node.blocked.discard(self)
             self.driver.resume_reading()
-        if self.held is not None:  # for the same reason
-            self.held.end()
+        if self.pending_reply is not None:  # for the same reason
+            self.pending_reply.end()
         close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
         if isinstance(error, FrameError):
             self.enter(CLOSED)
@@ -419,13 +419,13 @@ class Connection(ReceiveLoop):
             at = end
         return at
 
-    def run_steps(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+    def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
         """Run the steps of a method of that channel, executing nothing else before; then send the reply."""
         slices = self.node.turn.slices
         for _ in steps:
             if slices.is_over():
-                hold = HeldReply(self, number, self._current, reply)
-                hold.until(
+                pending = PendingReply(self, number, self._current, reply)
+                pending.until(
                     lambda settled: slices.add(
                         self._remaining_steps(steps, settled), f"method of connection {self.name}"
                     )
@@ -478,7 +478,7 @@ class Connection(ReceiveLoop):
         if after is None:
             turn.slices.add(self._release_steps(None), f"cleanup of connection {self.name}")
         else:
-            self.run_steps(0, self._release_steps(after))
+            self.run_in_slices(0, self._release_steps(after))
         turn.run()
 
     def _release_steps(self, after: Callable[[], object] | None) -> Iterator[None]:
@@ -567,7 +567,7 @@ class Connection(ReceiveLoop):
         """Handle the loss of the socket. Idempotent."""
         if self.state != LOST:
             self.enter(LOST)
-            self.held = None
+            self.pending_reply = None
             self.node.blocked.discard(self)
             self.outbox.full = self.outbox.transport_full = True  # no more deliveries
             if self._is_tracked:
@@ -696,7 +696,7 @@ class Connection(ReceiveLoop):
             now: seconds of a monotonic clock.
 
         """
-        if self.held is not None:  # a channel's reply may be on its way
+        if self.pending_reply is not None:  # a channel's reply may be on its way
             return
         confirm_timeout = self.node.confirm_timeout
         for channel in list(self.channels.values()):

@@ -39,8 +39,8 @@ from leveret.broker.amqp.fastpath import (
 from leveret.broker.amqp.large_body import LARGE, LargeBody
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
-from leveret.broker.connection.held_reply import HeldReply
 from leveret.broker.connection.node import Node
+from leveret.broker.connection.pending_reply import PendingReply
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
@@ -101,10 +101,10 @@ class ReceiveLoop:
         "blocked",
         "channels",
         "frame_limit",
-        "held",
         "max_message_size",
         "name",
         "node",
+        "pending_reply",
         "permissions",
         "published",
         "published_to",
@@ -159,7 +159,7 @@ class ReceiveLoop:
         call `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
         self.blocked = False
         """True while it waits for an alarm to clear; nothing more is read."""
-        self.held: HeldReply | None = None
+        self.pending_reply: PendingReply | None = None
         """The pending reply that reading waits for; the driver reads nothing meanwhile."""
 
     # -- what the connection adds -----------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class ReceiveLoop:
 
     def receive(self, data: bytes) -> None:
         """Process the bytes of one read. Never raises because of a peer's input; replies are in the outbox."""
-        if self.held is not None or self.blocked:  # read before the driver was notified
+        if self.pending_reply is not None or self.blocked:  # read before the driver was notified
             self._chunks.append(data)
             self._have = self._needed = 0
             self.stalled = False  # processing continues elsewhere
@@ -223,11 +223,11 @@ class ReceiveLoop:
                 self._fail(AMQPError(ReplyCode.INTERNAL_ERROR))
             at = self._resume_at
             self.stalled = self.node.turn.slices.is_over()
-            if self.stalled or self.held is not None:
+            if self.stalled or self.pending_reply is not None:
                 break
         if at < len(data):
             self._keep(data[at:])
-            if self.stalled or self.held is not None:
+            if self.stalled or self.pending_reply is not None:
                 self._needed = 0
         if len(self._sizes.fresh) > MOST_SIZES:
             self._sizes.fold()
@@ -420,7 +420,7 @@ class ReceiveLoop:
                             self._number = number
                             self._current = (60, 80)
                             acking.ack(tag, multiple=True)
-                            if self.held is not None:
+                            if self.pending_reply is not None:
                                 at = end
                                 break
                             if is_over():
@@ -453,7 +453,7 @@ class ReceiveLoop:
                 at = self._resume_at  # its end, or its start if it has to be executed again
                 if self.state != OPEN:
                     return at
-                if self.held is not None:
+                if self.pending_reply is not None:
                     break
                 if self.stalled or self.outbox.pending > STALL_OCTETS or is_over():
                     self.stalled = True

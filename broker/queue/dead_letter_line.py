@@ -101,14 +101,14 @@ class DeadLetterLine:
         return len(self._line) > 1 or (bool(self._line) and len(self._line[0][1]) >= ENOUGH)
 
     def add(self, seq_ids: Collection[int], reason: str) -> None:
-        """Append unacked messages; the caller must call `work_off`, or run the queue."""
+        """Append unacked messages; the caller must call `publish_pending`, or run the queue."""
         line = self._line
         if line and line[-1][0] == reason:
             line[-1][1].extend(seq_ids)
         elif seq_ids:
             line.append((reason, deque(seq_ids)))
 
-    def work_off(self) -> int:
+    def publish_pending(self) -> int:
         """Publish the messages that can be published now; return how many."""
         line, turn = self._line, self._queue.turn
         published = 0

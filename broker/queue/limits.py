@@ -282,7 +282,7 @@ class QueueLimits:
         if self.settings.max_octets is not None:
             self._forget_lost()
         if self.dead_letters:
-            self.dead_letters.work_off()
+            self.dead_letters.publish_pending()
         self.shorten()  # requeued messages may have had to be read first
         self._discard_expired()
 
@@ -381,7 +381,7 @@ class QueueLimits:
         dead_letters = self.dead_letters
         is_dead_letter = self.settings.dead_letter_exchange is not None
         if dead_letters.is_long:
-            dead_letters.work_off()
+            dead_letters.publish_pending()
             if dead_letters.is_long:
                 return 0
         if not is_dead_letter and self.settings.max_octets is None and not self._returned:
@@ -399,7 +399,7 @@ class QueueLimits:
             self._octets -= sum([message.body_size for message in batch.messages])
         if is_dead_letter:
             dead_letters.add(batch.seq_ids, reason)
-            dead_letters.work_off()
+            dead_letters.publish_pending()
         else:
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids)

@@ -15,7 +15,7 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import FILE
-from leveret.storage.store.tables import EnvironmentTables, pack_blob
+from leveret.storage.store.tables import EnvironmentTables, body_checksum
 
 _U64 = Struct(">Q")
 _CHECKSUM = 4
@@ -72,7 +72,7 @@ class Bodies:
         if len(octets) == _CHECKSUM:
             return self._read_file(msg_id)
         content = bytes(octets[_CHECKSUM:])
-        return content if octets[:_CHECKSUM] == pack_blob(msg_id, content) else BODY
+        return content if octets[:_CHECKSUM] == body_checksum(msg_id, content) else BODY
 
     def _read_file(self, msg_id: int) -> bytes | str:
         while True:
@@ -89,7 +89,7 @@ class Bodies:
                     raise
                 time.sleep(_WAIT_SECONDS)
             else:
-                return content if checksum == pack_blob(msg_id, content) else FILE_DAMAGED
+                return content if checksum == body_checksum(msg_id, content) else FILE_DAMAGED
 
     def write(self, msg_id: int, content: bytes) -> None:
         """Write a body to its file: temporary name, flush, rename, flush of the directory. Takes a while.
@@ -100,7 +100,7 @@ class Bodies:
         part = path.with_suffix(".part")
         try:
             with open(part, "wb", 0, opener=_for_the_owner) as file:
-                file.write(pack_blob(msg_id, content))
+                file.write(body_checksum(msg_id, content))
                 rest = memoryview(content)
                 while rest:
                     rest = rest[file.write(rest[:_PIECE]) :]

@@ -44,7 +44,7 @@ from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off
 from leveret.storage.store.metadata_rows import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from leveret.storage.store.recovery import read_state
 from leveret.storage.store.row_checksums import Saved, read_saved, unpack_number
-from leveret.storage.store.tables import MAP_SIZE, pack_blob, unused_octets
+from leveret.storage.store.tables import MAP_SIZE, body_checksum, unused_octets
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
 _ADDED = (delayed.TABLE,)
@@ -455,7 +455,7 @@ class Check:
             self._not_ahead(where, "the id", msg_id, 40)
             if len(value) < _COUNT.size:
                 self._found(Finding(where, "it is too short"))
-            elif value[:4] != pack_blob(msg_id, value[4:]):
+            elif value[:4] != body_checksum(msg_id, value[4:]):
                 self._found(Finding(where, "it is damaged"))
             elif len(value) == _COUNT.size:
                 self._check_file(where, msg_id)
@@ -473,7 +473,7 @@ class Check:
         except OSError as error:
             self._found(Finding(where, f"cannot read its file: {error.strerror}"))
             return
-        if octets[:4] != pack_blob(msg_id, octets[4:]):
+        if octets[:4] != body_checksum(msg_id, octets[4:]):
             self._found(Finding(where, "its file is damaged"))
 
     def _check_refs(self) -> None:

@@ -182,7 +182,7 @@ class Environment:
                 gone = [*self._gone_lines, *self._put_rows(txn, batch.rows)]
                 if gone:
                     gone = delayed_rows.sweep(txn.cursor(store.db[delayed.TABLE]), gone)
-                store.go_on_sweeping(txn)
+                store.continue_sweep(txn)
                 if batch.durable:
                     self._unmark(txn)
                     store.apply(txn, batch.durable)
@@ -218,7 +218,7 @@ class Environment:
         paged = self.paged
         try:
             with paged.writing() as txn:
-                paged.go_on_sweeping(txn)
+                paged.continue_sweep(txn)
                 paged.apply(txn, changes)
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(changes.octets, error):
@@ -313,7 +313,7 @@ class Environment:
         """Finish all sweeps, however long it takes."""
         while self.store.unfinished:
             with self.store.writing(START_WORK) as txn:
-                self.store.go_on_sweeping(txn)
+                self.store.continue_sweep(txn)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -209,7 +209,7 @@ class EnvironmentTables:
             with txn:
                 yield txn
 
-    def go_on_sweeping(self, txn: Any) -> None:
+    def continue_sweep(self, txn: Any) -> None:
         """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
         unfinished, self.unfinished = self.unfinished, []
         for at, sweep in enumerate(unfinished):
@@ -496,7 +496,7 @@ def first_msg_id(boot: int) -> int:
     return boot << 40 | _WHOLE_ID
 
 
-def pack_blob(msg_id: int, content: bytes) -> bytes:
+def body_checksum(msg_id: int, content: bytes) -> bytes:
     """Return the checksum that precedes a content stored apart from its records, in a row or in a file.
 
     It covers the id; for ids assigned by format 1 only the lower half, which repeats with each start.
@@ -507,4 +507,4 @@ def pack_blob(msg_id: int, content: bytes) -> bytes:
 
 def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
     """Return the row of a body; only a checksum for one that is in a file."""
-    return _U64.pack(msg_id), pack_blob(msg_id, content) + content
+    return _U64.pack(msg_id), body_checksum(msg_id, content) + content

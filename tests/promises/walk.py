@@ -170,7 +170,7 @@ class Walk:
         self.wait(client)
 
     def wait(self, client: Client) -> None:
-        while client.connection.held is not None:
+        while client.connection.pending_reply is not None:
             self.commit()
             self.node.read()
         self.look()

@@ -83,7 +83,7 @@ def test_a_channel_that_still_settles_gets_nothing_behind_its_close(tmp_path):
     queue = node.vhosts["/"].queues["q"]
     hurry(node, looks=2)
     client.connection.receive(encode_method(1, make(Basic.Ack, 0, True)))
-    held = client.connection.held
+    held = client.connection.pending_reply
     node.administration.users.set_permissions(None, "/", "bob", configure=".*", write=".*", read="")
     while not client.driver.octets:
         node.clock.soon.pop(0)()

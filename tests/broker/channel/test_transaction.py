@@ -129,7 +129,7 @@ def test_a_channel_that_ends_amid_its_commit_leaves_nothing_unacked():
     client.connection.receive(b"")
     client.driver.octets.clear()
     client.connection.receive(encode_method(1, Tx.Commit()))
-    held = client.connection.held is not None
+    held = client.connection.pending_reply is not None
     client.connection.lost()
     client.node.clock.run()
     queue = client.node.vhosts["/"].queues["in"]
@@ -159,7 +159,7 @@ def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
     client = transaction(1)
     client.node.turn.slices.begin()
     client.connection.receive(encode_method(1, Tx.Rollback()))
-    held = client.connection.held is not None
+    held = client.connection.pending_reply is not None
     client.connection.lost()
     client.node.clock.run()
     queue = client.node.vhosts["/"].queues["in"]

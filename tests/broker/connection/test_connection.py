@@ -586,10 +586,10 @@ def test_a_channel_that_waits_for_the_disk_is_not_closed_meanwhile(client):
     client.consume("q", arguments={"x-consumer-timeout": ("signedint", 5000)})
     client.publish("q")
     client.sent()
-    client.connection.held = object()
+    client.connection.pending_reply = object()
 
     assert [] == wait(client, 9)
-    client.connection.held = None
+    client.connection.pending_reply = None
     assert [overdue(5000)] == wait(client, 9)
 
 

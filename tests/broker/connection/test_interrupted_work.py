@@ -24,7 +24,7 @@ def test_an_ack_counts_although_the_connection_is_closed_meanwhile():
     unacked = queue.backing.unacked_count
     hurry(client.node, looks=2)
     client.connection.receive(encode_method(1, make(Basic.Ack, 0, True)))
-    held = client.connection.held
+    held = client.connection.pending_reply
     client.connection.force_close("stop")
     client.node.clock.run()
     client.node.run_turn()
@@ -107,7 +107,7 @@ def test_a_bug_in_a_method_ends_its_connection(monkeypatch, caplog, pieces):
     """An exception in any step of a method is logged and answered with 541, and no state of the method is kept."""
     client = recovering(monkeypatch, pieces, ValueError("a bug"))
     client.connection.receive(encode_method(1, make(Basic.Recover, True)))
-    was_held = client.connection.held is not None
+    was_held = client.connection.pending_reply is not None
     client.node.clock.run()
     client.node.run_turn()
     client.node.clock.run()
@@ -115,7 +115,7 @@ def test_a_bug_in_a_method_ends_its_connection(monkeypatch, caplog, pieces):
     assert was_held == (pieces > 0)
     assert "0 connection.close reply_code=541 reply_text=INTERNAL_ERROR" in client.sent()[-1]
     assert f"internal error on connection {client.connection.name}" in caplog.text
-    assert client.connection.held is None
+    assert client.connection.pending_reply is None
     assert client.driver.reading
     assert (1, 0) == counted(client)
     client.send(Connection.CloseOk(), 0)
@@ -134,7 +134,7 @@ def test_what_a_method_refuses_late_closes_its_channel(monkeypatch, pieces):
     (close,) = client.sent()
     assert close.startswith("1 channel.close reply_code=406")
     assert "class_id=60 method_id=110" in close
-    assert client.connection.held is None
+    assert client.connection.pending_reply is None
     assert (1, 0) == counted(client)
 
 

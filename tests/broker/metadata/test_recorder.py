@@ -618,7 +618,7 @@ def test_after_a_restart_everything_durable_is_as_it_was(steps):
             client = Client(node)
         else:
             client.send(step)
-            if client.connection.held:
+            if client.connection.pending_reply:
                 node.commit()
                 safe = topology(node)
             if not client.connection.channels:  # the step was refused

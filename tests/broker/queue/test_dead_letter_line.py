@@ -21,5 +21,5 @@ def test_nothing_is_discarded_while_arrivals_of_others_are_deferred():
     dead_letters = DeadLetterLine(queue, publisher)
     dead_letters.add([1, 2, 3], "expired")
 
-    assert (0, False, []) == (dead_letters.work_off(), dead_letters.wants_time, taken)
-    assert (3, False, [1, 2, 3]) == (dead_letters.work_off(), dead_letters.wants_time, taken)
+    assert (0, False, []) == (dead_letters.publish_pending(), dead_letters.wants_time, taken)
+    assert (3, False, [1, 2, 3]) == (dead_letters.publish_pending(), dead_letters.wants_time, taken)

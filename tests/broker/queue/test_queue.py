@@ -27,7 +27,7 @@ def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
     outbox = Outbox(turn, driver, limit)
     driver.connection = SimpleNamespace(outbox=outbox, sent=0)  # type: ignore[assignment]
 
-    def run_steps(_number: int, steps: Iterator[None]) -> None:
+    def run_in_slices(_number: int, steps: Iterator[None]) -> None:
         for _ in steps:
             pass
 
@@ -37,7 +37,7 @@ def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
         frame_max=131072,
         driver=driver,
         notifies_cancel=True,
-        run_steps=run_steps,
+        run_in_slices=run_in_slices,
     )
 
 

@@ -35,7 +35,7 @@ def declare_exchange(
 
 def settle(client: Client) -> None:
     """Commit until all replies that wait for it are sent and all requested work is done."""
-    while client.connection.held is not None:
+    while client.connection.pending_reply is not None:
         client.node.commit()
 
 
@@ -504,7 +504,7 @@ class TestOnDisk:
         )
         client = setup(node)
         client.ask(make(Basic.Cancel, "c-q", False))
-        assert client.connection.held is None
+        assert client.connection.pending_reply is None
         delayed(client, 1000, bytes(20_000))
         node.commit()
         node.pass_time(1000)

@@ -193,7 +193,7 @@ def test_deleting_a_queue_confirms_at_once(journal, queue, publisher):
     assert (0, 0, 0) == commit(journal)
 
 
-def test_what_is_evicted_and_doomed_at_once_stays_counted(journal, queue, publisher):
+def test_what_is_evicted_and_discarded_at_once_stays_counted(journal, queue, publisher):
     """A message that was to leave memory after its commit is settled before it; what is in memory stays right."""
     queue.publish([message(publisher, number) for number in range(4)], persistent=True)
     queue.set_ram_target(1, 0)

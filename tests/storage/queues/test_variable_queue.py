@@ -46,7 +46,7 @@ from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import tables as table_module
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
-from leveret.storage.store.tables import pack_blob
+from leveret.storage.store.tables import body_checksum
 
 IO_BATCH, LOAD_OCTETS, EMBED_BELOW, BLOB_THRESHOLD, SWEEP_WORK = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")
@@ -770,7 +770,7 @@ class Machine(RuleBasedStateMachine):
         else:
             self.note("file")
             path = self.environment.blob_path(msg_id)
-            path.write_bytes(pack_blob(msg_id, message.content) + message.content)
+            path.write_bytes(body_checksum(msg_id, message.content) + message.content)
             for copy in self.every_copy():
                 if copy.disk == IN_BLOB and copy.name == name_of(message):
                     copy.disk = NOTED if copy.is_needed(late=self.late) else NOWHERE

@@ -21,7 +21,7 @@ from leveret.storage.message import Persistent
 from leveret.storage.store import bodies as bodies_module, tables as table_module
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import Recovered, recover
-from leveret.storage.store.tables import first_msg_id, pack_blob
+from leveret.storage.store.tables import body_checksum, first_msg_id
 
 
 @pytest.fixture
@@ -255,11 +255,11 @@ def test_damaged_bodies_are_missing(environment: Environment) -> None:
 
     assert environment.bodies.read(entry.msg_id) == MISSING_FILE
 
-    path.write_bytes(pack_blob(entry.msg_id, b"large") + b"large")
+    path.write_bytes(body_checksum(entry.msg_id, b"large") + b"large")
 
     assert b"large" == environment.bodies.read(entry.msg_id)
 
-    path.write_bytes(pack_blob(entry.msg_id, b"large") + b"largo")
+    path.write_bytes(body_checksum(entry.msg_id, b"large") + b"largo")
 
     assert environment.bodies.read(entry.msg_id) == FILE
 
@@ -586,7 +586,7 @@ def test_a_body_of_an_earlier_start_is_damage(environment: Environment) -> None:
     db = environment.store.db["bodies"]
     with environment.store.env.begin(write=True) as txn:
         for msg_id in ids:
-            txn.put(msg_id.to_bytes(8, "big"), pack_blob(ids[2], b"content") + b"content", db=db)
+            txn.put(msg_id.to_bytes(8, "big"), body_checksum(ids[2], b"content") + b"content", db=db)
     found = [environment.bodies.read(msg_id) for msg_id in ids]
 
     assert [BODY, BODY, b"content"] == found

@@ -2,10 +2,10 @@
 
 Theory. A `*-ok` means that a change is safe, so it is sent after the commit, and whatever the client sent after that
 method is executed after it. The receive loop stops behind the method, keeps the bytes it has, and the driver stops
-reading; other connections continue, and so do deliveries to this one. While a connection is held it has exactly one
-`HeldReply`. The callback may come at once, before anything was stopped, and it may come when the connection is closed
-or closing: then `Connection.held` is another one or None, and nothing happens. If only its channel has been closed, the
-connection keeps waiting, without a reply.
+reading; other connections continue, and so do deliveries to this one. A connection that waits has exactly one
+`PendingReply`. The callback may come at once, before anything was stopped, and it may come when the connection is
+closed or closing: then `Connection.pending_reply` is another one or None, and nothing happens. If only its channel has
+been closed, the connection keeps waiting, without a reply.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ class Resumable(Protocol):
         """Schedule processing of the buffered bytes; then resume reading."""
 
 
-class Holdable(Protocol):
+class WaitingConnection(Protocol):
     """The connection."""
 
-    held: "HeldReply | None"
+    pending_reply: "PendingReply | None"
     outbox: Outbox
 
     @property
@@ -38,7 +38,7 @@ class Holdable(Protocol):
         """Report that the change which a channel requested by this method could not be stored: the disk is full."""
 
 
-class HeldReply:
+class PendingReply:
     """A pending reply: one wait of one connection.
 
     Args:
@@ -52,7 +52,7 @@ class HeldReply:
     __slots__ = ("_connection", "_method", "_number", "_reply", "_stopped")
 
     def __init__(
-        self, connection: Holdable, number: int, method: tuple[int, int], reply: bytes = b""
+        self, connection: WaitingConnection, number: int, method: tuple[int, int], reply: bytes = b""
     ) -> None:
         self._connection = connection
         self._number = number
@@ -63,16 +63,16 @@ class HeldReply:
     def until(self, subscribe: Callable[[Any], object]) -> None:
         """Wait until the callback given to `subscribe` is called, which may be at once."""
         connection = self._connection
-        connection.held = self
+        connection.pending_reply = self
         subscribe(self.settled)
-        if connection.held is self:
+        if connection.pending_reply is self:
             self._stopped = True
             connection.driver.pause_reading()
 
     def settled(self, stored: bool = True) -> None:
         """End the wait; `stored` is False if the change could not be stored."""
         connection = self._connection
-        if connection.held is not self:
+        if connection.pending_reply is not self:
             return
         self.end()
         if stored:
@@ -88,6 +88,6 @@ class HeldReply:
 
     def end(self) -> None:
         """Stop waiting; the reply is not sent."""
-        self._connection.held = None
+        self._connection.pending_reply = None
         if self._stopped:
             self._connection.driver.process_buffered()
