@@ -14,6 +14,8 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.flow_control import FlowControl, FlowHost
 from leveret.broker.connection.node import Node
 from leveret.broker.network import socket_state
+from leveret.broker.network.lingering_close import CloseHost, LingeringClose
+from leveret.broker.network.peer_check import PeerCheck
 from leveret.broker.scheduling.time_slices import SLICE
 
 log = logging.getLogger("leveret.connection")
@@ -22,28 +24,14 @@ JOIN_LIMIT = 128 * 1024  # bytes up to which frames are joined before they are w
 OUTPUT_LIMIT = 4 * 1024 * 1024
 """Bytes queued for sending from which a connection is no longer read. Deliveries stop long before; only a client that
 sends command after command without reading the replies gets there."""
-ABORT_SECONDS = 30.0  # time until a peer that does not take the last bytes is disconnected
-LINGER_SECONDS = 5.0  # time for them to be acknowledged, unless `linger` sets it
-TAKEN_SECONDS = 0.05  # interval of checks whether they are acknowledged
-CHECK_SECONDS = 0.5
-"""Interval between two calls of `SocketDriver.check_peer`."""
-BLOCKED_CHECKS = 2
-"""Checks in a row of a connection blocked by an alarm after which it is closed if its client has gone."""
-WAITING_CHECKS = 60  # for any other wait: replies to earlier requests are still computed
 
 
-class DriverHost(Node, FlowHost, Protocol):
+class DriverHost(Node, CloseHost, FlowHost, Protocol):
     """The part of the server that a driver uses."""
 
     read_buffer: memoryview
     write_high: int
     send_timeout: float | None
-    """Seconds after which a client that does not read what is sent to it is disconnected; None for never."""
-    linger: float | None
-    """Seconds for the last bytes to be acknowledged before a socket is reset; None to close without a reset."""
-
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call a function later."""
 
     def finish_turn(self) -> None:
         """Write to every connection touched by the turn."""
@@ -74,26 +62,22 @@ class SocketDriver(asyncio.BufferedProtocol):
     """The driver of one connection."""
 
     __slots__ = (
-        "_abort_timer",
-        "_arrived",
+        "_close",
         "_closing",
         "_flow",
         "_full_since",
         "_is_output_full",
         "_pauses",
-        "_resumed",
+        "_peer_check",
         "_server",
         "_socket",
-        "_steps",
-        "_stuck",
-        "_taken",
-        "_taken_at",
         "_transport",
         "_waiting",
         "connection",
         "half_open_until",
         "origin",
         "read_limit",
+        "resumed",
     )
 
     connection: Connection
@@ -112,15 +96,9 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._waiting = 0
         self._full_since = 0
         """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
-        self._abort_timer: asyncio.TimerHandle | None = None
-        # as of the last check
-        self._resumed = 0
-        """Number of times that it has resumed processing buffered input."""
-        self._steps = 0
-        self._stuck = 0
-        self._arrived = 0
-        self._taken = 0
-        self._taken_at = 0.0
+        self._close: LingeringClose | None = None
+        self._peer_check = PeerCheck()
+        self.resumed = 0
         self.read_limit = len(server.read_buffer)
         """Maximum number of bytes per read."""
         self._flow = FlowControl(server, self)
@@ -146,9 +124,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=server.write_high, low=server.write_high // 2)
         server.set_socket_options(self._socket)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, _sizehint: int) -> memoryview:
         """Return the buffer for the next read."""
-        del sizehint
         return self._server.read_buffer[: self.read_limit]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -188,7 +165,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         if connection.outbox.transport_full:
             self._waiting += 1  # each call ends one pause
             return
-        self._resumed += 1
+        self.resumed += 1
         turn = self._server.turn
         turn.now = turn.slices.renew()
         connection.receive(b"")
@@ -202,8 +179,8 @@ class SocketDriver(asyncio.BufferedProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Handle the closing of the socket."""
         del exc
-        if self._abort_timer is not None:
-            self._abort_timer.cancel()
+        if self._close is not None:
+            self._close.cancel()
         self._server.run_step("loss of connection", self._end_connection, self.connection.name)
 
     def _end_connection(self) -> None:
@@ -234,7 +211,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._process_buffered()
         self._server.run_turn()
 
-    # -- the connection's side -------------------------------------------------------------------------------------
+    # -- the connection's and the server's side --------------------------------------------------------------------
 
     def admitted(self) -> None:
         """Called once the client has logged in."""
@@ -256,10 +233,9 @@ class SocketDriver(asyncio.BufferedProtocol):
                     self._transport.write(octets)
             frames.clear()
             connection.sent += 1
-            if outbox.transport_full and not self._is_output_full:
-                self._is_output_full = self._transport.get_write_buffer_size() > OUTPUT_LIMIT
-                if self._is_output_full:
-                    self.pause_reading()
+            if outbox.transport_full and not self._is_output_full and self.unsent > OUTPUT_LIMIT:
+                self._is_output_full = True
+                self.pause_reading()
         outbox.drained()
 
     def close(self, delay: float = 0.0) -> None:
@@ -272,56 +248,13 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._server.close_soon(self, delay)
 
     def finish(self) -> None:
-        """Close the socket once everything is sent, by a reset if `linger` is set, as RabbitMQ does."""
-        linger = self._server.linger
-        if linger is None:
-            self._transport.close()
-            self._abort_timer = self._server.call_later(ABORT_SECONDS, self._transport.abort)
-        else:
-            self._reset_when_taken(self._server.now(), linger or LINGER_SECONDS)
-
-    def _reset_when_taken(self, since: float, linger: float) -> None:
-        """Reset the socket when everything is acknowledged: a reset discards unacknowledged data."""
-        if self._transport.is_closing():
-            return
-        patience = (
-            ABORT_SECONDS if self.unsent else linger if socket_state.unacknowledged(self._socket) else 0.0
-        )
-        if self._server.now() - since < patience:
-            self._abort_timer = self._server.call_later(
-                TAKEN_SECONDS, lambda: self._reset_when_taken(since, linger)
-            )
-        else:
-            self.abort()
-
-    # -- the other end ----------------------------------------------------------------------------------------------
+        """Close the socket once everything is sent."""
+        self._close = LingeringClose(self._server, self._transport, self._socket, self.abort)
 
     def check_peer(self, now: float) -> None:
-        """End the connection if its client has gone while it is not read, or does not read what is sent to it.
-
-        Call every `CHECK_SECONDS`, with seconds of a monotonic clock.
-        """
-        if self._closing or self._transport.is_closing():
-            return
-        connection = self.connection
-        steps = connection.reads + self._resumed
-        if self._pauses and steps == self._steps and not connection.outbox.transport_full:
-            self._stuck += 1
-            checks = BLOCKED_CHECKS if connection.blocked else WAITING_CHECKS
-            if self._stuck > checks and socket_state.has_ended(self._socket):
-                self.abort()
-                return
-        else:
-            self._stuck = 0
-            self._steps = steps
-        unsent = self.unsent
-        taken = connection.octets_out - unsent
-        if not unsent or taken != self._taken:
-            self._taken = taken
-            self._taken_at = now
-        elif self._server.send_timeout is not None and now - self._taken_at > self._server.send_timeout:
-            seconds = now - self._taken_at
-            self.disconnect(f"the client has not read any of {unsent} pending bytes for {seconds:.0f} s")
+        """Check, every `peer_check.CHECK_SECONDS` of a monotonic clock, whether the client is there and reads."""
+        if not self._closing and not self._transport.is_closing():
+            self._peer_check.run(self, self._socket, now, self._server.send_timeout)
 
     def disconnect(self, reason: str) -> None:
         """Close the connection at once, because of a fault of the client."""
@@ -331,8 +264,7 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def is_heard(self) -> bool:
         """Return whether bytes have arrived since the last call, or cannot because the receive buffer is full."""
-        before, self._arrived = self._arrived, socket_state.unread(self._socket)
-        return self._arrived != before or not socket_state.takes_more(self._socket, self._arrived)
+        return self._peer_check.has_input(self._socket)
 
     @property
     def reading(self) -> bool:

@@ -36,7 +36,8 @@ from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJ
 from leveret.broker.metadata.restore import restore
 from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.listener import Listeners
-from leveret.broker.network.socket_driver import CHECK_SECONDS, SocketDriver
+from leveret.broker.network.peer_check import CHECK_SECONDS
+from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.garbage_collector import Collector

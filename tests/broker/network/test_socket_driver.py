@@ -12,7 +12,7 @@ from conformance.wire import Channel, Client, ClosedError
 from fakes import Client as FakeClient, DiskNode, Node, hurry
 from running import Running
 
-from leveret.broker.network.socket_driver import BLOCKED_CHECKS, WAITING_CHECKS, SocketDriver
+from leveret.broker.network.socket_driver import SocketDriver
 
 ALARMED = ("--set", "vm_memory_high_watermark.absolute=1")
 Opened = Callable[..., Channel]
@@ -317,46 +317,6 @@ def test_who_publishes_little_does_not_wait_for_the_disk_beside_who_publishes_mu
     node.disk.commits.backlogged = False
     node.backlog_cleared()
     assert transport.is_read
-
-
-class Ended:
-    """The transport of a socket that is not read and whose client has sent EOF."""
-
-    def __init__(self) -> None:
-        self.aborted = False
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def pause_reading(self) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
-@pytest.mark.parametrize(("blocked", "looks"), [(True, BLOCKED_CHECKS), (False, WAITING_CHECKS)])
-def test_the_end_of_a_client_that_is_not_read(blocked, looks):
-    """A client blocked by an alarm is cut soon after its EOF, one that waits for a commit or a job much later."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.shutdown(socket.SHUT_WR)
-        driver = SocketDriver(Node())
-        driver.connection = FakeClient().connection
-        driver.connection.blocked = blocked
-        driver._socket = ours
-        driver._transport = transport = Ended()
-        driver.pause_reading()
-        for now in range(looks):
-            driver.check_peer(now)
-
-        assert not transport.aborted
-        driver.check_peer(looks)
-        driver.check_peer(looks + 1)
-        assert transport.aborted
 
 
 def ended(sock: socket.socket) -> str:

@@ -1,0 +1,89 @@
+"""Ends connections whose client has gone while it is not read, or does not read what is sent to it (driver).
+
+Theory. A socket that is not read gets no event when its client disconnects, and one whose client reads nothing gets
+none at all. So each driver is checked every `CHECK_SECONDS`, and compared with its state at the last check: has it
+processed input since, has the client taken any bytes?
+"""
+
+import socket
+from typing import Protocol
+
+from leveret.broker.connection.connection import Connection
+from leveret.broker.network import socket_state
+
+CHECK_SECONDS = 0.5
+"""Interval between two checks of a connection."""
+BLOCKED_CHECKS = 2
+"""Checks in a row of a connection blocked by an alarm after which it is closed if its client has gone."""
+WAITING_CHECKS = 60  # for any other wait: replies to earlier requests are still computed
+
+
+class CheckedDriver(Protocol):
+    """The driver of a connection."""
+
+    connection: Connection
+    resumed: int
+    """Number of times that it has resumed processing buffered input."""
+
+    @property
+    def reading(self) -> bool:
+        """True while bytes are being read."""
+
+    @property
+    def unsent(self) -> int:
+        """Number of bytes queued for sending."""
+
+    def abort(self) -> None:
+        """Close the socket at once; unsent data is lost."""
+
+    def disconnect(self, reason: str) -> None:
+        """Close the connection at once, because of a fault of the client."""
+
+
+class PeerCheck:
+    """The checks of one connection, with its state at the last of them."""
+
+    __slots__ = ("_arrived", "_idle_checks", "_steps", "_taken", "_taken_at")
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._idle_checks = 0
+        """Checks in a row that have found it not read and without progress."""
+        self._taken = 0
+        self._taken_at = 0.0
+        self._arrived = 0
+
+    def run(self, driver: CheckedDriver, sock: socket.socket, now: float, send_timeout: float | None) -> None:
+        """End the connection if its client has gone or does not read.
+
+        Args:
+            driver: is not closing.
+            sock: its socket.
+            now: seconds of a monotonic clock.
+            send_timeout: seconds after which a client that does not read is disconnected; None for never.
+
+        """
+        connection = driver.connection
+        steps = connection.reads + driver.resumed
+        if not driver.reading and steps == self._steps and not connection.outbox.transport_full:
+            self._idle_checks += 1
+            checks = BLOCKED_CHECKS if connection.blocked else WAITING_CHECKS
+            if self._idle_checks > checks and socket_state.has_ended(sock):
+                driver.abort()
+                return
+        else:
+            self._idle_checks = 0
+            self._steps = steps
+        unsent = driver.unsent
+        taken = connection.octets_out - unsent
+        if not unsent or taken != self._taken:
+            self._taken = taken
+            self._taken_at = now
+        elif send_timeout is not None and now - self._taken_at > send_timeout:
+            seconds = now - self._taken_at
+            driver.disconnect(f"the client has not read any of {unsent} pending bytes for {seconds:.0f} s")
+
+    def has_input(self, sock: socket.socket) -> bool:
+        """Return whether bytes have arrived since the last call, or cannot because the receive buffer is full."""
+        before, self._arrived = self._arrived, socket_state.unread(sock)
+        return self._arrived != before or not socket_state.takes_more(sock, self._arrived)
