@@ -39,9 +39,9 @@ def _status(case: Case) -> str:
     if case.later:
         return f"later: {case.later}"
     if case.outside:
-        return "not run on loopback; unit test of the peer check"
+        return "needs another interface; unit test"
     if case.ours_only:
-        return "RabbitMQ 4's, with its switch on" if case.setup == "switched" else "ours alone"
+        return "Leveret only, with a switch" if case.setup == "switched" else "Leveret only"
     found = explanation(case.id)
     return f"explained ({EXPLAINED.index(found) + 1})" if found else "same"
 
@@ -75,7 +75,7 @@ def _generated() -> str:
     parts.append("### Further cases\n")
     parts.append(
         _table(
-            ("case", "what holds", "outcome", "compared with RabbitMQ"),
+            ("case", "rule or situation", "outcome", "compared with RabbitMQ"),
             [(f"`{c.id}`", _cell(c.statement), _expected(c.expect), _status(c)) for c in by_row[0]],
         )
     )
@@ -85,10 +85,10 @@ def _generated() -> str:
         for feature in features:
             cases = feature.covered(CASES)
             statuses = dict.fromkeys(_status(case) for case in cases)
-            asked = ", ".join(_code(pattern) for pattern in feature.cases)
-            told = f"{len(cases)}: " + ", ".join(statuses) if cases else ""
-            rows.append((feature.name, asked, told, feature.note))
-        parts.append(_table((heading.lower(), "cases", "compared with RabbitMQ", ""), rows))
+            patterns = ", ".join(_code(pattern) for pattern in feature.cases)
+            compared_as = f"{len(cases)}: " + ", ".join(statuses) if cases else ""
+            rows.append((feature.name, patterns, compared_as, feature.note))
+        parts.append(_table((heading.lower(), "cases", "compared with RabbitMQ", "note"), rows))
     parts.append("### Explained differences from RabbitMQ 3.10.8\n")
     parts.append(
         _table(

@@ -60,15 +60,15 @@ CASES: list[Case] = [
     *rows_switched.ROWS,
 ]
 
-_STREAMS = "there are no streams"
+_STREAMS = "streams are not supported"
 NOT_APPLICABLE = {
-    13: "virtual hosts do not fail by themselves on one node",
-    49: "a limit of a whole cluster",
-    66: "there are no protected queues",
+    13: "on a single node a virtual host cannot be down while the broker runs",
+    49: "a limit of clusters",
+    66: "there are no protected (internal) queues",
     90: _STREAMS + "; for the pseudo-queue of direct reply-to see `basic.reply-to-get`",
     91: _STREAMS,
     92: _STREAMS,
     94: _STREAMS,
-    109: "queues do not crash apart from their broker",
+    109: "a queue cannot crash without the broker",
     111: "there is no metadata store that could time out",
 }

@@ -34,7 +34,7 @@ def _refused(ident: str, method: str, text: str, user: str = "limited", **fields
             mine.call(method, **named)
 
     expect: Outcome = channel(403, method, f"{text} in vhost '/' refused for user '{user}'")
-    case(ident, f"{user} may not call {method} with {fields}", expect)(script)
+    case(ident, f"the user {user} may not call {method} with {fields}", expect)(script)
 
 
 _refused("104a", "queue.declare", "configure access to queue 'new-{q}'", queue="new-{q}")
@@ -97,7 +97,7 @@ _refused("106i", "basic.get", "read access to queue 'nosuch'", queue="nosuch")
 
 @case(
     "104h",
-    "names are checked before the permission",
+    "names are checked before permissions",
     channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
 )
 def _(s: Session) -> None:
@@ -116,7 +116,7 @@ _refused(
 )
 
 
-@case("104n", "any permission for the name suffices for a passive declare", ok([0, 0, 0]))
+@case("104n", "any one of the three permissions suffices for a passive declare", ok([0, 0, 0]))
 def _(s: Session) -> list[int]:
     s.channel().queue(s.q)
     s.channel().queue("own-" + s.q)
@@ -124,9 +124,7 @@ def _(s: Session) -> list[int]:
     return [s.channel(user).ready(name) for user, name in asked]
 
 
-@case(
-    "104j", "a user without any other permission may use the queues and exchanges of its own names", ok(b"x")
-)
+@case("104j", "a user may use the queues and exchanges that its permissions match", ok(b"x"))
 def _(s: Session) -> bytes | None:
     mine = s.channel("limited")
     queue, exchange = "own-" + s.q, "own-" + s.x
@@ -139,7 +137,7 @@ def _(s: Session) -> bytes | None:
 
 @case(
     "104k",
-    "a server-named queue needs the permission for its generated name",
+    "declaring a server-named queue needs a permission for the generated name",
     channel(
         403,
         "queue.declare",
@@ -152,7 +150,7 @@ def _(s: Session) -> None:
 
 @case(
     "105k",
-    "a missing exchange is refused before it is looked for",
+    "publishing to a missing exchange without permission is refused with 403, not 404",
     channel(
         403, "basic.publish", "write access to exchange 'nosuch' in vhost '/' refused for user 'limited'"
     ),
@@ -165,7 +163,7 @@ def _(s: Session) -> None:
 
 @case(
     "105l",
-    "permission comes before the test for an internal exchange",
+    "the permission is checked before whether an exchange is internal",
     channel(403, "basic.publish", "write access to exchange '{x}' in vhost '/' refused for user 'limited'"),
 )
 def _(s: Session) -> None:
@@ -182,7 +180,7 @@ def _topic_refused(method: str, key: str, exchange: str, kind: str) -> Outcome:
 
 @case(
     "107a",
-    "a topic key outside of what the user may write",
+    "publishing with a routing key that the topic permissions do not allow",
     _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
 )
 def _(s: Session) -> None:
@@ -195,7 +193,7 @@ def _(s: Session) -> None:
 
 @case(
     "107b",
-    "a topic key outside of what the user may read, as binding key of a queue",
+    "binding a queue with a key that the topic permissions do not allow",
     _topic_refused("queue.bind", "other.#", "amq.topic", "read"),
 )
 def _(s: Session) -> None:
@@ -205,7 +203,11 @@ def _(s: Session) -> None:
     mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="other.#")
 
 
-@case("107c", "the same between exchanges", _topic_refused("exchange.bind", "#", "amq.topic", "read"))
+@case(
+    "107c",
+    "binding an exchange with a key that the topic permissions do not allow",
+    _topic_refused("exchange.bind", "#", "amq.topic", "read"),
+)
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.exchange(s.x, auto_delete=True)
@@ -213,14 +215,18 @@ def _(s: Session) -> None:
     mine.call("exchange.bind", destination=s.x, source="amq.topic", routing_key="#")
 
 
-@case("107d", "the same for taking a binding away", _topic_refused("queue.unbind", "#", "amq.topic", "read"))
+@case(
+    "107d",
+    "unbinding a queue with a key that the topic permissions do not allow",
+    _topic_refused("queue.unbind", "#", "amq.topic", "read"),
+)
 def _(s: Session) -> None:
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
     mine.call("queue.unbind", queue=queue, exchange="amq.topic", routing_key="#")
 
 
-@case("107e", "in the patterns, variables stand for the names of the user and the virtual host", ok(b"x"))
+@case("107e", "patterns of topic permissions may contain variables for user name and virtual host", ok(b"x"))
 def _(s: Session) -> bytes | None:
     mine = s.channel("topical")
     mine.exchange(s.x, "topic", auto_delete=True)
@@ -235,7 +241,7 @@ def _(s: Session) -> bytes | None:
 
 @case(
     "107f",
-    "with the names filled in, another key is refused",
+    "a key that does not match a pattern with its variables replaced",
     _topic_refused("basic.publish", "of root in /", "{x}", "write"),
 )
 def _(s: Session) -> None:
@@ -250,7 +256,7 @@ def _(s: Session) -> None:
 def _copied(header: str) -> None:
     @case(
         "107i" if header == "CC" else "107j",
-        f"a topic key in {header} outside of what the user may write",
+        f"publishing with a key in {header} that the topic permissions do not allow",
         _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
     )
     def _(s: Session) -> None:
@@ -263,7 +269,7 @@ _copied("CC")
 _copied("BCC")
 
 
-@case("107g", "exchanges without a row, and those of other types, take any key", ok(2))
+@case("107g", "exchanges without a topic permission, and those of other types, accept any key", ok(2))
 def _(s: Session) -> int:
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
@@ -277,7 +283,7 @@ def _(s: Session) -> int:
 
 @case(
     "107h",
-    "the permission for the exchange comes first",
+    "the permission for the exchange is checked before the topic permissions",
     channel(
         403, "basic.publish", "write access to exchange 'amq.topic' in vhost '/' refused for user 'limited'"
     ),

@@ -77,7 +77,7 @@ def published(s: Session) -> Channel:
 
 @case(
     "alarm.earlier",
-    "whoever published before an alarm is told nothing as long as it does not publish again",
+    "a client that published before an alarm is not notified unless it publishes again",
     ok("nothing"),
     setup="short",
 )
@@ -90,7 +90,7 @@ def _(s: Session) -> str:
 
 @case(
     "alarm.never",
-    "whoever has never published is told when it does",
+    "a client that has never published is notified when it publishes",
     ok(("nothing", "low on memory")),
     setup="short",
 )
@@ -106,7 +106,7 @@ def _(s: Session) -> tuple[str, str]:
 
 @case(
     "alarm.cleared",
-    "who was blocked is told when it may go on, and what it sent is done",
+    "a blocked client gets connection.unblocked when the alarm clears, and its pending publishes are confirmed",
     ok(("unblocked", 6)),
     setup="short",
 )
@@ -128,7 +128,7 @@ def _(s: Session) -> tuple[str, int]:
 
 @case(
     "alarm.again",
-    "who was blocked before is told of the next alarm once it publishes again",
+    "a client that published before is notified of the next alarm when it publishes again",
     ok(("nothing", "nothing", "nothing", "low on memory", "unblocked")),
     setup="short",
 )
@@ -151,7 +151,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "alarm.second",
-    "a second alarm is nothing new to who is blocked already",
+    "a client that is already blocked is not notified of a second alarm",
     ok(("nothing", "nothing", "unblocked")),
     setup="short",
 )
@@ -168,7 +168,12 @@ def _(s: Session) -> tuple[str, ...]:
     return tuple(said)
 
 
-@case("alarm.order", "both alarms are named, the disk first", ok("low on disk & memory"), setup="short")
+@case(
+    "alarm.order",
+    "connection.blocked names both alarms, the disk first",
+    ok("low on disk & memory"),
+    setup="short",
+)
 def _(s: Session) -> str:
     free(s)
     opened = s.channel()
@@ -181,7 +186,7 @@ def _(s: Session) -> str:
 
 @case(
     "alarm.disk",
-    "a disk alarm tells nobody who does not publish, either",
+    "a client that does not publish is not notified of a disk alarm",
     ok(("nothing", "nothing")),
     setup="short",
 )
@@ -196,7 +201,7 @@ def _(s: Session) -> tuple[str, str]:
 
 @case(
     "alarm.untold",
-    "a client without the capability is only not read, and goes on afterwards",
+    "a client without the capability is not notified; it is not read during the alarm, and continues afterwards",
     ok((True, True)),
     setup="short",
 )
@@ -214,7 +219,7 @@ def _(s: Session) -> tuple[bool, bool]:
 
 @case(
     "alarm.consumes",
-    "a blocked publisher's consumers get deliveries, and its acks wait",
+    "consumers of a blocked connection get deliveries; its acks are processed after the alarm",
     ok((b"1", True, b"2")),
     setup="short",
 )
@@ -239,7 +244,7 @@ def _(s: Session) -> tuple[bytes, bool, bytes]:
 
 @case(
     "alarm.heartbeats",
-    "a blocked client gets heartbeats, and its own are not missed",
+    "a blocked client gets heartbeats, and is not disconnected for missing its own",
     ok((True, "unblocked")),
     setup="short",
 )
@@ -257,7 +262,7 @@ def _(s: Session) -> tuple[bool, str]:
 
 @case(
     "alarm.parts",
-    "a publish blocks once its header has come, and not before",
+    "a publish blocks the connection when its content header has arrived, not before",
     ok(["nothing", "low on memory", "nothing", "nothing", "unblocked"]),
     setup="short",
 )
@@ -281,7 +286,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "alarm.read",
-    "nothing behind the first content header is carried out, although it has arrived together with it",
+    "nothing after the first content header is processed during an alarm, even if it arrived in the same read",
     ok((1, "unblocked", 7)),
     setup="short",
 )
@@ -307,7 +312,7 @@ def _(s: Session) -> tuple[int, str, int]:
 
 @case(
     "alarm.close",
-    "a blocked client's close is answered when it may go on",
+    "a blocked client's connection.close is answered when the alarm clears",
     ok((True, "connection.close-ok")),
     setup="short",
 )
@@ -322,7 +327,7 @@ def _(s: Session) -> tuple[bool, str]:
 
 @case(
     "alarm.newcomer",
-    "who connects meanwhile may declare, consume and be blocked",
+    "a client that connects during an alarm may declare and consume, and is blocked when it publishes",
     ok(("nothing", "low on memory", "unblocked", 1)),
     setup="short",
 )
@@ -340,7 +345,7 @@ def _(s: Session) -> tuple[str, str, str, int]:
 
 @case(
     "alarm.transaction",
-    "a transaction that published is committed when it may go on",
+    "a transaction with publishes is committed when the alarm clears",
     ok((True, 1)),
     setup="short",
 )

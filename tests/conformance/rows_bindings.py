@@ -23,7 +23,7 @@ for _letter, _method, _fields, _text in (
 
     case(
         f"68{_letter}",
-        f"{_method} of {_fields}, where what is in braces does not exist",
+        f"{_method} with {_fields}, where no queue {{q}} and no exchange {{x}} exist",
         channel(404, _method, _text),
     )(_missing)
 
@@ -32,7 +32,12 @@ for _letter, _what, _method, _fields in (
     ("a", "a binding", "queue.unbind", {"queue": "real", "exchange": "amq.direct"}),
     ("b", "a queue", "queue.unbind", {"queue": "nosuch-queue", "exchange": "amq.direct"}),
     ("c", "an exchange", "queue.unbind", {"queue": "real", "exchange": "nosuch-exchange"}),
-    ("d", "a binding of exchanges", "exchange.unbind", {"destination": "amq.fanout", "source": "amq.direct"}),
+    (
+        "d",
+        "an exchange-to-exchange binding",
+        "exchange.unbind",
+        {"destination": "amq.fanout", "source": "amq.direct"},
+    ),
     (
         "e",
         "a destination exchange",
@@ -73,7 +78,7 @@ for _letter, _value, _text in (
     )(_xmatch)
 
 
-@case("70e", "x-match of other exchange types means nothing")
+@case("70e", "x-match is ignored by other exchange types")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("queue.bind", queue=opened.queue(s.q), exchange="amq.direct", arguments={"x-match": "foo"})
@@ -81,7 +86,7 @@ def _(s: Session) -> None:
 
 @case(
     "70f",
-    "binding an exchange to a headers exchange with a bad x-match",
+    "binding an exchange to a headers exchange with an invalid x-match",
     channel(406, "exchange.bind", f'Invalid x-match field value <<"foo">>; {_XMATCH}'),
 )
 def _(s: Session) -> None:
@@ -90,7 +95,7 @@ def _(s: Session) -> None:
     )
 
 
-@case("71", "a topic binding key may have any number of # words", ok(True))
+@case("71", "a topic binding key may contain any number of # words", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.call("queue.bind", queue=opened.queue(s.q), exchange="amq.topic", routing_key="a.#.b.#.#")

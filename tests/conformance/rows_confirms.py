@@ -9,7 +9,7 @@ case = ROWS.case
 
 @case(
     "99",
-    "tx.select on a confirming channel",
+    "tx.select on a channel in confirm mode",
     channel(406, "tx.select", "cannot switch from confirm to tx mode"),
 )
 def _(s: Session) -> None:
@@ -58,7 +58,7 @@ def _(s: Session) -> None:
 
 @case(
     "103",
-    "a commit that a full queue refuses",
+    "a commit with a message that a full queue rejects",
     channel(406, "tx.commit", "partial tx completion"),
 )
 def _(s: Session) -> None:
@@ -70,7 +70,11 @@ def _(s: Session) -> None:
     opened.call("tx.commit")
 
 
-@case("confirm.numbering", "confirms number publishes from 1, each exactly once", ok([1, 2, 3, 4, 5]))
+@case(
+    "confirm.numbering",
+    "publishes are numbered from 1, and each is confirmed exactly once",
+    ok([1, 2, 3, 4, 5]),
+)
 def _(s: Session) -> list[int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -86,7 +90,7 @@ def _(s: Session) -> list[int]:
     return sorted(covered)
 
 
-@case("confirm.select-twice", "confirm.select twice goes on counting", ok([1, 2]))
+@case("confirm.select-twice", "a second confirm.select does not reset the numbering", ok([1, 2]))
 def _(s: Session) -> list[int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -98,7 +102,7 @@ def _(s: Session) -> list[int]:
     return tags
 
 
-@case("confirm.nowait", "a nowait confirm.select answers nothing and works", ok(("basic.ack", 1)))
+@case("confirm.nowait", "confirm.select with nowait works and is not answered", ok(("basic.ack", 1)))
 def _(s: Session) -> tuple[str, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -131,7 +135,7 @@ def _(s: Session) -> tuple[int, bool]:
 
 @case(
     "confirm.deleted-queue",
-    "a message whose queue is deleted meanwhile is confirmed all the same",
+    "a message whose queue is deleted before the confirm is confirmed",
     ok({"basic.ack", "queue.delete-ok"}),
 )
 def _(s: Session) -> set[str]:
@@ -143,7 +147,7 @@ def _(s: Session) -> set[str]:
     return {opened.receive().name, opened.receive().name}
 
 
-@case("confirm.per-channel", "each channel numbers its own", ok((1, 1)))
+@case("confirm.per-channel", "each channel has its own numbering", ok((1, 1)))
 def _(s: Session) -> tuple[int, int]:
     one = s.channel()
     one.queue(s.q)
@@ -157,7 +161,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "confirm.nack-overflow",
-    "a full queue that rejects publishes nacks them",
+    "publishes that a full queue rejects are nacked",
     ok(("basic.ack", "basic.nack")),
 )
 def _(s: Session) -> tuple[str, str]:
@@ -170,7 +174,7 @@ def _(s: Session) -> tuple[str, str]:
     return first, opened.receive().name
 
 
-@case("tx.commit", "publishes of a transaction come with its commit", ok((0, 2)))
+@case("tx.commit", "publishes of a transaction are routed when it is committed", ok((0, 2)))
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -182,7 +186,7 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case("tx.rollback", "publishes of a transaction are gone with its rollback", ok(0))
+@case("tx.rollback", "publishes of a transaction are discarded when it is rolled back", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -193,7 +197,7 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("tx.ack-commit", "acks of a transaction hold from its commit on", ok((0, 0)))
+@case("tx.ack-commit", "acks of a transaction take effect when it is committed", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
@@ -210,7 +214,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "tx.ack-rollback",
-    "a rollback forgets acks: the message stays unacked, and can be acked again",
+    "a rollback discards acks: the messages remain unacked, and can be acked again",
     ok((0, 1)),
 )
 def _(s: Session) -> tuple[int, int]:
@@ -227,7 +231,7 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.ready(s.q, 1)
 
 
-@case("tx.close", "a channel that closes with an open transaction rolls it back", ok((0, 1)))
+@case("tx.close", "closing a channel rolls back its open transaction", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
@@ -243,7 +247,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "tx.mandatory",
-    "an unroutable mandatory message of a transaction is returned before commit-ok",
+    "an unroutable mandatory message of a transaction is returned before tx.commit-ok",
     ok(("basic.return", "tx.commit-ok")),
 )
 def _(s: Session) -> tuple[str, str]:
@@ -278,14 +282,14 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("tx.select-twice", "tx.select twice is answered twice", ok("tx.select-ok"))
+@case("tx.select-twice", "a second tx.select is answered too", ok("tx.select-ok"))
 def _(s: Session) -> str:
     opened = s.channel()
     opened.call("tx.select")
     return opened.call("tx.select").name
 
 
-@case("tx.requeue", "a requeue of a transaction holds from its commit on", ok((0, 1)))
+@case("tx.requeue", "a requeue in a transaction takes effect when it is committed", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
@@ -316,7 +320,11 @@ def _(s: Session) -> tuple[bytes | None, ...]:
     return opened.get(s.q), opened.get(s.q), opened.get(s.q)
 
 
-@case("tx.ack-multiple", "an ack with multiple in a transaction", ok((0, 1)))
+@case(
+    "tx.ack-multiple",
+    "an ack with multiple in a transaction settles all deliveries up to its tag",
+    ok((0, 1)),
+)
 def _(s: Session) -> tuple[int, int]:
     plain, opened = fill(s, s.channel()), s.channel()
     opened.call("tx.select")
@@ -357,7 +365,11 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.drain(s.q)
 
 
-@case("tx.empty", "an empty transaction commits and rolls back", ok(("tx.commit-ok", "tx.rollback-ok")))
+@case(
+    "tx.empty",
+    "an empty transaction can be committed and rolled back",
+    ok(("tx.commit-ok", "tx.rollback-ok")),
+)
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     opened.call("tx.select")
@@ -366,7 +378,7 @@ def _(s: Session) -> tuple[str, str]:
 
 @case(
     "confirm.error-uncounted",
-    "a publish that closes its channel leaves earlier ones confirmed",
+    "a publish that causes a channel error does not affect the confirms of earlier ones",
     ok(["basic.ack", "channel.close"]),
 )
 def _(s: Session) -> list[str]:
@@ -381,7 +393,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "confirm.consumed",
-    "a message that goes straight to a consumer is confirmed",
+    "a message that is delivered to a consumer at once is confirmed",
     ok({"basic.ack", "basic.deliver"}),
 )
 def _(s: Session) -> set[str]:
@@ -393,7 +405,7 @@ def _(s: Session) -> set[str]:
     return {opened.receive().name, opened.receive().name}
 
 
-@case("confirm.reply", "a direct reply is confirmed", ok(("basic.ack", b"answer")))
+@case("confirm.reply", "a direct reply-to reply is confirmed", ok(("basic.ack", b"answer")))
 def _(s: Session) -> tuple[str, bytes]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)

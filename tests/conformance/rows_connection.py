@@ -9,7 +9,7 @@ case = ROWS.case
 
 @case(
     "17",
-    "more channels than negotiated",
+    "opening more channels than negotiated",
     connection(530, None, "number of channels opened (2) has reached the negotiated channel_max (2)"),
 )
 def _(s: Session) -> None:
@@ -18,7 +18,9 @@ def _(s: Session) -> None:
         client.channel(number)
 
 
-@case("17b", "any channel numbers may be used up to the negotiated count", ok())
+@case(
+    "17b", "a client may use any channel numbers, as long as no more channels are open than negotiated", ok()
+)
 def _(s: Session) -> None:
     client = s.login(channel_max=2)
     client.channel(7)
@@ -27,7 +29,7 @@ def _(s: Session) -> None:
 
 @case(
     "18",
-    "a user's limit on channels",
+    "the channel limit of a user",
     connection(
         530,
         None,
@@ -42,7 +44,7 @@ def _(s: Session) -> None:
 
 @case(
     "18b",
-    "the node's limit on channels",
+    "the channel limit of the node",
     connection(
         530, None, "number of channels opened on node 'NODE' has reached the maximum allowed limit of 3"
     ),
@@ -70,12 +72,12 @@ for _id, _name in (
         client.send(0, name)
         client.receive(0, "connection.open-ok")
 
-    case(_id, f"a {_name} on a running connection", connection(504, _name, _RUNNING))(_again)
+    case(_id, f"{_name} on an open connection", connection(504, _name, _RUNNING))(_again)
 
 
 @case(
     "38",
-    "SIGTERM closes every connection with 320 and its reason, and the broker exits with 0",
+    "SIGTERM closes every connection with 320 and its reply text, and the broker exits with 0",
     connection(320, None, "broker forced connection closure with reason 'shutdown'"),
     setup="ending",
     fatal=True,
@@ -90,7 +92,9 @@ def _(s: Session) -> None:
         assert s.broker.exit_code() in s.broker.good_exits
 
 
-@case("108", "a new secret is taken note of where users' passwords decide", ok("connection.update-secret-ok"))
+@case(
+    "108", "connection.update-secret is accepted for users with passwords", ok("connection.update-secret-ok")
+)
 def _(s: Session) -> str:
     return s.login().call(0, "connection.update-secret", new_secret="guest", reason="rotation").name
 
@@ -103,7 +107,7 @@ def _(s: Session) -> int:
 
 @case(
     "connection.heartbeat-missed",
-    "a client that falls silent for two intervals is dropped",
+    "a client that sends nothing for two heartbeat intervals is disconnected",
     SOCKET,
     setup="tight",
 )
@@ -119,7 +123,7 @@ def _(s: Session) -> None:
 
 @case(
     "connection.close-exclusive-first",
-    "exclusive queues are gone when close-ok of their connection arrives",
+    "exclusive queues are deleted before connection.close-ok is sent",
     ok(0),
 )
 def _(s: Session) -> int:
@@ -133,7 +137,7 @@ def _(s: Session) -> int:
 
 @case(
     "connection.ignore-after-close",
-    "after connection.close the broker answers nothing but close-ok",
+    "after connection.close the broker ignores everything except connection.close-ok",
     ok((b"",)),
 )
 def _(s: Session) -> tuple[bytes]:
@@ -147,7 +151,7 @@ def _(s: Session) -> tuple[bytes]:
 
 @case(
     "connection.close-crossing",
-    "connection.close of a client that crosses the broker's is answered",
+    "a client's connection.close that crosses the broker's is answered",
     ok("connection.close-ok"),
 )
 def _(s: Session) -> str:
@@ -160,7 +164,7 @@ def _(s: Session) -> str:
 
 @case(
     "connection.close-ok-unasked",
-    "a close-ok nobody asked for",
+    "an unexpected connection.close-ok",
     connection(504, "connection.close-ok", _RUNNING),
 )
 def _(s: Session) -> None:
@@ -171,7 +175,7 @@ def _(s: Session) -> None:
 
 @case(
     "connection.blocked",
-    "a publisher is told of a memory alarm when it publishes, not before",
+    "a publisher is notified of a memory alarm when it publishes, not before",
     ok((True, "low on memory")),
     setup="alarmed",
 )
@@ -184,7 +188,7 @@ def _(s: Session) -> tuple[bool, str]:
 
 @case(
     "connection.blocked-disk",
-    "a publisher is told of a disk alarm",
+    "a publisher is notified of a disk alarm",
     ok("low on disk"),
     setup="full",
 )
@@ -196,7 +200,7 @@ def _(s: Session) -> str:
 
 @case(
     "connection.blocked-both",
-    "a publisher is told of all alarms there are, once",
+    "connection.blocked is sent once and names all active alarms",
     ok(("low on disk & memory", True)),
     setup="strained",
 )
@@ -208,7 +212,7 @@ def _(s: Session) -> tuple[str, bool]:
 
 @case(
     "connection.blocked-silent",
-    "a client without the capability is not told of an alarm",
+    "a client without the capability connection.blocked is not notified of an alarm",
     ok(True),
     setup="alarmed",
 )
@@ -220,7 +224,7 @@ def _(s: Session) -> bool:
 
 @case(
     "connection.blocked-others",
-    "a connection that does not publish works on during an alarm",
+    "a connection that does not publish continues to work during an alarm",
     ok(1),
     setup="alarmed",
 )
@@ -233,7 +237,7 @@ def _(s: Session) -> int:
 
 @case(
     "connection.tune-twice",
-    "a second tune-ok before connection.open",
+    "a second connection.tune-ok before connection.open",
     connection(504, "connection.tune-ok", "unexpected method in connection state opening"),
 )
 def _(s: Session) -> None:
@@ -245,7 +249,7 @@ def _(s: Session) -> None:
     client.receive(0, "connection.open-ok")
 
 
-@case("connection.open-early", "connection.open before tune-ok drops the socket", SOCKET)
+@case("connection.open-early", "connection.open before connection.tune-ok closes the socket", SOCKET)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -256,14 +260,14 @@ def _(s: Session) -> None:
 
 @case(
     "connection.empty-vhost",
-    "a virtual host without a name",
+    "opening a virtual host with an empty name",
     connection(530, "connection.open", "vhost  not found"),
 )
 def _(s: Session) -> None:
     s.login(virtual_host="")
 
 
-@case("connection.authzid", "PLAIN with an authorization identity drops the socket", SOCKET)
+@case("connection.authzid", "PLAIN with an authorization identity closes the socket", SOCKET)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -272,7 +276,9 @@ def _(s: Session) -> None:
     client.open()
 
 
-@case("connection.capabilities-odd", "client capabilities that are not a table are as none", SOCKET)
+@case(
+    "connection.capabilities-odd", "client capabilities that are not a table count as no capabilities", SOCKET
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -286,7 +292,7 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("connection.locale", "any locale is taken", ok("connection.tune"))
+@case("connection.locale", "any locale is accepted", ok("connection.tune"))
 def _(s: Session) -> str:
     client = s.client()
     client.begin()
@@ -294,7 +300,7 @@ def _(s: Session) -> str:
     return client.receive(0).name
 
 
-@case("connection.heartbeat-early", "a heartbeat during the handshake is fine", ok())
+@case("connection.heartbeat-early", "a heartbeat during the handshake is accepted", ok())
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -314,7 +320,7 @@ def _(s: Session) -> None:
 
 @case(
     "connection.close-many",
-    "connection.close with open channels, consumers and unacked messages gives the messages back",
+    "connection.close with open channels, consumers and unacked messages requeues the messages",
     ok((3, True)),
 )
 def _(s: Session) -> tuple[int, bool]:
@@ -328,7 +334,9 @@ def _(s: Session) -> tuple[int, bool]:
     return other.ready(s.q, 3), other.call("basic.get", queue=s.q).redelivered
 
 
-@case("connection.small-frames", "a client may ask for the smallest frames and a single channel", ok(9000))
+@case(
+    "connection.small-frames", "a client may negotiate the smallest frame_max and a single channel", ok(9000)
+)
 def _(s: Session) -> int:
     opened = s.channel(frame_max=4096, channel_max=1)
     opened.queue(s.q)
@@ -338,7 +346,7 @@ def _(s: Session) -> int:
 
 @case(
     "connection.text-limit",
-    "a reply text is cut to fit a short string",
+    "a reply text is truncated to the length of a short string",
     ok((255, "NOT_FOUND - no queue 'nnn", True)),
 )
 def _(s: Session) -> tuple[int, str, bool]:
@@ -350,7 +358,7 @@ def _(s: Session) -> tuple[int, str, bool]:
 
 @case(
     "connection.name-octets",
-    "names may hold any octets, quotes too; only line ends go",
+    "names may contain any bytes, also quotes; only line breaks are removed",
     ok("NOT_FOUND - no queue 'it's \"é\"\x00' in vhost '/'"),
 )
 def _(s: Session) -> str:
@@ -361,7 +369,7 @@ def _(s: Session) -> str:
 
 @case(
     "connection.error-once",
-    "of two errors in a row on a channel only the first is told",
+    "after two errors in a row on a channel only the first is reported",
     ok(["channel.close", "channel.close-ok"]),
 )
 def _(s: Session) -> list[str]:
@@ -372,7 +380,11 @@ def _(s: Session) -> list[str]:
     return [opened.receive().name, opened.receive().name]
 
 
-@case("connection.error-last", "a connection error goes before what other channels still send", ok(True))
+@case(
+    "connection.error-last",
+    "after a connection error, frames that other channels still send are ignored",
+    ok(True),
+)
 def _(s: Session) -> bool:
     opened = s.channel()
     other = opened.client.channel(2)
@@ -386,7 +398,7 @@ def _(s: Session) -> bool:
 
 @case(
     "connection.blocked-stops",
-    "a blocked connection is read no further, while others publish nothing and work on",
+    "a blocked connection is not read any further; connections that do not publish continue to work",
     ok((True, 0)),
     setup="alarmed",
 )

@@ -21,7 +21,7 @@ def _(s: Session) -> None:
 
 @case(
     "83a",
-    "using a consumer tag twice",
+    "using a consumer tag twice on a channel",
     connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"),
 )
 def _(s: Session) -> None:
@@ -31,7 +31,7 @@ def _(s: Session) -> None:
     opened.consume(s.q, "ct")
 
 
-@case("83b", "using a consumer tag on two channels, and again after its cancel")
+@case("83b", "a consumer tag may be used on two channels, and again after its cancel")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q)
@@ -43,7 +43,7 @@ def _(s: Session) -> None:
 
 @case(
     "84",
-    "a channel's limit on consumers",
+    "the consumer limit of a channel",
     connection(530, "basic.consume", "reached maximum (2) of consumers per channel"),
     setup="tight",
 )
@@ -57,7 +57,7 @@ def _(s: Session) -> None:
 _IN_USE = channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use")
 
 
-@case("85a", "consuming beside an exclusive consumer", _IN_USE)
+@case("85a", "consuming from a queue that has an exclusive consumer", _IN_USE)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q)
@@ -65,7 +65,7 @@ def _(s: Session) -> None:
     opened.consume(s.q, "2")
 
 
-@case("85b", "consuming exclusively beside another consumer", _IN_USE)
+@case("85b", "an exclusive consumer on a queue that has another consumer", _IN_USE)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q)
@@ -75,7 +75,7 @@ def _(s: Session) -> None:
 
 @case(
     "85c",
-    "consuming exclusively from a queue with a single active consumer",
+    "an exclusive consumer on a queue with a single active consumer",
     _IN_USE,
 )
 def _(s: Session) -> None:
@@ -84,7 +84,7 @@ def _(s: Session) -> None:
     opened.consume(s.q, exclusive=True)
 
 
-@case("85d", "an exclusive consumer leaves room after its cancel")
+@case("85d", "after an exclusive consumer is cancelled, others may consume")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q)
@@ -106,7 +106,7 @@ for _letter, _value, _type in (
 
     case(
         f"86{_letter}",
-        f"consuming with the priority {_value!r}",
+        f"consuming with x-priority {_value!r}",
         channel(
             406,
             "basic.consume",
@@ -117,7 +117,7 @@ for _letter, _value, _type in (
 
 @case(
     "86e",
-    "an argument of streams on a classic queue",
+    "consuming from a classic queue with an argument of streams",
     channel(
         406,
         "basic.consume",
@@ -129,25 +129,25 @@ def _(s: Session) -> None:
     opened.consume(opened.queue(s.q), arguments={"x-stream-offset": "first"})
 
 
-@case("86f", "a consumer may have arguments the broker does not know, and a negative priority")
+@case("86f", "a consumer may have unknown arguments and a negative priority")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-priority": T("b", -5), "mine": "x"})
 
 
-@case("87", "cancelling a tag that does not exist is answered with it", ok("nosuch"))
+@case("87", "cancelling an unknown consumer tag is answered with that tag", ok("nosuch"))
 def _(s: Session) -> str:
     return str(s.channel().call("basic.cancel", consumer_tag="nosuch").consumer_tag)
 
 
-@case("95", "a prefetch in octets", connection(540, "basic.qos", "prefetch_size!=0 (10)"))
+@case("95", "basic.qos with a prefetch_size", connection(540, "basic.qos", "prefetch_size!=0 (10)"))
 def _(s: Session) -> None:
     s.channel().call("basic.qos", prefetch_size=10)
 
 
 @case(
     "basic.consume-ok-first",
-    "consume-ok comes before the first delivery",
+    "basic.consume-ok is sent before the first delivery",
     ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]),
 )
 def _(s: Session) -> list[str]:
@@ -158,7 +158,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "basic.deliver",
-    "a delivery has its tag, flag, exchange, key, properties and body",
+    "basic.deliver has its delivery tag, redelivered flag, exchange, routing key, properties and body",
     ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -179,13 +179,17 @@ def _(s: Session) -> tuple[object, ...]:
     )
 
 
-@case("basic.server-tag", "an empty consumer tag gets a generated one", ok("amq.ctag-NAME"))
+@case("basic.server-tag", "a consumer with an empty tag gets a generated one", ok("amq.ctag-NAME"))
 def _(s: Session) -> str:
     opened = s.channel()
     return opened.consume(opened.queue(s.q), "")
 
 
-@case("basic.consume-nowait", "a nowait consume answers nothing and works", ok(("basic.deliver", "given")))
+@case(
+    "basic.consume-nowait",
+    "basic.consume with nowait works and is not answered",
+    ok(("basic.deliver", "given")),
+)
 def _(s: Session) -> tuple[str, str]:
     opened = fill(s, s.channel(), 1)
     opened.send("basic.consume", queue=s.q, consumer_tag="given", nowait=True)
@@ -193,7 +197,7 @@ def _(s: Session) -> tuple[str, str]:
     return got.name, got.consumer_tag
 
 
-@case("basic.cancel-nowait", "a nowait cancel answers nothing and works", ok((True, 0)))
+@case("basic.cancel-nowait", "basic.cancel with nowait works and is not answered", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -203,7 +207,7 @@ def _(s: Session) -> tuple[bool, int]:
     return quiet, opened.call("queue.declare", queue=s.q, passive=True).consumer_count
 
 
-@case("basic.cancel-last", "cancel-ok comes after the consumer's last delivery", ok(True))
+@case("basic.cancel-last", "basic.cancel-ok is sent after the consumer's last delivery", ok(True))
 def _(s: Session) -> bool:
     opened = fill(s, s.channel())
     opened.consume(s.q)
@@ -214,7 +218,7 @@ def _(s: Session) -> bool:
     return opened.quiet("basic.deliver")
 
 
-@case("basic.cancel-keeps-unacked", "a cancelled consumer's unacked messages stay the channel's", ok(0))
+@case("basic.cancel-keeps-unacked", "a cancelled consumer's messages remain unacked on its channel", ok(0))
 def _(s: Session) -> int:
     opened = fill(s, s.channel(), 1)
     opened.consume(s.q)
@@ -225,7 +229,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("basic.cancel-notify", "a queue's deletion cancels its consumers, with nowait set", ok(("ct", True)))
+@case(
+    "basic.cancel-notify",
+    "deleting a queue cancels its consumers, by basic.cancel with nowait",
+    ok(("ct", True)),
+)
 def _(s: Session) -> tuple[str, bool]:
     opened = s.channel()
     opened.queue(s.q)
@@ -237,7 +245,7 @@ def _(s: Session) -> tuple[str, bool]:
 
 @case(
     "basic.cancel-notify-capability",
-    "a client without the capability is not told of its consumer's end",
+    "a client without the capability consumer_cancel_notify gets no basic.cancel",
     ok(True),
 )
 def _(s: Session) -> bool:
@@ -250,7 +258,7 @@ def _(s: Session) -> bool:
 
 @case(
     "basic.cancel-notify-own",
-    "a channel that deletes its own consumer's queue is told too",
+    "a channel that deletes the queue of its own consumer gets basic.cancel too",
     ok({"queue.delete-ok", "basic.cancel"}),
 )
 def _(s: Session) -> set[str]:
@@ -261,7 +269,11 @@ def _(s: Session) -> set[str]:
     return {opened.receive().name, opened.receive().name}
 
 
-@case("basic.round-robin", "consumers of a queue take turns", ok(["1", "2", "3", "1", "2", "3"]))
+@case(
+    "basic.round-robin",
+    "messages are delivered to a queue's consumers in turn",
+    ok(["1", "2", "3", "1", "2", "3"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -276,7 +288,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "basic.priority",
-    "a consumer of a higher priority comes first, until it is full",
+    "the consumer with the highest priority is served first, until its prefetch is used up",
     ok(["high", "high", "low"]),
 )
 def _(s: Session) -> list[str]:
@@ -292,7 +304,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("basic.qos-consumer", "a prefetch holds for consumers started later, each for itself", ok((3, 1, 1)))
+@case(
+    "basic.qos-consumer",
+    "a prefetch applies to each consumer that is started later, separately",
+    ok((3, 1, 1)),
+)
 def _(s: Session) -> tuple[int, ...]:
     opened = s.channel()
     for number in range(3):
@@ -309,7 +325,7 @@ def _(s: Session) -> tuple[int, ...]:
     return tags.count("0"), tags.count("1"), tags.count("2")
 
 
-@case("basic.qos-channel", "a global prefetch holds for all the channel's consumers together", ok(3))
+@case("basic.qos-channel", "a global prefetch applies to all consumers of the channel together", ok(3))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.call("basic.qos", prefetch_count=3, global_=True)
@@ -321,7 +337,7 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("basic.qos-both", "both prefetches hold", ok((1, 2)))
+@case("basic.qos-both", "a consumer prefetch and a global prefetch apply together", ok((1, 2)))
 def _(s: Session) -> tuple[int, ...]:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
@@ -332,7 +348,7 @@ def _(s: Session) -> tuple[int, ...]:
     return first, first + opened.deliveries()
 
 
-@case("basic.qos-raise", "a raised global prefetch lets more messages come", ok((1, 2)))
+@case("basic.qos-raise", "raising the global prefetch allows more deliveries", ok((1, 2)))
 def _(s: Session) -> tuple[int, ...]:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1, global_=True)
@@ -342,7 +358,7 @@ def _(s: Session) -> tuple[int, ...]:
     return first, opened.deliveries()
 
 
-@case("basic.qos-no-ack", "a prefetch does not hold for a consumer without acknowledgements", ok(3))
+@case("basic.qos-no-ack", "a prefetch does not apply to a consumer with no_ack", ok(3))
 def _(s: Session) -> int:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
@@ -350,7 +366,7 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("basic.qos-get", "a get does not count in a prefetch", ok(1))
+@case("basic.qos-get", "messages from basic.get do not count in a prefetch", ok(1))
 def _(s: Session) -> int:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
@@ -359,7 +375,7 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("basic.qos-ack", "an ack makes room for the next message", ok([1, 2, 3]))
+@case("basic.qos-ack", "after an ack the next message is delivered", ok([1, 2, 3]))
 def _(s: Session) -> list[int]:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)

@@ -29,7 +29,7 @@ def _served(opened: Channel, queue: str, count: int = 1) -> list[str]:
     return tags
 
 
-@case("single-active.only", "a single active consumer gets everything", ok(["a", "a", "a"]))
+@case("single-active.only", "all messages are delivered to the single active consumer", ok(["a", "a", "a"]))
 def _(s: Session) -> list[str]:
     opened = _single(s)
     for tag in "abc":
@@ -37,7 +37,7 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q, 3)
 
 
-@case("single-active.count", "consumers that wait are counted", ok(3))
+@case("single-active.count", "waiting consumers are counted", ok(3))
 def _(s: Session) -> int:
     opened = _single(s)
     for tag in "abc":
@@ -45,7 +45,7 @@ def _(s: Session) -> int:
     return int(opened.call("queue.declare", queue=s.q, passive=True).consumer_count)
 
 
-@case("single-active.false", "the argument may say no", ok(["a", "b"]))
+@case("single-active.false", "x-single-active-consumer may be false", ok(["a", "b"]))
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-single-active-consumer": False})
@@ -56,7 +56,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "single-active.cancel",
-    "the oldest consumer that waits follows one that is cancelled",
+    "when the active consumer is cancelled, the oldest waiting one becomes active",
     ok(["a", "b", "c"]),
 )
 def _(s: Session) -> list[str]:
@@ -70,7 +70,7 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("single-active.cancel-waiting", "the cancel of one that waits changes nothing", ok(["a", "c"]))
+@case("single-active.cancel-waiting", "cancelling a waiting consumer changes nothing", ok(["a", "c"]))
 def _(s: Session) -> list[str]:
     opened = _single(s)
     for tag in "abc":
@@ -81,7 +81,7 @@ def _(s: Session) -> list[str]:
     return tags + _served(opened, s.q)
 
 
-@case("single-active.all-cancelled", "after the last one's cancel a new consumer is served", ok(["b"]))
+@case("single-active.all-cancelled", "after all consumers are cancelled, a new one becomes active", ok(["b"]))
 def _(s: Session) -> list[str]:
     opened = _single(s)
     opened.consume(s.q, "a", no_ack=True)
@@ -92,7 +92,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "single-active.keeps",
-    "a consumer of higher priority that comes later does not replace it",
+    "a later consumer of higher priority does not replace the active one",
     ok(["a", "high"]),
 )
 def _(s: Session) -> list[str]:
@@ -106,7 +106,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "single-active.priority",
-    "of those that wait the highest priority follows, then the oldest",
+    "the waiting consumer of the highest priority becomes active, then the oldest",
     ok(list("adbec")),
 )
 def _(s: Session) -> list[str]:
@@ -122,7 +122,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "single-active.cancel-unacked",
-    "what a cancelled active consumer has not acked stays with its channel",
+    "messages that a cancelled active consumer has not acked remain with its channel",
     ok((["a", "a"], ("b", b"3", False), "none")),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -139,7 +139,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "single-active.channel-close",
-    "what the active consumer of a closed channel has not acked goes to the next, redelivered and in order",
+    "messages unacked by the active consumer of a closed channel go to the next one, redelivered and in order",
     ok([(b"1", True), (b"2", True), (b"3", True)]),
 )
 def _(s: Session) -> list[tuple[bytes, bool]]:
@@ -155,7 +155,7 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
 
 @case(
     "single-active.connection-lost",
-    "what the active consumer of a lost connection has not acked goes to the next, redelivered and in order",
+    "messages unacked by the active consumer of a lost connection go to the next one, redelivered and in order",
     ok([(b"1", True), (b"2", True), (b"3", False)]),
 )
 def _(s: Session) -> list[tuple[bytes, bool]]:
@@ -172,7 +172,7 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
 
 @case(
     "single-active.channel-of-two",
-    "a closed channel's own waiting consumers do not follow its active one",
+    "when the channel of the active consumer closes, waiting consumers of that channel do not become active",
     ok("other"),
 )
 def _(s: Session) -> str:
@@ -186,7 +186,11 @@ def _(s: Session) -> str:
     return str(second.deliver().consumer_tag)
 
 
-@case("single-active.prefetch", "a full active consumer keeps the others waiting", ok((2, True, ["a"])))
+@case(
+    "single-active.prefetch",
+    "if the prefetch of the active consumer is used up, waiting consumers get nothing",
+    ok((2, True, ["a"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _single(s)
     opened.call("basic.qos", prefetch_count=2)
@@ -202,7 +206,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "single-active.global-prefetch",
-    "a channel-wide prefetch holds for the active consumer and the one that follows it",
+    "a global prefetch applies to the active consumer and to its successor",
     ok((["a"], True, ["b"])),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -221,7 +225,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "single-active.requeue",
-    "what the active consumer gives back comes to it again",
+    "messages that the active consumer requeues are delivered to it again",
     ok([("a", False), ("a", True), ("a", True)]),
 )
 def _(s: Session) -> list[tuple[str, bool]]:
@@ -237,7 +241,7 @@ def _(s: Session) -> list[tuple[str, bool]]:
     return seen
 
 
-@case("single-active.get", "a get takes a message beside the active consumer", ok((b"2", True)))
+@case("single-active.get", "basic.get is possible while a single active consumer exists", ok((b"2", True)))
 def _(s: Session) -> tuple[bytes | None, bool]:
     opened = _single(s, 2)
     opened.call("basic.qos", prefetch_count=1)
@@ -248,7 +252,7 @@ def _(s: Session) -> tuple[bytes | None, bool]:
 
 @case(
     "single-active.delete",
-    "the queue's deletion cancels the active consumer and those that wait",
+    "deleting the queue cancels the active and the waiting consumers",
     ok(["a", "b"]),
 )
 def _(s: Session) -> list[str]:
@@ -259,7 +263,7 @@ def _(s: Session) -> list[str]:
     return sorted(opened.receive("basic.cancel").consumer_tag for _ in range(2))
 
 
-@case("single-active.auto-delete", "the queue stays as long as one waits", ok([1, 0]))
+@case("single-active.auto-delete", "an auto-delete queue remains while a consumer is waiting", ok([1, 0]))
 def _(s: Session) -> list[int]:
     opened = s.channel()
     opened.queue(s.q, auto_delete=True, arguments=SINGLE)
@@ -273,7 +277,7 @@ def _(s: Session) -> list[int]:
 
 @case(
     "single-active.redeclare",
-    "the argument is compared",
+    "x-single-active-consumer is compared when a queue is declared again",
     channel(
         406,
         "queue.declare",
@@ -287,7 +291,7 @@ def _(s: Session) -> None:
 
 @case(
     "single-active.exclusive-second",
-    "an exclusive consumer is refused beside a single active one",
+    "an exclusive consumer is refused if there is a single active consumer",
     channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
 )
 def _(s: Session) -> None:
@@ -298,7 +302,7 @@ def _(s: Session) -> None:
 
 @case(
     "priority.yields",
-    "a full consumer of a high priority yields to lower ones, and comes first again when it has room",
+    "while the prefetch of a consumer of high priority is used up, lower ones are served",
     ok(["high", "low", "low", "high"]),
 )
 def _(s: Session) -> list[str]:
@@ -321,7 +325,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("priority.round-robin", "consumers of one priority take turns", ok(["a", "b", "a", "b"]))
+@case(
+    "priority.round-robin",
+    "messages are delivered to consumers of equal priority in turn",
+    ok(["a", "b", "a", "b"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -331,7 +339,11 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q, 4)
 
 
-@case("priority.negative", "a negative priority comes after none", ok(["a", "a"]))
+@case(
+    "priority.negative",
+    "a consumer with a negative priority comes after one without a priority",
+    ok(["a", "a"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -340,7 +352,7 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q, 2)
 
 
-@case("priority.widths", "a priority may be an integer of any width", ok(["l", "i", "s", "b"]))
+@case("priority.widths", "x-priority may be an integer of any width", ok(["l", "i", "s", "b"]))
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -353,7 +365,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("priority.backlog", "a backlog goes to the highest priority first, the rest to the next", ok("hhhll"))
+@case(
+    "priority.backlog",
+    "a backlog is delivered to the consumer of the highest priority first, the rest to the next",
+    ok("hhhll"),
+)
 def _(s: Session) -> str:
     opened = s.channel()
     opened.queue(s.q)
@@ -365,7 +381,7 @@ def _(s: Session) -> str:
     return "".join(opened.deliver().consumer_tag for _ in range(5))
 
 
-@case("exclusive.served", "an exclusive consumer gets everything", ok(["a", "a"]))
+@case("exclusive.served", "all messages are delivered to an exclusive consumer", ok(["a", "a"]))
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -375,7 +391,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "exclusive.other-connection",
-    "another connection is kept out by an exclusive consumer",
+    "an exclusive consumer excludes consumers of other connections",
     channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
 )
 def _(s: Session) -> None:
@@ -385,7 +401,7 @@ def _(s: Session) -> None:
     s.channel().consume(s.q, "b")
 
 
-@case("exclusive.get", "a get is possible beside an exclusive consumer", ok(b"2"))
+@case("exclusive.get", "basic.get is possible while an exclusive consumer exists", ok(b"2"))
 def _(s: Session) -> bytes | None:
     opened = fill(s, s.channel(), 2)
     opened.call("basic.qos", prefetch_count=1)
@@ -394,7 +410,11 @@ def _(s: Session) -> bytes | None:
     return s.channel().get(s.q)
 
 
-@case("exclusive.channel-close", "the end of its channel makes room for others", ok(["b"]))
+@case(
+    "exclusive.channel-close",
+    "after the channel of an exclusive consumer closes, others may consume",
+    ok(["b"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -425,7 +445,7 @@ def _wait_for_close(opened: Channel) -> None:
 
 @case(
     "timeout.queue",
-    "a queue's own timeout comes before the broker's",
+    "a queue's consumer timeout overrides the broker's",
     channel(406, None, _LATE.format(900)),
     ours_only=True,
 )
@@ -439,7 +459,7 @@ def _(s: Session) -> None:
 
 @case(
     "timeout.consumer",
-    "a consumer's own timeout comes before its queue's, and nobody's older delivery hides one",
+    "a consumer's own timeout overrides its queue's, even if another consumer has an older unacked delivery",
     channel(406, None, _LATE.format(800)),
     ours_only=True,
 )
@@ -457,7 +477,7 @@ def _(s: Session) -> None:
 
 @case(
     "timeout.requeue",
-    "what was not acked in time goes to somebody else, and so do the consumers of the channel",
+    "after a consumer timeout the unacked messages are delivered to others, and the channel's consumers are removed",
     ok((b"1", True, 1)),
     setup="tight",
 )
@@ -476,7 +496,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "timeout.get",
-    "what was got must be acked in time too",
+    "the consumer timeout applies to messages from basic.get too",
     channel(406, None, _LATE.format(1000)),
     setup="tight",
 )
@@ -501,13 +521,13 @@ for _name, _value, _fault in (
     _what = f"invalid arg 'x-consumer-timeout' for queue '{{q}}' in vhost '/': {_fault}"
     case(
         f"timeout.queue-{_name}",
-        f"a queue declared with the timeout {_value!r}",
+        f"declaring a queue with x-consumer-timeout {_value!r}",
         channel(406, "queue.declare", _what),
         ours_only=True,
     )(_bad_queue_timeout)
     case(
         f"timeout.consumer-{_name}",
-        f"consuming with the timeout {_value!r}",
+        f"consuming with x-consumer-timeout {_value!r}",
         channel(406, "basic.consume", _what),
         ours_only=True,
     )(_bad_consumer_timeout)

@@ -152,11 +152,11 @@ WAYS = {
     ),
     "reject": Way("rejected", "is rejected", kill=reject),
     "nack": Way("rejected", "is nacked", kill=nack),
-    "length": Way("maxlen", "is dropped for the queue's length", {"x-max-length": 1}, kill=push),
-    "octets": Way("maxlen", "is dropped for the queue's octets", {"x-max-length-bytes": 7}, kill=push),
+    "length": Way("maxlen", "is dropped because of x-max-length", {"x-max-length": 1}, kill=push),
+    "octets": Way("maxlen", "is dropped because of x-max-length-bytes", {"x-max-length-bytes": 7}, kill=push),
     "refuse": Way(
         "maxlen",
-        "is refused by a full queue",
+        "is rejected by a full queue with reject-publish-dlx",
         {"x-max-length": 0, "x-overflow": "reject-publish-dlx"},
     ),
 }
@@ -180,40 +180,40 @@ FIELDS = {"zeta": "z", "a": 1, "list": [1, "two"], "table": {"b": True}, "B": No
 FORMS = {
     "none": Form("without headers", lambda _q, _r: None, lambda r, new: [new], first=lambda r: ["Q", r, ""]),
     "own": Form(
-        "with headers of its own",
+        "with other headers",
         lambda _q, _r: FIELDS,
         lambda r, new: [new],
         first=lambda r: ["Q", r, ""],
         own={**FIELDS, "long": 5},
     ),
     "other": Form(
-        "that died in another queue",
+        "that was dead-lettered by another queue",
         lambda _q, r: {"x-death": [former("else", r)]},
         lambda r, new: [new, formerly("else", r)],
     ),
     "reason": Form(
-        "that died here for another reason",
+        "that this queue dead-lettered for another reason",
         lambda q, r: {"x-death": [former(q, OTHER[r])]},
         lambda r, new: [new, formerly("Q", OTHER[r])],
     ),
     "again": Form(
-        "that died here for this reason",
+        "that this queue dead-lettered for this reason",
         lambda q, r: {"x-death": [former(q, r)]},
         lambda r, _new: [formerly("Q", r, 5)],
     ),
     "moved": Form(
-        "that died here for this reason, and then elsewhere",
+        "that this queue, then another, dead-lettered for this reason",
         lambda q, r: {"x-death": [former("else", r), former(q, r)]},
         lambda r, _new: [formerly("Q", r, 5), formerly("else", r)],
     ),
     "first": Form(
-        "whose first death is known",
+        "with x-first-death-* headers",
         lambda _q, r: {**MINE, "x-death": [former("else", r)]},
         lambda r, new: [new, formerly("else", r)],
         first=lambda _r: ["mine", "own", "my"],
     ),
     "text": Form(
-        "with an x-death that is a string",
+        "with an x-death header that is a string",
         lambda _q, _r: {"x-death": "{once}", "a": 1},
         lambda r, new: [new],
         first=lambda r: ["Q", r, ""],
@@ -244,7 +244,7 @@ for _way_name, _way in WAYS.items():
 
         case(
             f"dead.{_way_name}.{_form_name}",
-            f"a message {_form.text} {_way.text}",
+            f"x-death is correct after a message {_form.text} {_way.text}",
             ok(
                 (
                     _form.first(_way.reason) if _form.first else [None] * 3,
@@ -258,7 +258,9 @@ for _way_name, _way in WAYS.items():
 # -- what is written -----------------------------------------------------------------------------------------------
 
 
-@case("dead.last", "the last death is told beside the first", ok((["Q", "rejected", ""],) * 2))
+@case(
+    "dead.last", "x-last-death-* is written in addition to x-first-death-*", ok((["Q", "rejected", ""],) * 2)
+)
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], None)
     return first(s, message), last(s, message)
@@ -266,7 +268,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.last-again",
-    "the last death changes with every death",
+    "x-last-death-* changes when the message is dead-lettered again",
     ok((["Q", "rejected", ""], ["Q-dead", "rejected", "X"])),
 )
 def _(s: Session) -> Any:
@@ -284,7 +286,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.types",
-    "count is a long, time a timestamp, the rest strings and an array of strings",
+    "in x-death count is a long, time a timestamp, routing-keys an array of strings, and the rest are strings",
     ok([True] * 6),
 )
 def _(s: Session) -> list[bool]:
@@ -310,7 +312,7 @@ def _(s: Session) -> list[bool]:
 
 @case(
     "dead.expiration-kept",
-    "an expiration that was not the cause is removed and told too",
+    "the expiration is removed and recorded as original-expiration whatever the reason",
     ok((None, [death(original_expiration="60000")])),
 )
 def _(s: Session) -> Any:
@@ -322,7 +324,7 @@ def _(s: Session) -> Any:
     return message.properties.get("expiration"), deaths(s, message)
 
 
-@case("dead.expiration-number", "the expiration is told as the number it is", ok(["500"]))
+@case("dead.expiration-number", "original-expiration is written as a number", ok(["500"]))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -333,7 +335,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.expiration-once",
-    "the expiration is told of the death that removed it, and not of the next",
+    "original-expiration is recorded by the death that removed it, not by later ones",
     ok([("Q-dead", None), ("Q", "60000")]),
 )
 def _(s: Session) -> Any:
@@ -350,7 +352,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.chain",
-    "each death of a chain has its entry with where it came from, the newest first",
+    "each queue in a chain adds an entry to x-death, the newest first",
     ok(
         (
             ["Q", "rejected", "amq.fanout"],
@@ -377,7 +379,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.order",
-    "a third death does not change the order of the others",
+    "a third death does not change the order of the other entries",
     ok(([("Q", "rejected", 1), ("b", "expired", 4), ("a", "expired", 4)], "Q")),
 )
 def _(s: Session) -> Any:
@@ -387,7 +389,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.counted-on",
-    "every further round is counted, with the time and the address of the first",
+    "repeated deaths increase the count; the entry keeps the time, exchange and keys of the first",
     ok([death(count=3)]),
 )
 def _(s: Session) -> Any:
@@ -406,12 +408,12 @@ def _without(name: str) -> dict[str, Any]:
 _ENTRIES: tuple[tuple[str, str, list[Any], int], ...] = (
     ("strings", "strings", ["a", "b"], 0),
     ("empty-table", "an empty table", [{}], 0),
-    ("no-queue", "a death without queue", [_without("queue")], 0),
-    ("no-count", "a death without count", [_without("count")], 0),
-    ("no-exchange", "a death without exchange", [_without("exchange")], 0),
-    ("text-count", "a death counted in letters", [{**former("else", "expired"), "count": "four"}], 0),
-    ("small-count", "a death counted in 32 bits", [{**former("else", "expired"), "count": 4}], 1),
-    ("number-time", "a death whose time is a number", [{**former("else", "expired"), "time": T("l", 77)}], 1),
+    ("no-queue", "an entry without queue", [_without("queue")], 0),
+    ("no-count", "an entry without count", [_without("count")], 0),
+    ("no-exchange", "an entry without exchange", [_without("exchange")], 0),
+    ("text-count", "a count that is a string", [{**former("else", "expired"), "count": "four"}], 0),
+    ("small-count", "a 32-bit count", [{**former("else", "expired"), "count": 4}], 1),
+    ("number-time", "a time that is an integer", [{**former("else", "expired"), "time": T("l", 77)}], 1),
 )
 for _name, _text, _entries, _kept in _ENTRIES:
 
@@ -421,21 +423,25 @@ for _name, _text, _entries, _kept in _ENTRIES:
 
     case(
         f"dead.entry-{_name}",
-        f"x-death holds {_text}: {'passed on' if _kept else 'not passed on'}",
+        f"x-death with {_text} is {'kept' if _kept else 'removed'}",
         ok((death(), _kept)),
     )(_foreign)
 
 
 @case(
     "dead.entry-more",
-    "what does not belong into an entry is not passed on",
+    "unknown fields of an x-death entry are removed",
     ok([death(), formerly("else", "expired")]),
 )
 def _(s: Session) -> Any:
     return deaths(s, _die(s, WAYS["reject"], {"x-death": [{**former("else", "expired"), "more": 1}]}))
 
 
-@case("dead.entry-none", "an empty x-death is a history", ok(([None] * 3, [death()])))
+@case(
+    "dead.entry-none",
+    "a dead letter that had an empty x-death header gets no x-first-death-* headers",
+    ok(([None] * 3, [death()])),
+)
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], {"x-death": []})
     return first(s, message), deaths(s, message)
@@ -455,14 +461,14 @@ for _name, _value in {
 
     case(
         f"dead.other.{_name}",
-        f"an x-death that is a {_name} is begun anew",
+        f"an x-death header of the type {_name} is replaced",
         ok((["Q", "expired", ""], [death(reason="expired")], {})),
     )(_malformed)
 
 
 @case(
     "dead.first-claimed",
-    "what a client claims of the first death is overwritten by it",
+    "x-first-death-* headers sent by a client are overwritten",
     ok((["Q", "rejected", ""], [death()])),
 )
 def _(s: Session) -> Any:
@@ -477,7 +483,7 @@ PROPERTIES = {
 }  # fmt: skip
 
 
-@case("dead.properties", "all other properties are kept", ok(PROPERTIES))
+@case("dead.properties", "all other properties are unchanged", ok(PROPERTIES))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, durable=True)
@@ -497,10 +503,10 @@ for _name, _size in {"empty": 0, "one-frame": 1000, "frames": 300_000}.items():
         reject(opened, s.q)
         return take(opened, dead).body == body
 
-    case(f"dead.body-{_name}", f"the body is kept, of {_size} octets too", ok(True))(_body)
+    case(f"dead.body-{_name}", f"a body of {_size} bytes is unchanged", ok(True))(_body)
 
 
-@case("dead.not-redelivered", "a dead letter was not delivered before", ok(False))
+@case("dead.not-redelivered", "a dead letter is not marked as redelivered", ok(False))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -509,7 +515,11 @@ def _(s: Session) -> Any:
     return take(opened, dead).redelivered
 
 
-@case("dead.address", "a dead letter shows the dead letter exchange and the key it had", ok(("X", "Q")))
+@case(
+    "dead.address",
+    "a dead letter has the dead letter exchange as its exchange and keeps its routing key",
+    ok(("X", "Q")),
+)
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], None)
     return _named(s, message.exchange), _named(s, message.routing_key)
@@ -536,14 +546,14 @@ for _name in ("ttl", "expiration", "length", "octets", "refuse"):
 
     case(
         f"dead.cycle.{_name}",
-        f"a message that {WAYS[_name].text} does not come back to its queue, and goes to others",
+        f"a message that {WAYS[_name].text} is dead-lettered to other queues, not to its own",
         ok(([("Q", WAYS[_name].reason, 1)], False, 1 if WAYS[_name].kill is push else 0)),
     )(_itself)
 
 
 @case(
     "dead.cycle.reject",
-    "a message that is rejected comes back to its queue, as often as it is",
+    "a rejected message returns to its own queue, each time it is rejected",
     ok([("Q", "rejected", 2)]),
 )
 def _(s: Session) -> Any:
@@ -590,7 +600,7 @@ def _retried(s: Session, *arguments: dict[str, Any], rejects_at: int, times: int
 
 @case(
     "dead.cycle.two",
-    "a cycle of two queues by TTL ends where it began",
+    "a message that expires in two queues in turn is not dead-lettered to the first one again",
     ok(([("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
 )
 def _(s: Session) -> Any:
@@ -602,7 +612,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.cycle.three",
-    "a cycle of three queues by TTL and length ends where it began",
+    "a cycle of three queues by TTL and x-max-length ends before the first queue",
     ok(([("Q-2", "maxlen", 1), ("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
 )
 def _(s: Session) -> Any:
@@ -614,7 +624,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.cycle.two-rejected",
-    "a cycle of TTL and reject, as retries are made, goes on",
+    "a retry cycle of TTL and reject does not end",
     ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]),
 )
 def _(s: Session) -> Any:
@@ -623,7 +633,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.cycle.reject-then-ttl",
-    "a cycle of reject and TTL goes on too",
+    "a retry cycle of reject and TTL does not end",
     ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]),
 )
 def _(s: Session) -> Any:
@@ -632,7 +642,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.cycle.reject-before",
-    "a reject before the cycle does not keep it going",
+    "a reject before a message entered a cycle does not keep the cycle going",
     ok(([("Q-0", "expired", 1), ("Q", "rejected", 1)], True)),
 )
 def _(s: Session) -> Any:
@@ -646,7 +656,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.cycle.default-exchange",
-    "a queue whose dead letters go to itself by the default exchange loses what expires",
+    "a message that expires and is dead-lettered to its own queue by the default exchange is dropped",
     ok((0, [("Q", "expired", 1)])),
 )
 def _(s: Session) -> Any:
@@ -674,7 +684,7 @@ for _reason, _comes in (("expired", False), ("rejected", True)):
 
     case(
         f"dead.cycle.claimed-{_reason}",
-        f"what a client sends as history counts: {_reason} in the queue where the letter is to go",
+        f"cycle detection uses an x-death header sent by a client: {_reason} in the target queue",
         ok(_comes),
     )(_claimed)
 
@@ -716,18 +726,18 @@ _DLRK = {"x-dead-letter-routing-key": "dlrk"}
 _CC, _BCC = {"CC": ["cc", "other"]}, {"BCC": ["bcc"]}
 
 for _ident, _text, _arguments, _headers, _expected in (
-    ("key", "the key of the publish", {}, {}, (["k"], "k", [["k"]], {})),
-    ("dlrk", "the queue's key", _DLRK, {}, (["dlrk"], "dlrk", [["k"]], {})),
-    ("cc", "the key of the publish and those of CC", {}, _CC, (["cc", "k"], "k", [["k", "cc", "other"]], _CC)),
-    ("cc-empty", "the key of the publish, beside an empty CC", {}, {"CC": []}, (["k"], "k", [["k"]], {"CC": []})),
-    ("cc-mixed", "the strings in CC", {}, {"CC": [1, "cc", None]},
+    ("key", "the message's routing key", {}, {}, (["k"], "k", [["k"]], {})),
+    ("dlrk", "x-dead-letter-routing-key", _DLRK, {}, (["dlrk"], "dlrk", [["k"]], {})),
+    ("cc", "the message's routing key and those in CC", {}, _CC, (["cc", "k"], "k", [["k", "cc", "other"]], _CC)),
+    ("cc-empty", "the message's routing key if CC is empty", {}, {"CC": []}, (["k"], "k", [["k"]], {"CC": []})),
+    ("cc-mixed", "the message's routing key and the strings in CC", {}, {"CC": [1, "cc", None]},
      (["cc", "k"], "k", [["k", "cc"]], {"CC": [1, "cc", None]})),
-    ("cc-dlrk", "the queue's key, and CC goes", _DLRK, _CC, (["dlrk"], "dlrk", [["k", "cc", "other"]], {})),
-    ("bcc", "the key of the publish; BCC is forgotten", {}, _BCC, (["k"], "k", [["k"]], {})),
-    ("bcc-dlrk", "the queue's key; BCC is forgotten", _DLRK, _BCC, (["dlrk"], "dlrk", [["k"]], {})),
-    ("cc-bcc", "the keys of publish and CC, not BCC", {}, _CC | _BCC,
+    ("cc-dlrk", "x-dead-letter-routing-key, and CC is removed", _DLRK, _CC, (["dlrk"], "dlrk", [["k", "cc", "other"]], {})),
+    ("bcc", "the message's routing key, not by BCC", {}, _BCC, (["k"], "k", [["k"]], {})),
+    ("bcc-dlrk", "x-dead-letter-routing-key, not by BCC", _DLRK, _BCC, (["dlrk"], "dlrk", [["k"]], {})),
+    ("cc-bcc", "the message's routing key and those in CC, not by BCC", {}, _CC | _BCC,
      (["cc", "k"], "k", [["k", "cc", "other"]], _CC)),
-    ("cc-bcc-dlrk", "the queue's key alone", _DLRK, _CC | _BCC,
+    ("cc-bcc-dlrk", "x-dead-letter-routing-key alone, not by CC or BCC", _DLRK, _CC | _BCC,
      (["dlrk"], "dlrk", [["k", "cc", "other"]], {})),
 ):  # fmt: skip
 
@@ -736,10 +746,10 @@ for _ident, _text, _arguments, _headers, _expected in (
     ) -> Any:
         return _keys(s, arguments, headers)
 
-    case(f"dead.keys.{_ident}", f"a dead letter is routed by {_text}", ok(_expected))(_routed)
+    case(f"dead.keys.{_ident}", f"dead letters are routed by {_text}", ok(_expected))(_routed)
 
 
-@case("dead.keys.empty", "an empty key of the queue's is a key", ok(("", [["Q"]])))
+@case("dead.keys.empty", "an empty x-dead-letter-routing-key is used as a key", ok(("", [["Q"]])))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-dead-letter-routing-key": ""})
@@ -751,7 +761,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.keys.twice",
-    "after a queue's key the next death knows only that key",
+    "after x-dead-letter-routing-key was applied, the next death records only that key",
     ok(([["dlrk"], ["k", "cc"]], {})),
 )
 def _(s: Session) -> Any:
@@ -771,7 +781,7 @@ def _(s: Session) -> Any:
     return [entry["routing-keys"] for entry in deaths(s, message)], own(s, message)
 
 
-@case("dead.keys.cc-again", "CC is routed by at every death", ok([["k", "cc"], ["k", "cc"]]))
+@case("dead.keys.cc-again", "CC is used each time a message is dead-lettered", ok([["k", "cc"], ["k", "cc"]]))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "direct")
@@ -798,7 +808,9 @@ def _marked(s: Session, opened: Channel, dead: str, queue: str | None = None) ->
 
 
 @case(
-    "dead.missing", "without the exchange dead letters are lost; they go there when it exists", ok(b"marker")
+    "dead.missing",
+    "dead letters are dropped while the exchange does not exist, and routed once it does",
+    ok(b"marker"),
 )
 def _(s: Session) -> Any:
     opened = s.channel()
@@ -814,7 +826,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.deleted",
-    "an exchange that is deleted has no more dead letters; they are lost",
+    "dead letters are dropped after the dead letter exchange is deleted",
     ok((b"1", b"marker")),
 )
 def _(s: Session) -> Any:
@@ -832,7 +844,9 @@ def _(s: Session) -> Any:
     return seen, _marked(s, opened, dead)
 
 
-@case("dead.missing-ttl", "what expires without the exchange is lost", ok((0, 0)))
+@case(
+    "dead.missing-ttl", "expired messages are dropped if the dead letter exchange does not exist", ok((0, 0))
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-dead-letter-exchange": s.x, "x-message-ttl": 0})
@@ -842,7 +856,11 @@ def _(s: Session) -> Any:
     return opened.drain(s.q), opened.call("queue.delete", queue=s.q).message_count
 
 
-@case("dead.default", "the default exchange takes them to the queue that the key names", ok(("", "Q-dead")))
+@case(
+    "dead.default",
+    "the default exchange routes dead letters to the queue that x-dead-letter-routing-key names",
+    ok(("", "Q-dead")),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -855,7 +873,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.default-key",
-    "without a key the default exchange takes them to the queue named by the message's",
+    "without x-dead-letter-routing-key the default exchange routes dead letters by the message's own key",
     ok((["Q"], [["Q-dead"]])),
 )
 def _(s: Session) -> Any:
@@ -869,7 +887,7 @@ def _(s: Session) -> Any:
     return [entry["queue"] for entry in found], [entry["routing-keys"] for entry in found]
 
 
-@case("dead.unbound", "without a binding they are lost", ok(b"marker"))
+@case("dead.unbound", "dead letters are dropped if the exchange has no binding", ok(b"marker"))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -882,7 +900,11 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case("dead.alternate", "what the exchange cannot route goes to its alternate exchange", ok(("X", ["Q"])))
+@case(
+    "dead.alternate",
+    "dead letters that the exchange cannot route go to its alternate exchange",
+    ok(("X", ["Q"])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x + "-else", "fanout")
@@ -896,7 +918,11 @@ def _(s: Session) -> Any:
     return _named(s, message.exchange), [entry["queue"] for entry in deaths(s, message)]
 
 
-@case("dead.several", "they go to all queues, each with its own copy", ok([[("Q", "expired", 1)]] * 3))
+@case(
+    "dead.several",
+    "dead letters are routed to several queues, one copy each",
+    ok([[("Q", "expired", 1)]] * 3),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 1})
@@ -907,7 +933,7 @@ def _(s: Session) -> Any:
     return [brief(s, take(opened, name)) for name in (dead, f"{s.q}-0", f"{s.q}-1")]
 
 
-@case("dead.exchanges", "they follow bindings between exchanges", ok(("X", "k")))
+@case("dead.exchanges", "dead letters follow exchange-to-exchange bindings", ok(("X", "k")))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "topic")
@@ -934,7 +960,7 @@ def _(s: Session) -> Any:
     return take(opened, dead).body
 
 
-@case("dead.headers", "a headers exchange routes them by what the message had", ok([True, False]))
+@case("dead.headers", "a headers exchange routes dead letters by the message's headers", ok([True, False]))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "headers")
@@ -949,7 +975,7 @@ def _(s: Session) -> Any:
     return [True, opened.get(f"{s.q}-1") is not None]
 
 
-@case("dead.mandatory", "a mandatory message that dies is not returned", ok(True))
+@case("dead.mandatory", "a mandatory message that is dead-lettered is not returned", ok(True))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-dead-letter-exchange": "amq.direct", "x-message-ttl": 0})
@@ -960,7 +986,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.target-ttl",
-    "where they go they live by that queue's rules",
+    "dead letters are subject to the TTL of the queue they are routed to",
     ok([("Q-dead", "expired"), ("Q", "rejected")]),
 )
 def _(s: Session) -> Any:
@@ -978,7 +1004,7 @@ def _(s: Session) -> Any:
     return [(entry["queue"], entry["reason"]) for entry in deaths(s, message)]
 
 
-@case("dead.no-dlx", "without a dead letter exchange a queue only drops", ok([0, 0]))
+@case("dead.no-dlx", "a queue without a dead letter exchange drops messages", ok([0, 0]))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.queue(s.q)
@@ -992,7 +1018,7 @@ def _(s: Session) -> Any:
 # -- who dies, and who does not ------------------------------------------------------------------------------------
 
 
-@case("dead.get-ack", "an ack is no death", ok(b"marker"))
+@case("dead.get-ack", "acked messages are not dead-lettered", ok(b"marker"))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -1001,7 +1027,7 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case("dead.no-ack", "what needs no ack does not die", ok(b"marker"))
+@case("dead.no-ack", "messages delivered with no_ack are not dead-lettered", ok(b"marker"))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -1010,7 +1036,7 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case("dead.requeue", "what is requeued lives, and has no history", ok((True, None)))
+@case("dead.requeue", "requeued messages are not dead-lettered and get no x-death", ok((True, None)))
 def _(s: Session) -> Any:
     opened = s.channel()
     dying(s, opened)
@@ -1021,7 +1047,7 @@ def _(s: Session) -> Any:
     return message.redelivered, message.properties.get("headers")
 
 
-@case("dead.purge", "a purge is no death", ok((1, b"marker")))
+@case("dead.purge", "purged messages are not dead-lettered", ok((1, b"marker")))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -1030,7 +1056,7 @@ def _(s: Session) -> Any:
     return count, _marked(s, opened, dead)
 
 
-@case("dead.delete", "what is deleted with its queue does not die", ok((1, True)))
+@case("dead.delete", "messages of a deleted queue are not dead-lettered", ok((1, True)))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.consume(dying(s, opened), no_ack=True)
@@ -1039,7 +1065,7 @@ def _(s: Session) -> Any:
     return count, opened.quiet("basic.deliver")
 
 
-@case("dead.expires", "what goes with a queue that expires does not die", ok(True))
+@case("dead.expires", "messages of a queue that expires are not dead-lettered", ok(True))
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.consume(dying(s, opened, {"x-expires": 50}), no_ack=True)
@@ -1047,7 +1073,7 @@ def _(s: Session) -> Any:
     return opened.quiet("basic.deliver", timeout=0.4)
 
 
-@case("dead.close", "what an ended channel had unacked lives on", ok((True, None)))
+@case("dead.close", "unacked messages of a closed channel are requeued, not dead-lettered", ok((True, None)))
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     dying(s, other)
@@ -1058,7 +1084,7 @@ def _(s: Session) -> Any:
     return message.redelivered, message.properties.get("headers")
 
 
-@case("dead.multiple", "one nack lets many die, in their order", ok([b"1", b"2", b"3"]))
+@case("dead.multiple", "a nack with multiple dead-letters several messages, in order", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -1070,7 +1096,7 @@ def _(s: Session) -> Any:
     return [take(opened, dead).body for _ in range(3)]
 
 
-@case("dead.ttl-order", "what expires together comes in its order", ok([b"1", b"2", b"3"]))
+@case("dead.ttl-order", "messages that expire together are dead-lettered in order", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 20})
@@ -1079,7 +1105,11 @@ def _(s: Session) -> Any:
     return [take(opened, dead).body for _ in range(3)]
 
 
-@case("dead.length-order", "what is dropped for the length is the oldest", ok(([b"1", b"2"], [b"3", b"4"])))
+@case(
+    "dead.length-order",
+    "a full queue with drop-head dead-letters the oldest messages",
+    ok(([b"1", b"2"], [b"3", b"4"])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2})
@@ -1089,7 +1119,11 @@ def _(s: Session) -> Any:
     return gone, [take(opened, s.q).body for _ in range(2)]
 
 
-@case("dead.refuse-order", "what is refused is the newest", ok(([b"3", b"4"], [b"1", b"2"])))
+@case(
+    "dead.refuse-order",
+    "a full queue with reject-publish-dlx dead-letters the newest messages",
+    ok(([b"3", b"4"], [b"1", b"2"])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2, "x-overflow": "reject-publish-dlx"})
@@ -1099,7 +1133,9 @@ def _(s: Session) -> Any:
     return gone, [take(opened, s.q).body for _ in range(2)]
 
 
-@case("dead.refuse-plain", "what reject-publish refuses does not die", ok((b"1", b"marker")))
+@case(
+    "dead.refuse-plain", "messages rejected with reject-publish are not dead-lettered", ok((b"1", b"marker"))
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 1, "x-overflow": "reject-publish"})
@@ -1111,7 +1147,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.behind",
-    "what expired behind a message that did not dies when it comes to the head",
+    "an expired message is dead-lettered when it becomes the head",
     ok((True, b"2")),
 )
 def _(s: Session) -> Any:
@@ -1127,7 +1163,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.unacked",
-    "what is unacked does not expire; it does when it is requeued",
+    "an unacked message that has expired is dead-lettered when it is requeued",
     ok((True, [("Q", "expired", 1)])),
 )
 def _(s: Session) -> Any:
@@ -1141,7 +1177,11 @@ def _(s: Session) -> Any:
     return before, brief(s, opened.deliver())
 
 
-@case("dead.ttl-zero", "with a TTL of 0 what no consumer takes at once dies", ok([("Q", "expired", 1)]))
+@case(
+    "dead.ttl-zero",
+    "with a TTL of 0 a message that no consumer takes at once is dead-lettered",
+    ok([("Q", "expired", 1)]),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 0})
@@ -1149,7 +1189,11 @@ def _(s: Session) -> Any:
     return brief(s, take(opened, dead))
 
 
-@case("dead.ttl-zero-consumer", "with a TTL of 0 what a consumer takes at once lives", ok((b"body", True)))
+@case(
+    "dead.ttl-zero-consumer",
+    "with a TTL of 0 a message that a consumer takes at once is delivered",
+    ok((b"body", True)),
+)
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened, {"x-message-ttl": 0}), no_ack=True)
@@ -1158,7 +1202,11 @@ def _(s: Session) -> Any:
     return opened.deliver().body, other.quiet("basic.deliver")
 
 
-@case("dead.tx", "what a transaction rejects dies with its commit", ok((True, [("Q", "rejected", 1)])))
+@case(
+    "dead.tx",
+    "messages rejected in a transaction are dead-lettered when it is committed",
+    ok((True, [("Q", "rejected", 1)])),
+)
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
@@ -1170,7 +1218,11 @@ def _(s: Session) -> Any:
     return before, brief(s, other.deliver())
 
 
-@case("dead.tx-rollback", "what a transaction takes back has not died", ok(True))
+@case(
+    "dead.tx-rollback",
+    "messages rejected in a transaction that is rolled back are not dead-lettered",
+    ok(True),
+)
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
@@ -1181,10 +1233,10 @@ def _(s: Session) -> Any:
     return other.quiet("basic.deliver")
 
 
-for _name, _way, _answer in (
-    ("ttl", {"x-message-ttl": 0}, "basic.ack"),
-    ("length", {"x-max-length": 0}, "basic.ack"),
-    ("refuse", {"x-max-length": 0, "x-overflow": "reject-publish-dlx"}, "basic.nack"),
+for _name, _cause, _way, _answer in (
+    ("ttl", "x-message-ttl", {"x-message-ttl": 0}, "basic.ack"),
+    ("length", "x-max-length", {"x-max-length": 0}, "basic.ack"),
+    ("refuse", "reject-publish-dlx", {"x-max-length": 0, "x-overflow": "reject-publish-dlx"}, "basic.nack"),
 ):
     for _durable in (False, True):
 
@@ -1200,14 +1252,14 @@ for _name, _way, _answer in (
         _kind = "persistent" if _durable else "transient"
         case(
             f"dead.confirm-{_name}-{_kind}",
-            f"publishing a {_kind} message that dies at once ({_name}) is answered by {_answer}",
+            f"a {_kind} message that is dead-lettered at once because of {_cause} is confirmed by {_answer}",
             ok((_answer, b"body")),
         )(_confirmed)
 
 
 @case(
     "dead.durable",
-    "from a durable queue to a durable queue a persistent message stays one",
+    "a persistent message dead-lettered from a durable queue to another remains persistent",
     ok((2, [("Q", "rejected", 1)])),
 )
 def _(s: Session) -> Any:
@@ -1224,7 +1276,7 @@ def _(s: Session) -> Any:
     return message.properties["delivery_mode"], brief(s, message)
 
 
-@case("dead.many", "a thousand messages expire into their dead letter queue", ok((1000, 0)))
+@case("dead.many", "a thousand messages expire and are dead-lettered", ok((1000, 0)))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 50})
@@ -1238,7 +1290,7 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.dlx-declared-late",
-    "the exchange need not exist when the queue is declared, and is not made by it",
+    "the dead letter exchange need not exist when a queue is declared, and is not created by it",
     channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
 )
 def _(s: Session) -> None:

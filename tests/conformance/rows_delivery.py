@@ -7,7 +7,7 @@ case = ROWS.case
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-@case("delivery.qos-existing", "a new prefetch leaves consumers that exist alone", ok((1, 1)))
+@case("delivery.qos-existing", "a new prefetch does not affect existing consumers", ok((1, 1)))
 def _(s: Session) -> tuple[int, int]:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
@@ -17,7 +17,7 @@ def _(s: Session) -> tuple[int, int]:
     return first, first + opened.deliveries()
 
 
-@case("delivery.qos-global-existing", "a global prefetch holds for consumers that exist", ok((2, 0)))
+@case("delivery.qos-global-existing", "a global prefetch applies to existing consumers", ok((2, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -30,7 +30,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "delivery.qos-global-no-ack",
-    "while the channel's prefetch is used up, its consumers without acknowledgements wait too",
+    "while the channel's global prefetch is used up, its consumers with no_ack wait too",
     ok((["1"], ["2"])),
 )
 def _(s: Session) -> tuple[list[str], list[str]]:
@@ -51,7 +51,7 @@ def _(s: Session) -> tuple[list[str], list[str]]:
 
 @case(
     "delivery.qos-other-consumer",
-    "what one full consumer cannot take goes to the other",
+    "messages that exceed one consumer's prefetch are delivered to the other",
     ok({"1": 1, "2": 4}),
 )
 def _(s: Session) -> dict[str, int]:
@@ -68,7 +68,11 @@ def _(s: Session) -> dict[str, int]:
     return counts
 
 
-@case("delivery.cancel-passes-on", "a cancelled consumer's turn passes to the others", ok(["2", "2"]))
+@case(
+    "delivery.cancel-passes-on",
+    "after a consumer is cancelled, messages are delivered to the others",
+    ok(["2", "2"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -82,7 +86,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "delivery.close-passes-on",
-    "a closed channel's messages go to the remaining consumers",
+    "messages of a closed channel are delivered to the remaining consumers",
     ok([("2", b"1", True)]),
 )
 def _(s: Session) -> list[tuple[str, bytes, bool]]:
@@ -96,7 +100,9 @@ def _(s: Session) -> list[tuple[str, bytes, bool]]:
     return [(got.consumer_tag, got.body, got.redelivered)]
 
 
-@case("delivery.priority-negative", "a consumer of negative priority comes last", ok(["plain", "plain"]))
+@case(
+    "delivery.priority-negative", "a consumer with a negative priority is served last", ok(["plain", "plain"])
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -111,7 +117,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "delivery.exclusive-other-channel",
-    "an exclusive consumer keeps out every other channel",
+    "an exclusive consumer excludes consumers on every other channel",
     channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
 )
 def _(s: Session) -> None:
@@ -121,7 +127,7 @@ def _(s: Session) -> None:
     s.channel().consume(s.q, "2")
 
 
-@case("delivery.exclusive-get", "an exclusive consumer does not keep out gets", ok(b"1"))
+@case("delivery.exclusive-get", "an exclusive consumer does not exclude basic.get", ok(b"1"))
 def _(s: Session) -> bytes | None:
     opened = fill(s, s.channel(), 2)
     opened.call("basic.qos", prefetch_count=1)
@@ -182,7 +188,7 @@ def _(s: Session) -> list[int]:
 
 @case(
     "reply.other-channel",
-    "a request must come from the channel that consumes the replies",
+    "a request must be sent on the channel that consumes the replies",
     channel(406, "basic.publish", "fast reply consumer does not exist"),
 )
 def _(s: Session) -> None:
@@ -195,7 +201,7 @@ def _(s: Session) -> None:
 
 @case(
     "reply.cancelled",
-    "after the reply consumer's cancel a request is refused",
+    "after the reply consumer is cancelled a request is refused",
     channel(406, "basic.publish", "fast reply consumer does not exist"),
 )
 def _(s: Session) -> None:
@@ -208,7 +214,7 @@ def _(s: Session) -> None:
 
 @case(
     "reply.server-tag",
-    "the reply consumer gets a generated tag, and one of its own if it names one",
+    "the reply consumer may have a generated tag or one of its own",
     ok(("amq.ctag-", "mine", b"a")),
 )
 def _(s: Session) -> tuple[str, str, bytes]:
@@ -226,7 +232,7 @@ def _(s: Session) -> tuple[str, str, bytes]:
 
 @case(
     "reply.gone-declare",
-    "a passive declare of a reply queue that is gone",
+    "a passive declare of a reply address whose client has disconnected",
     ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)),
 )
 def _(s: Session) -> tuple[int, str, bool]:
@@ -244,7 +250,7 @@ def _(s: Session) -> tuple[int, str, bool]:
 
 @case(
     "reply.mandatory",
-    "a mandatory reply that reaches its client is not returned",
+    "a mandatory reply that is delivered is not returned",
     ok((b"answer", ["queue.declare-ok"])),
 )
 def _(s: Session) -> tuple[bytes, list[str]]:
@@ -262,7 +268,7 @@ def _(s: Session) -> tuple[bytes, list[str]]:
     return client.deliver().body, told
 
 
-@case("reply.other-header", "a reply_to of another name is left alone", ok("mine"))
+@case("reply.other-header", "other reply_to values are not changed", ok("mine"))
 def _(s: Session) -> str:
     opened = s.channel()
     opened.queue(s.q)
@@ -270,7 +276,7 @@ def _(s: Session) -> str:
     return str(opened.call("basic.get", queue=s.q).properties["reply_to"])
 
 
-@case("reply.two-replies", "several replies may come to one request", ok([b"1", b"2"]))
+@case("reply.two-replies", "a request may get several replies", ok([b"1", b"2"]))
 def _(s: Session) -> list[bytes]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)

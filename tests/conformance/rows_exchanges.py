@@ -16,7 +16,7 @@ def _(s: Session) -> None:
 
 @case(
     "39b",
-    "an exchange for delayed messages that does not say how it routes them",
+    "declaring an x-delayed-message exchange without x-delayed-type",
     channel(
         406,
         "exchange.declare",
@@ -112,7 +112,7 @@ def _(s: Session) -> None:
 
 @case(
     "42b",
-    "deleting an exchange of a reserved name that does not exist",
+    "deleting an exchange with a reserved name that does not exist",
     channel(403, "exchange.delete", "deletion of system exchange 'amq.nosuch' in vhost '/' not allowed"),
 )
 def _(s: Session) -> None:
@@ -135,7 +135,7 @@ for _letter, _first, _second, _text in (
 
     case(
         f"43{_letter}",
-        f"an exchange declared with {_first or 'defaults'} and again with {_second or 'defaults'}",
+        f"an exchange declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
         channel(406, "exchange.declare", f"inequivalent arg {_text}"),
     )(_differ)
 
@@ -157,12 +157,12 @@ for _letter, _before, _after, _text in (
 
     case(
         f"44{_letter}",
-        f"an exchange declared with arguments {_before} and again with {_after}",
+        f"an exchange declared with the arguments {_before}, then with {_after}",
         channel(406, "exchange.declare", _AE + _text),
     )(_alternate)
 
 
-@case("44d", "other arguments of an exchange are not compared")
+@case("44d", "arguments of an exchange other than alternate-exchange are not compared")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x, arguments={"x-mine": 1})
@@ -184,7 +184,7 @@ def _(s: Session) -> None:
 
 @case(
     "45b",
-    "an alternate exchange that is void",
+    "an alternate exchange of the type void",
     channel(
         406,
         "exchange.declare",
@@ -197,7 +197,7 @@ def _(s: Session) -> None:
 
 @case(
     "45c",
-    "an alternate exchange of a wrong type, on an exchange that exists with other arguments",
+    "an alternate exchange of a wrong type, for an existing exchange with other arguments",
     channel(
         406,
         "exchange.declare",
@@ -219,7 +219,7 @@ def _(s: Session) -> None:
     s.channel().exchange(s.x, passive=True)
 
 
-@case("46b", "a passive declare compares nothing")
+@case("46b", "a passive declare does not compare properties or arguments")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x)
@@ -228,7 +228,7 @@ def _(s: Session) -> None:
 
 @case(
     "47a",
-    "deleting a bound exchange if unused",
+    "deleting an exchange that has bindings, with if-unused",
     channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"),
 )
 def _(s: Session) -> None:
@@ -238,7 +238,7 @@ def _(s: Session) -> None:
     opened.call("exchange.delete", exchange=s.x, if_unused=True)
 
 
-@case("47b", "an exchange that is only a destination counts as unused")
+@case("47b", "an exchange that is only the destination of bindings counts as unused")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x)
@@ -246,7 +246,7 @@ def _(s: Session) -> None:
     opened.call("exchange.delete", exchange=s.x, if_unused=True)
 
 
-@case("47c", "a bound exchange can be deleted, and its bindings with it", ok(True))
+@case("47c", "an exchange that has bindings can be deleted, which deletes its bindings", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.exchange(s.x)

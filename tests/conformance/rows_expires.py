@@ -104,17 +104,17 @@ def _get_some(opened: Channel, queue: str) -> None:
 
 
 for _letter, _what, _touch in (
-    ("declare", "declaring it again", _declare()),
-    ("passive", "declaring it passively", _declare(passive=True)),
-    ("get-empty", "a get that finds nothing", _get),
-    ("get", "a get that finds a message", _get_some),
-    ("consume", "a consumer that comes and goes", _consume),
+    ("declare", "declaring the queue again", _declare()),
+    ("passive", "a passive declare of the queue", _declare(passive=True)),
+    ("get-empty", "basic.get from an empty queue", _get),
+    ("get", "basic.get of a message", _get_some),
+    ("consume", "starting and cancelling a consumer", _consume),
 ):
 
     def _kept(s: Session, touch: Touch = _touch) -> bool:
         return _outlives(s, touch)
 
-    case(f"expires.{_letter}", f"{_what} is a use: the queue's time begins anew", ok(True))(_kept)
+    case(f"expires.{_letter}", f"{_what} counts as use and restarts x-expires", ok(True))(_kept)
 
 
 def _publish(opened: Channel, queue: str) -> None:
@@ -131,15 +131,15 @@ def _bind(opened: Channel, queue: str) -> None:
 
 
 for _letter, _what, _touch in (
-    ("publish", "publishing to it", _publish),
-    ("purge", "purging it", _purge),
-    ("bind", "binding and unbinding it", _bind),
+    ("publish", "publishing to the queue", _publish),
+    ("purge", "purging the queue", _purge),
+    ("bind", "binding and unbinding the queue", _bind),
 ):
 
     def _not_kept(s: Session, touch: Touch = _touch) -> bool:
         return _ends_under(s, touch)
 
-    case(f"expires.{_letter}", f"{_what} is no use: the queue goes in its time", ok(True))(_not_kept)
+    case(f"expires.{_letter}", f"{_what} does not count as use: the queue expires", ok(True))(_not_kept)
 
 
 def _short(s: Session, **declare: object) -> Channel:
@@ -150,7 +150,7 @@ def _short(s: Session, **declare: object) -> Channel:
 
 @case(
     "expires.unused",
-    "a queue that nobody uses goes",
+    "a queue that nobody uses expires",
     channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -159,7 +159,7 @@ def _(s: Session) -> None:
     opened.queue(s.q, passive=True)
 
 
-@case("expires.durable", "a durable queue goes, with its persistent messages", ok((True, 0)))
+@case("expires.durable", "a durable queue expires, with its persistent messages", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
     opened = _short(s, durable=True)
     opened.put(s.q, b"1", b"2", delivery_mode=2)
@@ -167,23 +167,27 @@ def _(s: Session) -> tuple[bool, int]:
     return gone, opened.call("queue.declare", queue=s.q, durable=True).message_count
 
 
-@case("expires.server-named", "a queue with a generated name goes", ok(True))
+@case("expires.server-named", "a server-named queue expires", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     return _ends(opened, opened.queue(arguments={"x-expires": SOON}))
 
 
-@case("expires.exclusive", "an exclusive queue goes though its connection lives", ok(True))
+@case("expires.exclusive", "an exclusive queue expires while its connection is open", ok(True))
 def _(s: Session) -> bool:
     return _ends(_short(s, exclusive=True), s.q)
 
 
-@case("expires.auto-delete", "an auto-delete queue goes without ever having had a consumer", ok(True))
+@case("expires.auto-delete", "an auto-delete queue expires without ever having had a consumer", ok(True))
 def _(s: Session) -> bool:
     return _ends(_short(s, auto_delete=True), s.q)
 
 
-@case("expires.consumer", "a consumer keeps its queue alive, also when nothing comes", ok((True, True)))
+@case(
+    "expires.consumer",
+    "a queue with a consumer does not expire, even if no messages arrive",
+    ok((True, True)),
+)
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-expires": 6 * SOON})
@@ -194,7 +198,11 @@ def _(s: Session) -> tuple[bool, bool]:
     return before, _ends(opened, s.q)
 
 
-for _letter, _what in (("channel", "channel"), ("connection", "connection"), ("socket", "lost connection")):
+for _letter, _what in (
+    ("channel", "the channel of the last consumer closes"),
+    ("connection", "the connection of the last consumer closes"),
+    ("socket", "the connection of the last consumer is lost"),
+):
 
     def _left(s: Session, how: str = _letter) -> bool:
         opened, other = s.channel(), s.channel()
@@ -209,12 +217,12 @@ for _letter, _what in (("channel", "channel"), ("connection", "connection"), ("s
 
     case(
         f"expires.consumer-{_letter}",
-        f"the time of a queue begins when its last consumer goes with its {_what}",
+        f"x-expires starts when {_what}",
         ok(True),
     )(_left)
 
 
-@case("expires.consumer-one-of-two", "a queue stays while one of its consumers stays", ok(True))
+@case("expires.consumer-one-of-two", "a queue does not expire while it has one consumer left", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-expires": 6 * SOON})
@@ -225,7 +233,7 @@ def _(s: Session) -> bool:
     return _alive(opened, s.q)
 
 
-@case("expires.unacked", "a queue goes under unacked messages, whose acks are taken all the same", ok(True))
+@case("expires.unacked", "a queue with unacked messages expires; their later acks are accepted", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-expires": 10 * SOON})
@@ -237,7 +245,7 @@ def _(s: Session) -> bool:
     return gone
 
 
-@case("expires.unacked-nack", "what comes back to a queue that is gone is gone", ok((True, 0)))
+@case("expires.unacked-nack", "messages requeued to an expired queue are dropped", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-expires": 10 * SOON})
@@ -249,7 +257,7 @@ def _(s: Session) -> tuple[bool, int]:
     return gone, opened.drain(s.q)
 
 
-@case("expires.no-dead-letters", "the messages of a queue that expires are not dead-lettered", ok((True, 0)))
+@case("expires.no-dead-letters", "messages of a queue that expires are not dead-lettered", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
     opened = s.channel()
     opened.queue(s.q + "-dead")
@@ -263,7 +271,9 @@ def _(s: Session) -> tuple[bool, int]:
     return _ends(opened, s.q), opened.drain(s.q + "-dead")
 
 
-@case("expires.bindings", "the bindings of a queue go with it", ok((True, "NO_ROUTE", "NO_ROUTE")))
+@case(
+    "expires.bindings", "the bindings of a queue that expires are deleted", ok((True, "NO_ROUTE", "NO_ROUTE"))
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.exchange(s.x)
@@ -279,7 +289,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "expires.auto-delete-exchange",
-    "an auto-delete exchange goes with its last queue when that expires",
+    "an auto-delete exchange is deleted when its last bound queue expires",
     channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -293,7 +303,7 @@ def _(s: Session) -> None:
 
 @case(
     "expires.declared-anew",
-    "when it is gone its name may have other arguments, and no time any more",
+    "after a queue has expired, its name can be declared with other arguments, without x-expires",
     ok((True, True)),
 )
 def _(s: Session) -> tuple[bool, bool]:
@@ -304,7 +314,7 @@ def _(s: Session) -> tuple[bool, bool]:
     return gone, _alive(opened, s.q)
 
 
-@case("expires.deleted", "a queue declared anew after its deletion has a time of its own", ok(True))
+@case("expires.deleted", "a queue declared again after its deletion has its own x-expires", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-expires": 4 * SOON})
@@ -314,7 +324,7 @@ def _(s: Session) -> bool:
     return _alive(opened, s.q)
 
 
-@case("expires.ttl", "messages of a queue that expires may expire before it", ok((0, True)))
+@case("expires.ttl", "messages of a queue with x-expires may expire before the queue", ok((0, True)))
 def _(s: Session) -> tuple[int, bool]:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-expires": 8 * SOON, "x-message-ttl": SOON})
@@ -322,7 +332,7 @@ def _(s: Session) -> tuple[int, bool]:
     return opened.ready(s.q, within=PATIENCE), _ends(opened, s.q)
 
 
-@case("expires.confirmed", "messages to a queue that is about to go are confirmed", ok({"basic.ack"}))
+@case("expires.confirmed", "messages to a queue that is about to expire are confirmed", ok({"basic.ack"}))
 def _(s: Session) -> set[str]:
     opened = _short(s, durable=True)
     answers: set[str] = set()
@@ -331,7 +341,7 @@ def _(s: Session) -> set[str]:
     return answers or {"basic.ack"}
 
 
-@case("expires.many", "a hundred queues go, each in its time", ok(0))
+@case("expires.many", "a hundred queues expire, each at its own time", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     names = [opened.queue(f"{s.q}-{n}", arguments={"x-expires": SOON + n % 3}) for n in range(100)]

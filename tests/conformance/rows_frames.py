@@ -38,12 +38,12 @@ _row("21a", "a content header on channel 0",
      lambda c: c.frame(HEADER, 0, encode_header(0)))  # fmt: skip
 _row("21b", "a body on channel 0", connection(505, None, "type 3, all octets = <<1,2,3>>"),
      lambda c: c.frame(BODY, 0, b"\1\2\3"))  # fmt: skip
-_row("21c", "a long body on channel 0 is quoted by its first 16 octets",
+_row("21c", "a frame on channel 0 is quoted by its first 16 bytes",
      connection(505, None, "type 3, first 16 octets = <<0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15>>"),
      lambda c: c.frame(BODY, 0, bytes(range(17))))  # fmt: skip
-_row("21d", "printable octets are quoted as Erlang prints them",
+_row("21d", "printable bytes are quoted as Erlang prints them",
      connection(505, None, 'type 3, all octets = <<"abc\\n">>'), lambda c: c.frame(BODY, 0, b"abc\n"))  # fmt: skip
-_row("21e", "octets above 127 are quoted as Erlang prints them",
+_row("21e", "bytes above 127 are quoted as Erlang prints them",
      connection(505, None, 'type 3, all octets = <<"h\xe9">>'), lambda c: c.frame(BODY, 0, "hé".encode()))  # fmt: skip
 for _letter, _octets, _shown in (
     ("f", b'a"b\\c', r'"a\"b\\c"'),
@@ -63,25 +63,25 @@ for _letter, _octets, _shown in (
 
     _row(
         f"21{_letter}",
-        f"how the octets {_octets!r} are quoted",
+        f"a frame with the bytes {_octets!r} on channel 0",
         connection(505, None, f"type 3, {'first 16' if len(_octets) > 16 else 'all'} octets = <<{_shown}>>"),
         _quoted,
     )
 
-_row("22a", "a heartbeat on a channel", connection(505, None, "type 8, all octets = <<>>"),
+_row("22a", "a heartbeat frame on a channel other than 0", connection(505, None, "type 8, all octets = <<>>"),
      lambda c: c.frame(HEARTBEAT, 1, b""))  # fmt: skip
-_row("22b", "a heartbeat with a payload on channel 0",
+_row("22b", "a heartbeat frame with a payload",
      connection(501, None, 'type 8, all octets = <<"x">>: unknown_frame'), lambda c: c.frame(HEARTBEAT, 0, b"x"))  # fmt: skip
 _row("23a", "an unknown frame type on a channel",
      connection(501, None, "type 9, all octets = <<1,2>>: unknown_frame"), lambda c: c.frame(9, 1, b"\1\2"))  # fmt: skip
 _row("23b", "an unknown frame type on channel 0",
      connection(501, None, "type 9, all octets = <<1,2>>: unknown_frame"), lambda c: c.frame(9, 0, b"\1\2"))  # fmt: skip
-_row("23c", "an unknown frame type on a channel never opened",
+_row("23c", "an unknown frame type on a channel that was never opened",
      connection(501, None, "type 9, all octets = <<1,2>>: unknown_frame"), lambda c: c.frame(9, 5, b"\1\2"))  # fmt: skip
-_row("24a", "a frame that does not end in 206",
+_row("24a", "a frame that does not end in the octet 206",
      connection(501, None, "type 1, all octets = <<0,20,0,20,1>>: {invalid_frame_end_marker,207}"),
      lambda c: c.frame(METHOD, 1, encode_method("channel.flow", active=True), end=207), fatal=True)  # fmt: skip
-_row("24b", "a long frame that does not end in 206 is quoted by its first 16 octets",
+_row("24b", "a long frame that does not end in the octet 206 is quoted by its first 16 bytes",
      connection(501, None,
                 "type 3, first 16 octets = <<0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15>>: {invalid_frame_end_marker,0}"),
      lambda c: c.frame(BODY, 1, bytes(range(40)), end=0), fatal=True)  # fmt: skip
@@ -89,7 +89,7 @@ _row("24b", "a long frame that does not end in 206 is quoted by its first 16 oct
 
 @case(
     "25a",
-    "a frame of more than frame_max",
+    "a frame larger than frame_max",
     connection(501, None, "type 3, all octets = <<>>: {frame_too_large,4097,4088}"),
     fatal=True,
 )
@@ -100,7 +100,7 @@ def _(s: Session) -> None:
     client.receive(1)
 
 
-@case("25b", "a payload up to 8 octets over what frame_max allows passes", ok(4096))
+@case("25b", "a payload that exceeds the limit of frame_max by up to 8 bytes is accepted", ok(4096))
 def _(s: Session) -> int:
     client = s.login(frame_max=4096)
     opened = client.channel(1)
@@ -112,7 +112,7 @@ def _(s: Session) -> int:
 
 @case(
     "25c",
-    "a frame of more than 4096 octets before tune-ok",
+    "a frame larger than 4096 bytes before connection.tune-ok",
     SOCKET,
 )
 def _(s: Session) -> None:
@@ -122,7 +122,7 @@ def _(s: Session) -> None:
     client.receive(0)
 
 
-@case("25d", "the broker's own frames keep to the negotiated frame_max", ok((4088, 4088, 1824)))
+@case("25d", "the broker's own frames do not exceed the negotiated frame_max", ok((4088, 4088, 1824)))
 def _(s: Session) -> tuple[int, ...]:
     client = s.login(frame_max=4096)
     opened = client.channel(1)
@@ -152,7 +152,7 @@ def _content(client: Client, channel: int = 1) -> tuple[list[int], list[int]]:
 
 @case(
     "25e",
-    "a content header larger than its reader's frame_max is sent in one frame, the body in frames that fit",
+    "a content header larger than the consumer's frame_max is sent in one frame, the body in frames that fit",
     ok(([20_025], [4088, 4088, 1824])),
 )
 def _(s: Session) -> tuple[list[int], list[int]]:
@@ -165,7 +165,11 @@ def _(s: Session) -> tuple[list[int], list[int]]:
     return _content(reader)
 
 
-@case("25f", "the same beside a large body", ok(([20_025], 4088, 3_000_000)))
+@case(
+    "25f",
+    "a content header larger than the consumer's frame_max is sent in one frame, also with a large body",
+    ok(([20_025], 4088, 3_000_000)),
+)
 def _(s: Session) -> tuple[list[int], int, int]:
     sender = s.channel()
     sender.queue(s.q)
@@ -179,7 +183,7 @@ def _(s: Session) -> tuple[list[int], int, int]:
 
 @case(
     "25g",
-    "a content header that dead-lettering makes larger than the publisher's own frame_max comes back to it in one frame",
+    "a content header that dead-lettering makes larger than the publisher's frame_max is delivered to the publisher in one frame",
     ok((1, True, [5])),
 )
 def _(s: Session) -> tuple[int, bool, list[int]]:
@@ -202,28 +206,33 @@ def _(s: Session) -> tuple[int, bool, list[int]]:
 _NOT_HEADER = "expected content header for class 60, got non content header frame instead"
 _NOT_BODY = "expected content body, got non content body frame instead"
 _NOT_METHOD = "expected method frame, got non method frame instead"
-_row("26a", "a method where a content header is due", connection(505, "basic.publish", _NOT_HEADER),
+_row("26a", "a method instead of a content header", connection(505, "basic.publish", _NOT_HEADER),
      lambda c: c.frame(METHOD, 1, PUBLISH))  # fmt: skip
-_row("26b", "a body where a content header is due", connection(505, "basic.publish", _NOT_HEADER),
+_row("26b", "a body frame instead of a content header", connection(505, "basic.publish", _NOT_HEADER),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(BODY, 1, b"x")))  # fmt: skip
-_row("27", "a content header of another class", connection(505, "basic.publish",
+_row("27", "a content header of another class than the method's", connection(505, "basic.publish",
      "expected content header for class 60, got one for class 50 instead"),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(0, 50))))  # fmt: skip
-_row("28a", "a method where a body is due", connection(505, "basic.publish", _NOT_BODY),
+_row("28a", "a method instead of a body frame", connection(505, "basic.publish", _NOT_BODY),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(5))))  # fmt: skip
-_row("28b", "a header where a body is due", connection(505, "basic.publish", _NOT_BODY),
+_row("28b", "a content header instead of a body frame", connection(505, "basic.publish", _NOT_BODY),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(5)) * 2))  # fmt: skip
-_row("29a", "a content header without a publish", connection(505, None, _NOT_METHOD),
+_row("29a", "a content header without basic.publish", connection(505, None, _NOT_METHOD),
      lambda c: c.frame(HEADER, 1, encode_header(0)))  # fmt: skip
-_row("29b", "a body without a publish", connection(505, None, _NOT_METHOD), lambda c: c.frame(BODY, 1, b"x"))
-_row("29c", "a body after a message of no octets", connection(505, None, _NOT_METHOD),
+_row(
+    "29b",
+    "a body frame without basic.publish",
+    connection(505, None, _NOT_METHOD),
+    lambda c: c.frame(BODY, 1, b"x"),
+)
+_row("29c", "a body frame after an empty message", connection(505, None, _NOT_METHOD),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(0)) + frame(BODY, 1, b"x")))  # fmt: skip
 _row("29d", "a content header after a method without content", connection(505, None, _NOT_METHOD),
      lambda c: c.raw(frame(METHOD, 1, encode_method("basic.ack", multiple=True)) + frame(HEADER, 1, encode_header(0))))  # fmt: skip
-_row("30", "body frames of more than the declared size",
+_row("30", "body frames with more bytes than announced",
      connection(501, "basic.publish", "content body frame exceeds remaining content size"),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(2)) + frame(BODY, 1, b"xyz")))  # fmt: skip
-_row("31", "a declared body of more than 512 MiB",
+_row("31", "an announced body of more than 512 MiB",
      connection(501, "basic.publish", "content body size 536870913 exceeds maximum allowed size 536870912"),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(536870913))))  # fmt: skip
 
@@ -238,34 +247,34 @@ _row("32b", "a method of an unknown class", _unknown(99, 10),
      lambda c: c.frame(METHOD, 1, struct.pack(">HH", 99, 10)))  # fmt: skip
 _row("32c", "an unknown method on channel 0", _unknown(10, 99),
      lambda c: c.frame(METHOD, 0, struct.pack(">HH", 10, 99)))  # fmt: skip
-_row("32d", "a method frame too short for its ids",
+_row("32d", "a method frame too short for class and method id",
      connection(501, None, "type 1, all octets = <<0,60>>: unknown_frame"), lambda c: c.frame(METHOD, 1, b"\0\x3c"))  # fmt: skip
 _row("33a", "truncated fields on channel 0", connection(541, None, None),
      lambda c: c.frame(METHOD, 0, encode_method("connection.update-secret", new_secret="abc")[:6]))  # fmt: skip
 _row("33b", "truncated fields on a channel", connection(501, "queue.declare", "cannot decode <<0,0,1>>"),
      lambda c: c.frame(METHOD, 1, encode_method("queue.declare", queue="q")[:7]))  # fmt: skip
-_row("33c", "an unknown tag in a table", connection(541, None, None),
+_row("33c", "a field of an unknown type in a table", connection(541, None, None),
      lambda c: c.send(1, "queue.declare", queue="q", arguments={"x": T("?", b"")}))  # fmt: skip
 _row("33d", "a table longer than its frame", connection(501, "queue.declare", "cannot decode <<0,0,1,113,0,0,0,0,9>>"),
      lambda c: c.frame(METHOD, 1, encode_method("queue.declare", queue="q")[:-4] + b"\0\0\0\x09"))  # fmt: skip
-_row("33e", "octets after the last field", connection(501, "queue.declare", "cannot decode <<0,0,1,113,0,0,0,0,0,120,121,122>>"),
+_row("33e", "extra bytes after the last field", connection(501, "queue.declare", "cannot decode <<0,0,1,113,0,0,0,0,0,120,121,122>>"),
      lambda c: c.frame(METHOD, 1, encode_method("queue.declare", queue="q") + b"xyz"))  # fmt: skip
 _row("33f", "a content header with truncated properties", connection(541, None, None),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, struct.pack(">HHQH", 60, 0, 0, 0x8000))))  # fmt: skip
-_row("33g", "a content header with an unknown tag in its headers", connection(541, None, None),
+_row("33g", "a content header with a field of an unknown type in its headers", connection(541, None, None),
      lambda c: c.publish(1, "amq.fanout", "k", headers={"x": T("?", b"")}))  # fmt: skip
-_row("34", "channel.open twice", connection(504, "channel.open", "second 'channel.open' seen"),
+_row("34", "channel.open on an open channel", connection(504, "channel.open", "second 'channel.open' seen"),
      lambda c: c.send(1, "channel.open"))  # fmt: skip
 _OPEN_FIRST = "expected 'channel.open'"
-_row("35a", "a method on a channel never opened", connection(504, "queue.declare", _OPEN_FIRST),
+_row("35a", "a method on a channel that was never opened", connection(504, "queue.declare", _OPEN_FIRST),
      lambda c: c.send(2, "queue.declare", queue="q"), on=2)  # fmt: skip
-_row("35b", "a publish on a channel never opened", connection(504, "basic.publish", _OPEN_FIRST),
+_row("35b", "a publish on a channel that was never opened", connection(504, "basic.publish", _OPEN_FIRST),
      lambda c: c.publish(2, "", "q", b"x"), on=2)  # fmt: skip
-_row("35c", "an ack on a channel never opened", connection(504, "basic.ack", _OPEN_FIRST),
+_row("35c", "an ack on a channel that was never opened", connection(504, "basic.ack", _OPEN_FIRST),
      lambda c: c.send(2, "basic.ack", delivery_tag=1), on=2)  # fmt: skip
 
 
-@case("35d", "a method on a channel that was closed", connection(504, "queue.declare", _OPEN_FIRST))
+@case("35d", "a method on a closed channel", connection(504, "queue.declare", _OPEN_FIRST))
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("channel.close", reply_code=200)
@@ -286,9 +295,9 @@ _row("36g", "a client that sends basic.deliver, a server's method with content",
      connection(503, "basic.deliver", "unimplemented method"),
      lambda c: c.raw(frame(METHOD, 1, encode_method("basic.deliver", consumer_tag="x"))
                      + frame(HEADER, 1, encode_header(0))))  # fmt: skip
-_row("36h", "a connection's method on a channel", connection(503, "connection.close", "unimplemented method"),
+_row("36h", "a method of the class connection on a channel other than 0", connection(503, "connection.close", "unimplemented method"),
      lambda c: c.send(1, "connection.close"))  # fmt: skip
-_row("36i", "a channel's method on channel 0",
+_row("36i", "a method of the class channel on channel 0",
      connection(504, "queue.declare", "unexpected method in connection state running"),
      lambda c: c.send(0, "queue.declare", queue="q"))  # fmt: skip
 _row("37a", "channel.flow with active=false", connection(540, "channel.flow", "active=false"),
@@ -298,7 +307,7 @@ _row(
 )
 
 
-@case("channel.reopen", "a closed channel's number can be opened again, and starts anew", ok((1, b"x")))
+@case("channel.reopen", "the number of a closed channel can be opened again and starts afresh", ok((1, b"x")))
 def _(s: Session) -> tuple[int, bytes]:
     opened = s.channel()
     opened.queue(s.q)
@@ -312,7 +321,7 @@ def _(s: Session) -> tuple[int, bytes]:
 
 @case(
     "channel.requeue-on-close",
-    "close-ok comes after the channel's unacked messages are back in the queue",
+    "channel.close-ok is sent after the channel's unacked messages are requeued",
     ok((2, True)),
 )
 def _(s: Session) -> tuple[int, bool]:
@@ -329,7 +338,7 @@ def _(s: Session) -> tuple[int, bool]:
 
 @case(
     "channel.ignore-after-error",
-    "after its channel.close the broker swallows methods and content until close-ok",
+    "after its channel.close the broker ignores methods and content until channel.close-ok",
     ok((True, True)),
 )
 def _(s: Session) -> tuple[bool, bool]:
@@ -361,7 +370,7 @@ def _(s: Session) -> str:
     return answer
 
 
-@case("channel.error-leaves-others", "a channel error leaves the connection's other channels alone", ok(0))
+@case("channel.error-leaves-others", "a channel error does not affect the connection's other channels", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     other = opened.client.channel(2)
@@ -370,7 +379,7 @@ def _(s: Session) -> int:
     return other.ready(other.queue(s.q))
 
 
-@case("channel.interleaved", "frames of two channels' contents may interleave", ok((b"one", b"two")))
+@case("channel.interleaved", "content frames of two channels may be interleaved", ok((b"one", b"two")))
 def _(s: Session) -> tuple[bytes | None, bytes | None]:
     opened = s.channel()
     client = opened.client
@@ -386,7 +395,7 @@ def _(s: Session) -> tuple[bytes | None, bytes | None]:
     return opened.get(s.q), opened.get(s.q + "2")
 
 
-@case("channel.empty-body-frame", "an empty body frame within a content is allowed", ok(b"ab"))
+@case("channel.empty-body-frame", "an empty body frame within the body is accepted", ok(b"ab"))
 def _(s: Session) -> bytes | None:
     opened = s.channel()
     opened.queue(s.q)
@@ -408,7 +417,7 @@ def _(s: Session) -> int:
 
 @case(
     "channel.close-unasked",
-    "a channel.close-ok nobody asked for",
+    "an unexpected channel.close-ok",
     connection(503, "channel.close-ok", "unimplemented method"),
 )
 def _(s: Session) -> None:

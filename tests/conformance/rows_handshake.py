@@ -37,19 +37,19 @@ for _letter, _what, _octets in (
 ):
     case(
         f"1{_letter}",
-        f"a client that begins with {_what} gets the header the broker speaks and a close",
+        f"a client that starts with {_what} gets the protocol header of AMQP 0-9-1, and the socket is closed",
         HEADER_AND_CLOSE,
     )(_header(_octets))
 
 
-@case("1h", "the header of AMQP 0-9 is accepted", ok("connection.start"))
+@case("1h", "the protocol header of AMQP 0-9 is accepted", ok("connection.start"))
 def _(s: Session) -> str:
     client = s.client()
     client.raw(b"AMQP\x01\x01\x00\x09")
     return client.receive(0).name
 
 
-@case("1i", "a header sent octet by octet is accepted", ok("connection.start"))
+@case("1i", "a protocol header sent byte by byte is accepted", ok("connection.start"))
 def _(s: Session) -> str:
     client = s.client()
     for octet in PROTOCOL_HEADER:
@@ -57,14 +57,19 @@ def _(s: Session) -> str:
     return client.receive(0).name
 
 
-@case("2a", "a connection that sends nothing is dropped at the handshake timeout", ok(b""), setup="tight")
+@case(
+    "2a",
+    "a connection that sends nothing is closed when the handshake timeout expires",
+    ok(b""),
+    setup="tight",
+)
 def _(s: Session) -> bytes:
     return s.client().read_rest()
 
 
 @case(
     "2b",
-    "a connection that never answers connection.start is dropped at the handshake timeout",
+    "a connection that does not answer connection.start is closed when the handshake timeout expires",
     SOCKET,
     setup="tight",
 )
@@ -76,7 +81,7 @@ def _(s: Session) -> None:
 
 @case(
     "2c",
-    "a connection that never opens a virtual host is dropped at the handshake timeout",
+    "a connection that does not send connection.open is closed when the handshake timeout expires",
     SOCKET,
     setup="tight",
 )
@@ -88,7 +93,11 @@ def _(s: Session) -> None:
     client.receive(0)
 
 
-@case("3a", "a wrong password is refused with 403 when the client understands that", REFUSED)
+@case(
+    "3a",
+    "a wrong password is refused with 403 if the client has the capability authentication_failure_close",
+    REFUSED,
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -96,7 +105,7 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("3b", "an unknown user is refused with the same text", REFUSED)
+@case("3b", "an unknown user is refused with the same text as a wrong password", REFUSED)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -106,7 +115,7 @@ def _(s: Session) -> None:
 
 @case(
     "3c",
-    "AMQPLAIN is named in its refusal",
+    "a refused AMQPLAIN login names the mechanism in the reply text",
     connection(
         403,
         None,
@@ -131,7 +140,7 @@ def _(s: Session) -> None:
 
 @case(
     "4",
-    "a wrong password drops the socket when the client does not know authentication_failure_close",
+    "a wrong password closes the socket if the client lacks the capability authentication_failure_close",
     SOCKET,
 )
 def _(s: Session) -> None:
@@ -141,7 +150,7 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("5", "guest may connect from the loopback interface only", REFUSED, outside=True)
+@case("5", "the user guest may connect from the loopback interface only", REFUSED, outside=True)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -149,7 +158,7 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("6", "an unknown mechanism drops the socket without a method", SOCKET)
+@case("6", "an unknown mechanism closes the socket without a method", SOCKET)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -157,7 +166,7 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("7", "a mechanism that is known but not enabled drops the socket without a method", SOCKET)
+@case("7", "a mechanism that is known but not enabled closes the socket without a method", SOCKET)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -180,23 +189,23 @@ for _letter, _mechanism, _response in (
 
     case(
         f"8{_letter}",
-        f"a malformed {_mechanism} response {_response!r} drops the socket without a method",
+        f"a malformed {_mechanism} response {_response!r} closes the socket without a method",
         SOCKET,
     )(_malformed)
 
 
 for _id, _what, _changes in (
     ("9", "a frame_max below 4096", {"frame_max": 1024}),
-    ("10a", "no limit on channels", {"channel_max": 0}),
-    ("10b", "more channels than offered", {"channel_max": 2048}),
-    ("10c", "larger frames than offered", {"frame_max": 131073}),
-    ("10d", "no limit on frames", {"frame_max": 0}),
+    ("10a", "channel_max 0", {"channel_max": 0}),
+    ("10b", "a channel_max above the offered one", {"channel_max": 2048}),
+    ("10c", "a frame_max above the offered one", {"frame_max": 131073}),
+    ("10d", "frame_max 0", {"frame_max": 0}),
 ):
 
     def _tune(s: Session, changes: dict[str, int] = _changes) -> None:
         s.login(**changes)
 
-    case(_id, f"tune-ok with {_what} drops the socket (the reason is in the log only)", SOCKET)(_tune)
+    case(_id, f"connection.tune-ok with {_what} closes the socket (the reason is only logged)", SOCKET)(_tune)
 
 
 @case(
@@ -228,7 +237,7 @@ def _(s: Session) -> None:
 
 @case(
     "14",
-    "a virtual host's limit on connections",
+    "the connection limit of a virtual host",
     connection(
         530,
         "connection.open",
@@ -242,7 +251,7 @@ def _(s: Session) -> None:
 
 @case(
     "15",
-    "a user's limit on connections",
+    "the connection limit of a user",
     connection(
         530, "connection.open", "connection refused for user 'conncap': user connection limit (1) is reached"
     ),
@@ -254,7 +263,7 @@ def _(s: Session) -> None:
 
 @case(
     "16",
-    "the node's limit on connections",
+    "the connection limit of the node",
     connection(530, "connection.open", "connection refused: node connection limit (2) is reached"),
     setup="tight",
 )
@@ -264,7 +273,7 @@ def _(s: Session) -> None:
     s.login()
 
 
-@case("20a", "a channel's frame before connection.start-ok drops the socket", SOCKET)
+@case("20a", "a frame on a channel before connection.start-ok closes the socket", SOCKET)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -274,7 +283,7 @@ def _(s: Session) -> None:
 
 @case(
     "20b",
-    "a channel's frame before connection.open",
+    "a frame on a channel before connection.open",
     connection(505, None, "type 1, all octets = <<0,20,0,10,0>>"),
 )
 def _(s: Session) -> None:
@@ -288,7 +297,7 @@ def _(s: Session) -> None:
 
 @case(
     "20c",
-    "a channel's frame right after start-ok",
+    "a frame on a channel right after connection.start-ok",
     SOCKET,
 )
 def _(s: Session) -> None:
@@ -302,7 +311,7 @@ def _(s: Session) -> None:
 
 @case(
     "connection.tune",
-    "the server offers 2047 channels, frames of 131072 octets and a heartbeat of 60 s",
+    "the server offers 2047 channels, frames of 131072 bytes and a heartbeat of 60 s",
     ok((2047, 131072, 60)),
 )
 def _(s: Session) -> tuple[int, int, int]:
@@ -315,7 +324,7 @@ def _(s: Session) -> tuple[int, int, int]:
 
 @case(
     "connection.capabilities",
-    "the server announces its nine capabilities",
+    "the server announces nine capabilities",
     ok(
         [
             "authentication_failure_close", "basic.nack", "connection.blocked", "consumer_cancel_notify",
@@ -333,7 +342,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "connection.server-properties",
-    "connection.start has the properties clients look at, and both mechanisms",
+    "connection.start contains the server properties that clients rely on, and both mechanisms",
     ok(([], "RabbitMQ", "PLAIN AMQPLAIN", "en_US", 0, 9)),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -353,7 +362,7 @@ def _(s: Session) -> tuple[object, ...]:
     )
 
 
-@case("connection.amqplain", "AMQPLAIN logs in")
+@case("connection.amqplain", "a client can log in with AMQPLAIN")
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -365,7 +374,7 @@ def _(s: Session) -> None:
 
 @case(
     "connection.close-early",
-    "connection.close between tune-ok and open",
+    "connection.close between connection.tune-ok and connection.open is refused",
     connection(504, "connection.close", "unexpected method in connection state opening"),
 )
 def _(s: Session) -> None:
@@ -378,7 +387,7 @@ def _(s: Session) -> None:
 
 @case(
     "connection.pipelined",
-    "a client may send its whole handshake before reading anything",
+    "a client may send its whole handshake before it reads anything",
     ok("connection.open-ok"),
 )
 def _(s: Session) -> str:

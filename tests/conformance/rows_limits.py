@@ -39,26 +39,26 @@ FIVE = (b"1", b"2", b"3", b"4", b"5")
 
 for _letter, _what, _arguments, _sent, _left in (
     ("length", "a full queue drops its head", {"x-max-length": 3}, FIVE, [b"3", b"4", b"5"]),
-    ("length-named", "so does one that is told to", {"x-max-length": 3, "x-overflow": "drop-head"}, FIVE, [b"3", b"4", b"5"]),
-    ("length-one", "a queue of one message holds the last", {"x-max-length": 1}, FIVE, [b"5"]),
-    ("length-zero", "a queue for no message holds none", {"x-max-length": 0}, FIVE, []),
+    ("length-named", "a full queue with drop-head drops its head", {"x-max-length": 3, "x-overflow": "drop-head"}, FIVE, [b"3", b"4", b"5"]),
+    ("length-one", "a queue with x-max-length 1 keeps the last message", {"x-max-length": 1}, FIVE, [b"5"]),
+    ("length-zero", "a queue with x-max-length 0 keeps no message", {"x-max-length": 0}, FIVE, []),
     ("length-lazy", "a full lazy queue drops its head", {"x-max-length": 2, "x-queue-mode": "lazy"}, FIVE, [b"4", b"5"]),
-    ("length-wide", "the limit may be a long integer", {"x-max-length": T("l", 2)}, FIVE, [b"4", b"5"]),
-    ("length-huge", "the limit may be beyond all queues", {"x-max-length": T("l", 2**62)}, FIVE, list(FIVE)),
-    ("overflow-alone", "an overflow without a limit does nothing", {"x-overflow": "reject-publish"}, FIVE, list(FIVE)),
-    ("octets", "a queue full of octets drops its head", {"x-max-length-bytes": 10}, (b"1234", b"5678", b"90ab"), [b"5678", b"90ab"]),
-    ("octets-equal", "the limit itself is not too much", {"x-max-length-bytes": 8}, (b"1234", b"5678"), [b"1234", b"5678"]),
-    ("octets-big", "a message bigger than its queue goes, with all before it", {"x-max-length-bytes": 8}, (b"1", b"2", bytes(9)), []),
-    ("octets-several", "one message may drive out several", {"x-max-length-bytes": 8}, (b"1", b"2", b"3", b"1234567"), [b"3", b"1234567"]),
-    ("octets-zero", "a queue for no octets holds empty messages", {"x-max-length-bytes": 0}, (b"", b"x", b"", b""), [b"", b""]),
-    ("both-length", "of both limits the first that is passed counts: messages", {"x-max-length": 2, "x-max-length-bytes": 100}, FIVE, [b"4", b"5"]),
-    ("both-octets", "of both limits the first that is passed counts: octets", {"x-max-length": 4, "x-max-length-bytes": 3}, FIVE, [b"3", b"4", b"5"]),
-    ("reject", "a full queue that rejects keeps what it has", {"x-max-length": 3, **REJECT}, FIVE, [b"1", b"2", b"3"]),
-    ("reject-dlx", "so does one that dead-letters what it rejects, without an exchange for it", {"x-max-length": 3, "x-overflow": "reject-publish-dlx"}, FIVE, [b"1", b"2", b"3"]),
-    ("reject-zero", "a queue for no message rejects all", {"x-max-length": 0, **REJECT}, FIVE, []),
-    ("reject-octets", "octets that would be too many are rejected", {"x-max-length-bytes": 10, **REJECT}, (b"1234", b"5678", b"90ab", b"cd"), [b"1234", b"5678", b"cd"]),
-    ("reject-octets-big", "what is bigger than the queue is rejected alone", {"x-max-length-bytes": 8, **REJECT}, (b"1", bytes(9), b"2"), [b"1", b"2"]),
-    ("reject-both", "either limit rejects", {"x-max-length": 3, "x-max-length-bytes": 4, **REJECT}, (b"12", b"345", b"3", b"4", b"5"), [b"12", b"3", b"4"]),
+    ("length-wide", "x-max-length may be a 64-bit integer", {"x-max-length": T("l", 2)}, FIVE, [b"4", b"5"]),
+    ("length-huge", "x-max-length may be larger than any queue", {"x-max-length": T("l", 2**62)}, FIVE, list(FIVE)),
+    ("overflow-alone", "x-overflow without a maximum length has no effect", {"x-overflow": "reject-publish"}, FIVE, list(FIVE)),
+    ("octets", "a queue above x-max-length-bytes drops its head", {"x-max-length-bytes": 10}, (b"1234", b"5678", b"90ab"), [b"5678", b"90ab"]),
+    ("octets-equal", "a queue of exactly x-max-length-bytes drops nothing", {"x-max-length-bytes": 8}, (b"1234", b"5678"), [b"1234", b"5678"]),
+    ("octets-big", "a message larger than x-max-length-bytes is dropped, with all before it", {"x-max-length-bytes": 8}, (b"1", b"2", bytes(9)), []),
+    ("octets-several", "one message may cause several others to be dropped", {"x-max-length-bytes": 8}, (b"1", b"2", b"3", b"1234567"), [b"3", b"1234567"]),
+    ("octets-zero", "a queue with x-max-length-bytes 0 keeps empty messages", {"x-max-length-bytes": 0}, (b"", b"x", b"", b""), [b"", b""]),
+    ("both-length", "the limit that is exceeded first applies: x-max-length", {"x-max-length": 2, "x-max-length-bytes": 100}, FIVE, [b"4", b"5"]),
+    ("both-octets", "the limit that is exceeded first applies: x-max-length-bytes", {"x-max-length": 4, "x-max-length-bytes": 3}, FIVE, [b"3", b"4", b"5"]),
+    ("reject", "a full queue with reject-publish keeps its messages", {"x-max-length": 3, **REJECT}, FIVE, [b"1", b"2", b"3"]),
+    ("reject-dlx", "a full queue with reject-publish-dlx and no dead letter exchange keeps its messages", {"x-max-length": 3, "x-overflow": "reject-publish-dlx"}, FIVE, [b"1", b"2", b"3"]),
+    ("reject-zero", "a queue with x-max-length 0 and reject-publish rejects all messages", {"x-max-length": 0, **REJECT}, FIVE, []),
+    ("reject-octets", "messages that would exceed x-max-length-bytes are rejected", {"x-max-length-bytes": 10, **REJECT}, (b"1234", b"5678", b"90ab", b"cd"), [b"1234", b"5678", b"cd"]),
+    ("reject-octets-big", "only the message that is larger than x-max-length-bytes is rejected", {"x-max-length-bytes": 8, **REJECT}, (b"1", bytes(9), b"2"), [b"1", b"2"]),
+    ("reject-both", "messages that would exceed either limit are rejected", {"x-max-length": 3, "x-max-length-bytes": 4, **REJECT}, (b"12", b"345", b"3", b"4", b"5"), [b"12", b"3", b"4"]),
 ):  # fmt: skip
 
     def _holds(s: Session, arguments: dict = _arguments, sent: tuple = _sent) -> list[bytes]:
@@ -79,18 +79,20 @@ for _letter, _what, _arguments, _sent, _left in (
         _told = [NACK if body not in _left or _letter == "reject-zero" else ACK for body in _sent]
         case(
             f"limit.{_letter}-confirms",
-            f"{_what}; what is rejected is nacked, what is not is acked",
+            f"{_what}; rejected messages are nacked, others acked",
             ok(_told),
         )(_answers)
     elif _letter in {"length", "length-zero", "octets-big"}:
         case(
-            f"limit.{_letter}-confirms", f"{_what}; all is confirmed, what goes too", ok([ACK] * len(_sent))
+            f"limit.{_letter}-confirms",
+            f"{_what}; all messages are acked, dropped ones too",
+            ok([ACK] * len(_sent)),
         )(_answers)
 
 
 @case(
     "limit.nack-burst",
-    "in a burst each publish has its answer once",
+    "each publish of a burst is confirmed exactly once, by an ack or a nack",
     ok((list(range(1, 41)), list(range(41, 101)))),
 )
 def _(s: Session) -> tuple[list[int], list[int]]:
@@ -106,7 +108,7 @@ def _(s: Session) -> tuple[list[int], list[int]]:
     return [n for n in sorted(told) if told[n] == ACK], [n for n in sorted(told) if told[n] == NACK]
 
 
-@case("limit.properties", "properties and headers are no octets of the limit", ok([b"1", b"2"]))
+@case("limit.properties", "properties and headers do not count in x-max-length-bytes", ok([b"1", b"2"]))
 def _(s: Session) -> list[bytes]:
     opened = _queue(s, max_length_bytes=2)
     for body in (b"1", b"2"):
@@ -114,7 +116,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.zero-consumer", "a queue for no message gives what comes to a waiting consumer", ok((b"1", 0)))
+@case(
+    "limit.zero-consumer",
+    "a queue with x-max-length 0 delivers messages to a waiting consumer",
+    ok((b"1", 0)),
+)
 def _(s: Session) -> tuple[bytes, int]:
     opened = _queue(s, max_length=0)
     opened.consume(s.q)
@@ -122,14 +128,22 @@ def _(s: Session) -> tuple[bytes, int]:
     return opened.deliver().body, opened.drain(s.q)
 
 
-@case("limit.zero-reject-consumer", "a queue that rejects does not ask whether a consumer waits", ok([NACK]))
+@case(
+    "limit.zero-reject-consumer",
+    "a queue with x-max-length 0 and reject-publish rejects messages even if a consumer is waiting",
+    ok([NACK]),
+)
 def _(s: Session) -> list[str]:
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.consume(s.q)
     return opened.put(s.q, b"1")
 
 
-@case("limit.consumed", "what consumers take makes no queue full", ok([str(n).encode() for n in range(20)]))
+@case(
+    "limit.consumed",
+    "messages that are delivered at once do not fill a queue",
+    ok([str(n).encode() for n in range(20)]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _queue(s, max_length=2)
     opened.consume(s.q, no_ack=True)
@@ -140,14 +154,14 @@ def _(s: Session) -> list[bytes]:
     return bodies
 
 
-@case("limit.unacked", "unacked messages do not count", ok([b"3", b"4"]))
+@case("limit.unacked", "unacked messages do not count in x-max-length", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3", b"4")
     return _bodies(opened, s.q)
 
 
-@case("limit.unacked-octets", "octets of unacked messages do not count", ok([b"34"]))
+@case("limit.unacked-octets", "unacked messages do not count in x-max-length-bytes", ok([b"34"]))
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"12", max_length_bytes=3)
     opened.put(s.q, b"34")
@@ -156,7 +170,7 @@ def _(s: Session) -> list[bytes]:
 
 @case(
     "limit.unacked-reject",
-    "a queue whose messages are unacked does not reject",
+    "unacked messages do not count with reject-publish either",
     ok(([ACK, ACK, NACK], [b"2", b"3"])),
 )
 def _(s: Session) -> tuple[list[str], list[bytes]]:
@@ -164,7 +178,7 @@ def _(s: Session) -> tuple[list[str], list[bytes]]:
     return opened.put(s.q, b"2", b"3", b"4"), _bodies(opened, s.q)
 
 
-@case("limit.requeue", "what comes back to a full queue goes first", ok([b"3", b"4"]))
+@case("limit.requeue", "messages requeued to a full queue are dropped first", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3", b"4")
@@ -174,7 +188,7 @@ def _(s: Session) -> list[bytes]:
 
 @case(
     "limit.requeue-one",
-    "one that comes back where there is room for it stays, at its place",
+    "if there is room for one requeued message, it keeps its old position",
     ok([b"2", b"3"]),
 )
 def _(s: Session) -> list[bytes]:
@@ -184,7 +198,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.requeue-octets", "octets that come back drive out the head", ok([b"34"]))
+@case(
+    "limit.requeue-octets",
+    "requeued messages that exceed x-max-length-bytes cause the head to be dropped",
+    ok([b"34"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"12", max_length_bytes=3)
     opened.put(s.q, b"34")
@@ -194,7 +212,7 @@ def _(s: Session) -> list[bytes]:
 
 @case(
     "limit.requeue-reject",
-    "what comes back to a full queue that rejects is taken, above the limit",
+    "messages requeued to a full queue with reject-publish are kept, above the limit",
     ok([b"1", b"2"]),
 )
 def _(s: Session) -> list[bytes]:
@@ -204,7 +222,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.requeue-closed", "what a closed channel gives back to a full queue goes first", ok([b"3", b"4"]))
+@case(
+    "limit.requeue-closed",
+    "messages that a closing channel requeues to a full queue are dropped first",
+    ok([b"3", b"4"]),
+)
 def _(s: Session) -> list[bytes]:
     opened, other = _unacked(s, b"1", b"2", max_length=2), s.channel()
     opened.put(s.q, b"3", b"4")
@@ -213,7 +235,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(other, s.q)
 
 
-@case("limit.requeue-consumer", "what comes back and finds a consumer need not fit", ok([b"1", b"2"]))
+@case(
+    "limit.requeue-consumer",
+    "a requeued message that is delivered at once does not count in the limit",
+    ok([b"1", b"2"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"1", max_length=1)
     opened.put(s.q, b"2")
@@ -225,7 +251,7 @@ def _(s: Session) -> list[bytes]:
 
 @case(
     "limit.requeue-zero",
-    "what comes back to a queue for no message is gone, though a consumer waits",
+    "a message requeued to a queue with x-max-length 0 is dropped, even if a consumer is waiting",
     ok((b"1", 0)),
 )
 def _(s: Session) -> tuple[bytes, int]:
@@ -238,7 +264,9 @@ def _(s: Session) -> tuple[bytes, int]:
 
 
 @case(
-    "limit.expired", "a queue makes room before it looks who has expired", ok(([b"3"], ["maxlen", "expired"]))
+    "limit.expired",
+    "a full queue drops its head before it checks for expired messages",
+    ok(([b"3"], ["maxlen", "expired"])),
 )
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
@@ -254,7 +282,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 
 for _letter, _what, _method in (
-    ("get", "a get", "basic.get"),
+    ("get", "basic.get", "basic.get"),
     ("purge", "a purge", "queue.purge"),
 ):
 
@@ -266,19 +294,27 @@ for _letter, _what, _method in (
 
     case(
         f"limit.room-{_letter}",
-        f"{_what} makes room in a queue that rejects",
+        f"after {_what}, a full queue with reject-publish accepts messages again",
         ok(([ACK, NACK], [ACK, NACK])),
     )(_room)
 
 
-@case("limit.room-expired", "expired messages make room in a queue that rejects", ok(([ACK, NACK], 0, [ACK])))
+@case(
+    "limit.room-expired",
+    "after messages expire, a queue with reject-publish accepts others",
+    ok(([ACK, NACK], 0, [ACK])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=1, overflow="reject-publish")
     first = opened.put(s.q, b"1", expiration="600") + opened.put(s.q, b"2")
     return first, opened.ready(s.q, within=10), opened.put(s.q, b"3")
 
 
-@case("limit.drop-expired", "what is dropped does not hold up what expires behind it", ok((1, b"3")))
+@case(
+    "limit.drop-expired",
+    "after a full queue drops its head, expired messages behind it are removed",
+    ok((1, b"3")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=2)
     opened.put(s.q, b"1")
@@ -287,7 +323,7 @@ def _(s: Session) -> tuple[object, ...]:
     return opened.ready(s.q, 1, within=10), opened.get(s.q)
 
 
-@case("limit.silent", "publishers without confirms are not told of rejects, and go on", ok((True, [b"1"])))
+@case("limit.silent", "publishers without confirms are not notified of rejected messages", ok((True, [b"1"])))
 def _(s: Session) -> tuple[bool, list[bytes]]:
     opened = _queue(s, max_length=1, overflow="reject-publish")
     for body in FIVE:
@@ -307,7 +343,7 @@ def _(s: Session) -> list[str]:
     return names
 
 
-@case("limit.several", "a message that one of its queues rejects is nacked, and is in the others",
+@case("limit.several", "a message that one of several queues rejects is nacked, and stored in the others",
       ok(([ACK, NACK, NACK], [b"1"], [b"1", b"2", b"3"])))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=1, overflow="reject-publish")
@@ -321,7 +357,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "limit.several-durable",
-    "so it is with persistent messages in durable queues",
+    "a persistent message that one of several durable queues rejects is nacked, and stored in the others",
     ok(([ACK, NACK], [b"1", b"2"])),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -348,7 +384,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "limit.publisher-consumes",
-    "a nack does not disturb the channel: it may publish and consume on",
+    "a nack does not affect the channel: it can still publish and consume",
     ok(([NACK, ACK], b"2")),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -359,14 +395,18 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, opened.deliver().body
 
 
-@case("limit.cc", "a message by CC to a full queue is nacked, and is in the other", ok(([NACK], [b"2"])))
+@case(
+    "limit.cc",
+    "a message with CC that a full queue rejects is nacked, and stored in the other queue",
+    ok(([NACK], [b"2"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.queue(s.q + "-other")
     return opened.put(s.q + "-other", b"2", headers={"CC": [s.q]}), _bodies(opened, s.q + "-other")
 
 
-@case("limit.dlx-rejected", "with reject-publish-dlx what is rejected is dead-lettered, and nacked all the same",
+@case("limit.dlx-rejected", "a message rejected with reject-publish-dlx is dead-lettered and nacked",
       ok(([ACK, NACK, NACK], [b"2", b"3"], "maxlen")))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
@@ -380,7 +420,11 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, [first.body, opened.get(s.q + "-dead")], reason
 
 
-@case("limit.reject-no-dlx", "with reject-publish nothing is dead-lettered", ok(([ACK, NACK, NACK], 0)))
+@case(
+    "limit.reject-no-dlx",
+    "messages rejected with reject-publish are not dead-lettered",
+    ok(([ACK, NACK, NACK], 0)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q + "-dead")
@@ -391,7 +435,11 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, opened.drain(s.q + "-dead")
 
 
-@case("limit.dropped-dead", "what a full queue drops is dead-lettered in order", ok([b"1", b"2", b"3"]))
+@case(
+    "limit.dropped-dead",
+    "messages that a full queue drops are dead-lettered in order",
+    ok([b"1", b"2", b"3"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = s.channel()
     opened.queue(s.q + "-dead")
@@ -402,7 +450,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q + "-dead")
 
 
-@case("limit.transaction", "a commit that a full queue refuses leaves what it took", ok((True, [b"1"])))
+@case(
+    "limit.transaction",
+    "after a failed commit to a full queue, the messages accepted before remain",
+    ok((True, [b"1"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened, other = _queue(s, max_length=1, overflow="reject-publish"), s.channel()
     opened.call("tx.select")
@@ -415,7 +467,7 @@ def _(s: Session) -> tuple[object, ...]:
     return closed, _bodies(other, s.q)
 
 
-@case("limit.transaction-drop", "a commit to a full queue that drops is answered", ok([b"2"]))
+@case("limit.transaction-drop", "a commit to a full queue with drop-head succeeds", ok([b"2"]))
 def _(s: Session) -> list[bytes]:
     opened = _queue(s, max_length=1)
     opened.call("tx.select")
@@ -427,7 +479,7 @@ def _(s: Session) -> list[bytes]:
 
 @case(
     "limit.transaction-several",
-    "a commit fails if one of several queues refuses",
+    "a commit fails if one of several queues rejects a message",
     channel(406, "tx.commit", "partial tx completion"),
 )
 def _(s: Session) -> None:
@@ -441,7 +493,7 @@ def _(s: Session) -> None:
 
 @case(
     "limit.thousand",
-    "of a thousand messages the last ten stay",
+    "of a thousand messages the last ten remain",
     ok([str(n).encode() for n in range(990, 1000)]),
 )
 def _(s: Session) -> list[bytes]:
@@ -453,7 +505,7 @@ def _(s: Session) -> list[bytes]:
 
 @case(
     "limit.persistent",
-    "of persistent messages the last stay, and all are confirmed",
+    "of persistent messages the last remain, and all are confirmed",
     ok(([ACK] * 5, [b"4", b"5"])),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -462,14 +514,14 @@ def _(s: Session) -> tuple[object, ...]:
     return opened.put(s.q, *FIVE, delivery_mode=2), _bodies(opened, s.q)
 
 
-@case("limit.count", "a passive declare counts up to the limit", ok(3))
+@case("limit.count", "a passive declare counts the messages within the limit", ok(3))
 def _(s: Session) -> int:
     opened = _queue(s, max_length=3)
     opened.put(s.q, *FIVE)
     return opened.ready(s.q, 3)
 
 
-@case("limit.reply", "a reply to a client goes past the limits of queues", ok(b"answer"))
+@case("limit.reply", "direct reply-to replies are not subject to the limits of queues", ok(b"answer"))
 def _(s: Session) -> bytes:
     client, server = s.channel(), _queue(s, max_length=1)
     server.consume(s.q, no_ack=True)
@@ -479,7 +531,11 @@ def _(s: Session) -> bytes:
     return client.deliver().body
 
 
-@case("limit.redeclared", "a queue declared again has its limit, however it is written", ok([b"4", b"5"]))
+@case(
+    "limit.redeclared",
+    "a queue declared again with the limit as another integer type keeps its limit",
+    ok([b"4", b"5"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _queue(s, max_length=2)
     opened.queue(s.q, arguments={"x-max-length": T("l", 2)})

@@ -15,7 +15,7 @@ def told(opened: Channel, count: int) -> tuple[str, ...]:
 
 @case(
     "order.delete-own-consumer",
-    "delete-ok comes before basic.cancel for the channel's own consumer",
+    "queue.delete-ok is sent before basic.cancel for the channel's own consumer",
     ok(("queue.delete-ok", "basic.cancel ct")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.delete-own-durable",
-    "the same with a durable queue",
+    "with a durable queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
     ok(("queue.delete-ok", "basic.cancel ct")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.delete-own-exclusive",
-    "the same with an exclusive queue",
+    "with an exclusive queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
     ok(("queue.delete-ok", "basic.cancel ct")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.delete-own-consumers",
-    "delete-ok comes before all of several basic.cancel",
+    "queue.delete-ok is sent before basic.cancel for several consumers of the channel",
     ok(("queue.delete-ok", "basic.cancel a", "basic.cancel b", "basic.cancel c")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.delete-nowait",
-    "without delete-ok basic.cancel comes before the answer to the next method",
+    "after queue.delete with nowait, basic.cancel is sent before the answer to the next method",
     ok(("basic.cancel ct", "channel.flow-ok")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.auto-delete-cancel",
-    "a consumer whose cancel deletes its queue gets cancel-ok and no basic.cancel",
+    "a consumer whose cancel deletes its queue gets basic.cancel-ok and no basic.cancel",
     ok(("basic.cancel-ok ct", True)),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -97,7 +97,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "order.exclusive-owner-other-channel",
-    "the owner's other channel hears of a deletion by basic.cancel",
+    "when an exclusive queue is deleted, its owner's other channel gets basic.cancel",
     ok(("queue.delete-ok", "basic.cancel ct")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.tx-commit-returns",
-    "a commit returns what is unroutable before commit-ok",
+    "unroutable messages of a transaction are returned before tx.commit-ok",
     ok(("basic.return", "basic.return", "tx.commit-ok")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.tx-commit-deliveries",
-    "what is committed is delivered to the channel's own consumer before commit-ok",
+    "messages of a transaction are delivered to the channel's own consumer before tx.commit-ok",
     ok(("basic.deliver ct", "tx.commit-ok")),
 )
 def _(s: Session) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.purge-limited",
-    "purge-ok counts what the limit has left",
+    "queue.purge-ok counts only messages within the limit",
     ok(("queue.purge-ok", 2)),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -153,7 +153,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "order.purge-dead-letters",
-    "what was rejected before a purge is dead-lettered, what is purged is not",
+    "messages rejected before a purge are dead-lettered, purged messages are not",
     ok((1, [b"1"])),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -170,7 +170,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "order.delete-dead-letters",
-    "what was rejected before a deletion is dead-lettered in order, what was ready is not",
+    "messages rejected before queue.delete are dead-lettered in order, ready messages are not",
     ok((1, [b"1", b"2", b"3"])),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -187,7 +187,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "order.auto-delete-dead-letters",
-    "what a consumer rejects before it leaves an auto-delete queue is dead-lettered in order",
+    "messages rejected by the last consumer of an auto-delete queue are dead-lettered in order",
     ok([b"1", b"2", b"3"]),
 )
 def _(s: Session) -> list[bytes | None]:
@@ -206,7 +206,7 @@ def _(s: Session) -> list[bytes | None]:
 
 @case(
     "order.delete-unacked",
-    "what is rejected after the deletion leaves no dead letter",
+    "a message rejected after its queue is deleted is not dead-lettered",
     ok((0, 0)),
 )
 def _(s: Session) -> tuple[int, int]:
@@ -224,7 +224,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "order.tx-commit-limit",
-    "after a commit beyond the limit counts, dead letters and the head are those that the limit leaves",
+    "a commit that exceeds x-max-length drops and dead-letters the oldest messages",
     ok((3, b"18", 17)),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -242,7 +242,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "order.tx-global-prefetch",
-    "acks of a transaction make room under a prefetch of the channel when they are committed",
+    "acks in a transaction make room in a global prefetch when they are committed",
     ok((2, True, 1)),
 )
 def _(s: Session) -> tuple[object, ...]:

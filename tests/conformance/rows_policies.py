@@ -35,25 +35,25 @@ def dead_letters(s: Session, opened: Channel) -> str:
 
 
 for _name, _what, _arguments, _left in (
-    ("length", "a policy limits a queue", {}, LAST_TWO),
-    ("length-octets", "a policy limits octets", {}, LAST_TWO),
-    ("length-argument", "of an argument and a policy the smaller number counts: the policy's", {"x-max-length": 3}, LAST_TWO),
-    ("length-smaller", "of an argument and a policy the smaller number counts: the argument's", {"x-max-length": 1}, [b"4"]),
-    ("length-operator", "an operator policy lowers what a policy allows", {}, LAST_TWO),
-    ("length-operator-larger", "an operator policy raises nothing", {}, LAST_TWO),
-    ("length-operator-alone", "an operator policy needs no policy", {}, LAST_TWO),
-    ("length-operator-argument", "an operator policy lowers what an argument allows", {"x-max-length": 3}, LAST_TWO),
-    ("reject", "a policy has a queue refuse", {}, [b"1", b"2"]),
-    ("overflow-argument", "an argument says what gives way before a policy does", {"x-overflow": "reject-publish"}, [b"1", b"2"]),
-    ("overflow-alone", "a policy's overflow works with an argument's limit", {"x-max-length": 2}, [b"1", b"2"]),
-    ("lazy", "a queue that a policy has made lazy has everything", {}, list(FOUR)),
-    ("priority", "one policy counts, and nothing of one of lower priority", {}, list(FOUR)),
-    ("priority-negative", "priorities may be negative", {}, LAST_TWO),
-    ("exchanges", "a policy for exchanges is not for queues", {}, list(FOUR)),
-    ("quorum-only", "a policy with a key of quorum queues is not for a classic queue, as a whole", {}, list(FOUR)),
-    ("stream-only", "a policy with a key of streams is not for a classic queue", {}, list(FOUR)),
-    ("delivery-limit", "a policy with a delivery limit is for a classic queue too", {}, LAST_TWO),
-    ("mirrors", "a policy with mirrors is for a classic queue, and mirrors do nothing", {}, LAST_TWO),
+    ("length", "a policy sets a maximum length", {}, LAST_TWO),
+    ("length-octets", "a policy sets a maximum length in bytes", {}, LAST_TWO),
+    ("length-argument", "the smaller maximum length of argument and policy applies: the policy's", {"x-max-length": 3}, LAST_TWO),
+    ("length-smaller", "the smaller maximum length of argument and policy applies: the argument's", {"x-max-length": 1}, [b"4"]),
+    ("length-operator", "an operator policy lowers the maximum length of a policy", {}, LAST_TWO),
+    ("length-operator-larger", "an operator policy does not raise the maximum length of a policy", {}, LAST_TWO),
+    ("length-operator-alone", "an operator policy applies without a policy", {}, LAST_TWO),
+    ("length-operator-argument", "an operator policy lowers the maximum length of an argument", {"x-max-length": 3}, LAST_TWO),
+    ("reject", "a policy sets reject-publish", {}, [b"1", b"2"]),
+    ("overflow-argument", "the argument x-overflow overrides a policy's overflow", {"x-overflow": "reject-publish"}, [b"1", b"2"]),
+    ("overflow-alone", "a policy's overflow applies to the maximum length of an argument", {"x-max-length": 2}, [b"1", b"2"]),
+    ("lazy", "a queue that is lazy by policy keeps all messages", {}, list(FOUR)),
+    ("priority", "only the policy of the highest priority applies; policies are not merged", {}, list(FOUR)),
+    ("priority-negative", "the priority of a policy may be negative", {}, LAST_TWO),
+    ("exchanges", "a policy that applies to exchanges does not apply to queues", {}, list(FOUR)),
+    ("quorum-only", "a policy with a key that only quorum queues support does not apply to a classic queue at all", {}, list(FOUR)),
+    ("stream-only", "a policy with a key that only streams support does not apply to a classic queue", {}, list(FOUR)),
+    ("delivery-limit", "a policy with delivery-limit applies to a classic queue too", {}, LAST_TWO),
+    ("mirrors", "a policy with mirroring keys applies to a classic queue, and mirroring has no effect", {}, LAST_TWO),
 ):  # fmt: skip
 
     def _holds(s: Session, arguments: dict = _arguments) -> list[bytes]:
@@ -66,10 +66,10 @@ for _name, _what, _arguments, _left in (
 
 
 for _name, _what, _fields, _queue in (
-    ("exclusive", "a policy is for exclusive queues too", {"exclusive": True}, "q-policy-exclusive"),
-    ("transient", "and for transient ones", {}, "a queue in the MIDDLE"),
-    ("server-named", "and for those that the server names", {"exclusive": True}, ""),
-    ("any-case", "a pattern may say that case does not count", {}, "queue of Any Case"),
+    ("exclusive", "a policy applies to exclusive queues", {"exclusive": True}, "q-policy-exclusive"),
+    ("transient", "a policy applies to transient queues", {}, "a queue in the MIDDLE"),
+    ("server-named", "a policy applies to server-named queues", {"exclusive": True}, ""),
+    ("any-case", "the pattern of a policy may ignore case", {}, "queue of Any Case"),
 ):
 
     def _is_for(s: Session, fields: dict = _fields, queue: str = _queue) -> list[bytes]:
@@ -83,7 +83,7 @@ for _name, _what, _fields, _queue in (
     case(_name, _what, ok(LAST_TWO))(_is_for)
 
 
-@case("elsewhere", "a policy is for its own virtual host", ok(list(FOUR)))
+@case("elsewhere", "a policy applies only to its own virtual host", ok(list(FOUR)))
 def _(s: Session) -> list[bytes]:
     opened = s.channel()
     opened.queue(s.q)
@@ -91,7 +91,7 @@ def _(s: Session) -> list[bytes]:
     return bodies(opened, s.q)
 
 
-@case("deleted", "a queue that is made again has its policy again", ok(LAST_TWO))
+@case("deleted", "a policy applies again to a queue that was deleted and declared again", ok(LAST_TWO))
 def _(s: Session) -> list[bytes]:
     opened = s.channel()
     opened.queue(s.q)
@@ -101,7 +101,7 @@ def _(s: Session) -> list[bytes]:
     return bodies(opened, s.q)
 
 
-@case("reject-confirms", "what a policy has refused is nacked", ok([ACK, ACK, NACK, NACK]))
+@case("reject-confirms", "publishes rejected because of a policy are nacked", ok([ACK, ACK, NACK, NACK]))
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue("q-policy-reject", durable=True)
@@ -109,7 +109,9 @@ def _(s: Session) -> list[str]:
     return opened.put("q-policy-reject", *FOUR)
 
 
-@case("reject-dlx", "what a policy has refused may be a dead letter", ok(([b"1", b"2"], LAST_TWO)))
+@case(
+    "reject-dlx", "publishes rejected because of a policy can be dead-lettered", ok(([b"1", b"2"], LAST_TWO))
+)
 def _(s: Session) -> tuple[list[bytes], list[bytes]]:
     opened = s.channel()
     dead = dead_letters(s, opened)
@@ -119,10 +121,10 @@ def _(s: Session) -> tuple[list[bytes], list[bytes]]:
 
 
 for _name, _what, _arguments in (
-    ("ttl", "a policy gives messages a time", {}),
-    ("ttl-argument", "of an argument's time and a policy's the shorter one counts: the argument's", {"x-message-ttl": 30}),
-    ("ttl-smaller", "of an argument's time and a policy's the shorter one counts: the policy's", {"x-message-ttl": 600_000}),
-    ("ttl-operator", "an operator policy shortens what a policy gives", {}),
+    ("ttl", "a policy sets a message TTL", {}),
+    ("ttl-argument", "the shorter message TTL of argument and policy applies: the argument's", {"x-message-ttl": 30}),
+    ("ttl-smaller", "the shorter message TTL of argument and policy applies: the policy's", {"x-message-ttl": 600_000}),
+    ("ttl-operator", "an operator policy shortens the message TTL of a policy", {}),
 ):  # fmt: skip
 
     def _expires(s: Session, arguments: dict = _arguments) -> int:
@@ -135,9 +137,17 @@ for _name, _what, _arguments in (
 
 
 for _name, _what, _arguments in (
-    ("expires", "a policy ends a queue that nobody uses", {}),
-    ("expires-argument", "an argument may end it sooner", {"x-expires": 50}),
-    ("expires-operator", "an operator policy may end it sooner", {"x-expires": 600_000}),
+    ("expires", "a policy makes an unused queue expire", {}),
+    (
+        "expires-argument",
+        "an argument may make an unused queue expire earlier than the policy",
+        {"x-expires": 50},
+    ),
+    (
+        "expires-operator",
+        "an operator policy may make an unused queue expire earlier than the argument",
+        {"x-expires": 600_000},
+    ),
 ):
 
     def _ends(s: Session, arguments: dict = _arguments) -> bool:
@@ -154,7 +164,7 @@ for _name, _what, _arguments in (
     case(_name, _what, ok(True))(_ends)
 
 
-@case("redeclare", "a policy makes no declaration unequal", ok(2))
+@case("redeclare", "a policy is not considered when a queue is declared again", ok(2))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -164,7 +174,7 @@ def _(s: Session) -> int:
 
 @case(
     "redeclare-argument",
-    "nor is an argument there because a policy says the same",
+    "a policy's value does not count as an argument when a queue is declared again",
     channel(
         406,
         "queue.declare",
@@ -182,11 +192,15 @@ def _(s: Session) -> None:
 
 
 for _name, _what, _arguments in (
-    ("dead", "a policy names the exchange and the key of dead letters", {}),
-    ("dead-argument", "an argument names the exchange before a policy does", {"x-dead-letter-exchange": ""}),
+    ("dead", "a policy sets dead letter exchange and routing key", {}),
+    (
+        "dead-argument",
+        "an argument overrides a policy's dead letter exchange",
+        {"x-dead-letter-exchange": ""},
+    ),
     (
         "dead-key-argument",
-        "an argument names the key before a policy does",
+        "an argument overrides a policy's dead letter routing key",
         {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q-policy-dead-key-argument-dead"},
     ),
 ):
@@ -206,7 +220,7 @@ for _name, _what, _arguments in (
     case(_name, _what, ok(([b"1"], "rejected")))(_dies)
 
 
-@case("dead-key", "a dead letter keeps its key where a policy names none", ok("q-policy-dead-key"))
+@case("dead-key", "a dead letter keeps its routing key if the policy sets none", ok("q-policy-dead-key"))
 def _(s: Session) -> str:
     opened = s.channel()
     dead = opened.queue("", exclusive=True)
@@ -218,7 +232,7 @@ def _(s: Session) -> str:
     return opened.call("basic.get", queue=dead, no_ack=True).routing_key
 
 
-@case("dead-gone", "a dead letter is dropped where a policy names no exchange that there is", ok(0))
+@case("dead-gone", "a dead letter is dropped if the exchange set by the policy does not exist", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -231,9 +245,13 @@ def _(s: Session) -> int:
 
 
 for _name, _what, _left in (
-    ("quorum", "a policy with a key of quorum queues is for a quorum queue", 2),
-    ("quorum-classic-only", "a policy with a key of classic queues is not", 4),
-    ("quorum-only-operator", "an operator policy is for a quorum queue too", 1),
+    ("quorum", "a policy with a key of quorum queues applies to a quorum queue", 2),
+    (
+        "quorum-classic-only",
+        "a policy with a key that only classic queues support does not apply to a quorum queue",
+        4,
+    ),
+    ("quorum-only-operator", "an operator policy applies to a quorum queue too", 1),
 ):
 
     def _quorum(s: Session, left: int = _left) -> int:
@@ -245,7 +263,7 @@ for _name, _what, _left in (
     case(_name, _what, ok(_left))(_quorum)
 
 
-@case("quorum-limit", "a policy limits the deliveries of a quorum queue", ok("delivery_limit"))
+@case("quorum-limit", "a policy sets the delivery limit of a quorum queue", ok("delivery_limit"))
 def _(s: Session) -> str:
     opened = s.channel()
     dead = dead_letters(s, opened)
@@ -264,10 +282,10 @@ def _(s: Session) -> str:
 
 
 for _name, _what, _arguments, _count in (
-    ("alternate", "a policy gives an exchange an alternate", {}, 1),
-    ("alternate-argument", "an argument names the alternate before a policy does", {"alternate-exchange": "amq.direct"}, 0),
-    ("alternate-queues", "a policy for queues gives an exchange nothing", {}, 0),
-    ("alternate-gone", "an alternate that there is not routes nothing", {}, 0),
+    ("alternate", "a policy sets an alternate exchange", {}, 1),
+    ("alternate-argument", "an argument overrides a policy's alternate exchange", {"alternate-exchange": "amq.direct"}, 0),
+    ("alternate-queues", "a policy that applies to queues does not apply to exchanges", {}, 0),
+    ("alternate-gone", "an alternate exchange that does not exist routes nothing", {}, 0),
 ):  # fmt: skip
 
     def _routes(s: Session, arguments: dict = _arguments, count: int = _count) -> int:
@@ -282,8 +300,13 @@ for _name, _what, _arguments, _count in (
 
 
 for _name, _what, _exchange, _count in (
-    ("alternate-predeclared", "exchanges of the broker may have an alternate", "amq.headers", 1),
-    ("alternate-default", "the default exchange has none, whatever a policy says", "", 0),
+    (
+        "alternate-predeclared",
+        "a policy can set an alternate exchange for a predeclared exchange",
+        "amq.headers",
+        1,
+    ),
+    ("alternate-default", "a policy does not apply to the default exchange", "", 0),
 ):
 
     def _predeclared(s: Session, exchange: str = _exchange, count: int = _count) -> int:

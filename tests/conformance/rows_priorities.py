@@ -45,7 +45,7 @@ def delivered(opened: Channel, count: int) -> list[str]:
 
 @case(
     "priorities.order",
-    "the highest priority comes first, and the oldest within it",
+    "messages of the highest priority come first, and the oldest within a priority",
     ok(["c", "b", "e", "a", "d"]),
 )
 def _(s: Session) -> list[str]:
@@ -54,21 +54,23 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.none", "a message without priority has the lowest", ok(["d", "a", "b", "c"]))
+@case("priorities.none", "a message without a priority has priority 0", ok(["d", "a", "b", "c"]))
 def _(s: Session) -> list[str]:
     opened = declare(s)
     put(s, opened, ("a", None), ("b", 0), ("c", None), ("d", 1))
     return take(s, opened)
 
 
-@case("priorities.clamp", "more than the queue's highest priority counts as that", ok(["b", "c", "d", "a"]))
+@case(
+    "priorities.clamp", "a priority above the queue's maximum counts as the maximum", ok(["b", "c", "d", "a"])
+)
 def _(s: Session) -> list[str]:
     opened = declare(s, 5)
     put(s, opened, ("a", 4), ("b", 5), ("c", 255), ("d", 6))
     return take(s, opened)
 
 
-@case("priorities.property-kept", "the property itself is delivered as it was sent", ok([200, None]))
+@case("priorities.property-kept", "the priority property is delivered as it was sent", ok([200, None]))
 def _(s: Session) -> list[int | None]:
     opened = declare(s, 5)
     put(s, opened, ("a", 200), ("b", None))
@@ -76,14 +78,14 @@ def _(s: Session) -> list[int | None]:
     return [each.properties.get("priority") for each in got]
 
 
-@case("priorities.zero", "a queue whose highest priority is 0 knows none", ok(["a", "b", "c"]))
+@case("priorities.zero", "a queue with x-max-priority 0 ignores priorities", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
     opened = declare(s, 0)
     put(s, opened, ("a", 1), ("b", 5), ("c", 0))
     return take(s, opened)
 
 
-@case("priorities.plain", "a queue without the argument ignores priorities", ok(["a", "b", "c"]))
+@case("priorities.plain", "a queue without x-max-priority ignores priorities", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.queue(s.q)
@@ -91,16 +93,18 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.most", "there may be 256 priorities", ok(["254", "253", "128", "1", "0"]))
+@case(
+    "priorities.most",
+    "x-max-priority may be 255, which makes 256 priorities",
+    ok(["254", "253", "128", "1", "0"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s, 255)
     put(s, opened, *((str(number), number) for number in (0, 128, 254, 1, 253)))
     return take(s, opened)
 
 
-@case(
-    "priorities.other-properties", "the priority is found behind other properties", ok(["b", "d", "c", "a"])
-)
+@case("priorities.other-properties", "the priority is found after other properties", ok(["b", "d", "c", "a"]))
 def _(s: Session) -> list[str]:
     opened = declare(s)
     rest = {"content_type": "text/plain", "content_encoding": "utf-8", "headers": {"a": "b" * 300}}
@@ -109,7 +113,7 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.later", "what is published later goes first if it is more urgent", ok([["b"], ["c", "a"]]))
+@case("priorities.later", "a later message of a higher priority comes first", ok([["b"], ["c", "a"]]))
 def _(s: Session) -> list[list[str]]:
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2))
@@ -118,7 +122,7 @@ def _(s: Session) -> list[list[str]]:
     return [first, take(s, opened)]
 
 
-@case("priorities.long", "bodies of several frames are ordered too", ok(["b", "a"]))
+@case("priorities.long", "messages with bodies of several frames are ordered too", ok(["b", "a"]))
 def _(s: Session) -> list[str]:
     opened = declare(s)
     put(s, opened, ("a" * 300_000, 1), ("b" * 300_000, 2))
@@ -126,7 +130,9 @@ def _(s: Session) -> list[str]:
 
 
 @case(
-    "priorities.durable", "persistent messages in a durable queue are ordered too", ok(["b", "d", "a", "c"])
+    "priorities.durable",
+    "persistent messages in a durable queue are ordered by priority too",
+    ok(["b", "d", "a", "c"]),
 )
 def _(s: Session) -> list[str]:
     opened = s.channel()
@@ -138,7 +144,7 @@ def _(s: Session) -> list[str]:
     return bodies
 
 
-@case("priorities.lazy", "a lazy queue has priorities", ok(["c", "a", "b"]))
+@case("priorities.lazy", "a lazy queue supports priorities", ok(["c", "a", "b"]))
 def _(s: Session) -> list[str]:
     opened = declare(s, x_queue_mode="lazy")
     put(s, opened, ("a", 1), ("b", 1), ("c", 2))
@@ -147,7 +153,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "priorities.fanout",
-    "one message is ordered in one queue and not in the other",
+    "a message is ordered by priority in one queue and by age in another",
     ok([["b", "a"], ["a", "b"]]),
 )
 def _(s: Session) -> list[list[str]]:
@@ -163,7 +169,7 @@ def _(s: Session) -> list[list[str]]:
     return [first, [str(opened.get(plain), "ascii") for _ in range(2)]]
 
 
-@case("priorities.transaction", "what a transaction publishes is ordered", ok(["b", "c", "a"]))
+@case("priorities.transaction", "messages of a transaction are ordered", ok(["b", "c", "a"]))
 def _(s: Session) -> list[str]:
     opened = declare(s)
     other = opened.client.channel(2)
@@ -175,7 +181,7 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.counts", "counts are those of all priorities", ok((3, 1, 2, 2)))
+@case("priorities.counts", "message counts include all priorities", ok((3, 1, 2, 2)))
 def _(s: Session) -> tuple[int, int, int, int]:
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 3))
@@ -187,7 +193,7 @@ def _(s: Session) -> tuple[int, int, int, int]:
     return before, left, again, int(opened.call("queue.delete", queue=s.q).message_count)
 
 
-@case("priorities.purge", "a purge takes every priority and leaves what is unacked", ok((2, ["c*"])))
+@case("priorities.purge", "a purge removes messages of every priority, but not unacked ones", ok((2, ["c*"])))
 def _(s: Session) -> tuple[int, list[str]]:
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 3))
@@ -199,7 +205,9 @@ def _(s: Session) -> tuple[int, list[str]]:
 
 
 @case(
-    "priorities.requeue", "a requeued message returns to its place in its priority", ok(["d", "a*", "b", "c"])
+    "priorities.requeue",
+    "a requeued message returns to its old position within its priority",
+    ok(["d", "a*", "b", "c"]),
 )
 def _(s: Session) -> list[str]:
     opened = declare(s)
@@ -213,7 +221,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "priorities.requeue-all",
-    "messages requeued together are ordered by priority again, and those not delivered stand behind",
+    "messages requeued together are ordered by priority, before messages of equal priority that were not delivered",
     ok(["e", "d*", "b*", "a*", "c"]),
 )
 def _(s: Session) -> list[str]:
@@ -226,7 +234,7 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.close", "a closed channel's messages return to their places", ok(["b*", "a", "c"]))
+@case("priorities.close", "messages of a closed channel return to their old positions", ok(["b*", "a", "c"]))
 def _(s: Session) -> list[str]:
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 1), ("d", 2))
@@ -239,7 +247,9 @@ def _(s: Session) -> list[str]:
 
 
 @case(
-    "priorities.recover", "recovered messages come in the order of their priorities", ok(["c*", "b*", "a*"])
+    "priorities.recover",
+    "recovered messages are delivered in the order of their priorities",
+    ok(["c*", "b*", "a*"]),
 )
 def _(s: Session) -> list[str]:
     opened = declare(s)
@@ -251,7 +261,7 @@ def _(s: Session) -> list[str]:
     return delivered(opened, 3)
 
 
-@case("priorities.idle", "a consumer that waits gets messages as they come", ok(["a", "b", "c"]))
+@case("priorities.idle", "an idle consumer gets messages in the order of their arrival", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
     opened = declare(s)
     opened.consume(s.q)
@@ -270,7 +280,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "priorities.prefetch",
-    "with a prefetch of 1 each ack brings the most urgent message there is then",
+    "with a prefetch of 1, the message of the highest priority that is ready follows each ack",
     ok(["a", "d", "c", "b"]),
 )
 def _(s: Session) -> list[str]:
@@ -288,7 +298,7 @@ def _(s: Session) -> list[str]:
 
 @case(
     "priorities.two-consumers",
-    "several consumers share the backlog by priority",
+    "several consumers get the backlog by priority",
     ok(["f", "e", "d", "c", "b", "a"]),
 )
 def _(s: Session) -> list[str]:
@@ -328,14 +338,14 @@ for _letter, _first, _then, _text in (
 
     case(
         f"priorities.redeclare-{_letter}",
-        f"declaring a queue with {_then or 'no priorities'} that has {_first or 'none'}",
+        f"a queue declared with {_first or 'no x-max-priority'}, then with {_then or 'no x-max-priority'}",
         channel(
             406, "queue.declare", f"inequivalent arg 'x-max-priority' for queue '{{q}}' in vhost '/': {_text}"
         ),
     )(_redeclared)
 
 
-@case("priorities.max-length", "a full queue drops the most urgent message first", ok(["c", "a"]))
+@case("priorities.max-length", "a full queue drops the message of the highest priority first", ok(["c", "a"]))
 def _(s: Session) -> list[str]:
     opened = declare(s, x_max_length=2)
     put(s, opened, ("a", 1), ("b", 5))
@@ -344,7 +354,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.max-length-newest", "which may be the one that has just come", ok(["b", "a"]))
+@case(
+    "priorities.max-length-newest",
+    "a full queue may drop the message that was just published, if its priority is the highest",
+    ok(["b", "a"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s, x_max_length=2)
     put(s, opened, ("a", 1), ("b", 5))
@@ -353,7 +367,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.max-length-bytes", "the same holds for octets", ok(["a" * 10, "b" * 10]))
+@case(
+    "priorities.max-length-bytes",
+    "a queue above x-max-length-bytes drops the message of the highest priority first",
+    ok(["a" * 10, "b" * 10]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s, x_max_length_bytes=25)
     put(s, opened, ("a" * 10, 1), ("b" * 10, 1))
@@ -363,7 +381,9 @@ def _(s: Session) -> list[str]:
 
 
 @case(
-    "priorities.max-length-dead-letters", "what a full queue drops is dead-lettered", ok((["b", "a"], [b"c"]))
+    "priorities.max-length-dead-letters",
+    "messages that a full queue drops are dead-lettered",
+    ok((["b", "a"], [b"c"])),
 )
 def _(s: Session) -> tuple[list[str], list[bytes | None]]:
     opened = s.channel()
@@ -378,7 +398,7 @@ def _(s: Session) -> tuple[list[str], list[bytes | None]]:
 
 @case(
     "priorities.reject-publish",
-    "a queue that refuses what it has no room for refuses urgent messages too",
+    "a full queue with reject-publish rejects messages of high priority too",
     ok((["basic.ack", "basic.nack"], ["a"])),
 )
 def _(s: Session) -> tuple[list[str], list[str]]:
@@ -399,7 +419,7 @@ def _counted_later(s: Session, opened: Channel, expected: int) -> int:
 
 @case(
     "priorities.expiry-behind",
-    "what has expired behind a head that has not stays, and goes when it becomes the head",
+    "an expired message behind a head that has not expired remains until it becomes the head",
     ok((2, ["b"])),
 )
 def _(s: Session) -> tuple[int, list[str]]:
@@ -409,7 +429,7 @@ def _(s: Session) -> tuple[int, list[str]]:
     return _counted_later(s, opened, 2), take(s, opened)
 
 
-@case("priorities.expiry-head", "a head that has expired goes", ok((1, ["a"])))
+@case("priorities.expiry-head", "an expired message at the head is removed", ok((1, ["a"])))
 def _(s: Session) -> tuple[int, list[str]]:
     opened = declare(s)
     put(s, opened, ("a", 1))
@@ -417,7 +437,11 @@ def _(s: Session) -> tuple[int, list[str]]:
     return _counted_later(s, opened, 1), take(s, opened)
 
 
-@case("priorities.expiry-across", "and so do those of lower priorities behind it", ok((1, ["c"])))
+@case(
+    "priorities.expiry-across",
+    "after an expired head, expired messages of lower priorities are removed too",
+    ok((1, ["c"])),
+)
 def _(s: Session) -> tuple[int, list[str]]:
     opened = declare(s)
     put(s, opened, ("a", 5), ("b", 3), expiration="100")
@@ -425,14 +449,18 @@ def _(s: Session) -> tuple[int, list[str]]:
     return _counted_later(s, opened, 1), take(s, opened)
 
 
-@case("priorities.ttl", "a queue's TTL holds for every priority", ok(0))
+@case("priorities.ttl", "a queue's TTL applies to every priority", ok(0))
 def _(s: Session) -> int:
     opened = declare(s, x_message_ttl=100)
     put(s, opened, ("a", 5), ("b", 3), ("c", 1))
     return _counted_later(s, opened, 0)
 
 
-@case("priorities.ttl-zero", "with a TTL of 0 only a waiting consumer gets anything", ok((["a"], 0)))
+@case(
+    "priorities.ttl-zero",
+    "with a TTL of 0 messages reach only a consumer that can take them at once",
+    ok((["a"], 0)),
+)
 def _(s: Session) -> tuple[list[str], int]:
     opened = declare(s, x_message_ttl=0)
     opened.call("basic.qos", prefetch_count=1)
@@ -477,7 +505,7 @@ def _(s: Session) -> list[tuple[bytes, int | None, str]]:
 
 @case(
     "priorities.dead-letters-expired",
-    "expired ones too",
+    "expired messages that are dead-lettered keep their priority",
     ok([(b"b", 7, "expired"), (b"a", 2, "expired")]),
 )
 def _(s: Session) -> list[tuple[bytes, int | None, str]]:

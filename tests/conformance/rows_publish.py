@@ -21,7 +21,7 @@ def _(s: Session) -> None:
 
 @case(
     "73b",
-    "the error comes when the whole content has come, and confirms nothing",
+    "a missing exchange is reported when the whole content has arrived, and nothing is confirmed",
     ok((True, "channel.close")),
 )
 def _(s: Session) -> tuple[bool, str]:
@@ -44,7 +44,7 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("75", "publishing with immediate", connection(540, "basic.publish", "immediate=true"))
+@case("75", "publishing with the flag immediate", connection(540, "basic.publish", "immediate=true"))
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", b"x", immediate=True)
@@ -53,7 +53,7 @@ def _(s: Session) -> None:
 
 @case(
     "76a",
-    "a message larger than the limit",
+    "a message larger than max_message_size",
     channel(406, "basic.publish", "message size 1001 is larger than configured max size 1000"),
     setup="tight",
 )
@@ -63,7 +63,7 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("76b", "a message of the limit's size", setup="tight")
+@case("76b", "a message of exactly max_message_size is accepted", setup="tight")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", bytes(1000))
@@ -98,12 +98,12 @@ for _letter, _value in (("p", "0"), ("q", "315360000000"), ("r", "+5"), ("s", "0
         opened.publish("amq.direct", "k", b"x", expiration=value)
         opened.sync()
 
-    case(f"77{_letter}", f"publishing with the expiration {_value!r} is allowed")(_expires)
+    case(f"77{_letter}", f"the expiration {_value!r} is accepted")(_expires)
 
 
 @case(
     "78a",
-    "publishing as another user",
+    "publishing with another user's name in user_id",
     channel(406, "basic.publish", "user_id property set to 'other' but authenticated user was 'guest'"),
 )
 def _(s: Session) -> None:
@@ -112,7 +112,7 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("78b", "an impersonator may publish as another user, everyone as oneself")
+@case("78b", "user_id may be one's own name; users with the tag impersonator may use any")
 def _(s: Session) -> None:
     opened = s.channel("impersonator")
     opened.publish("amq.direct", "k", b"x", user_id="other")
@@ -140,7 +140,7 @@ for _letter, _headers, _text in (
     )(_copies)
 
 
-@case("79e", "what is not a string in an array of copies is passed over", ok(1))
+@case("79e", "values in a CC or BCC array that are not strings are ignored", ok(1))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -151,7 +151,7 @@ def _(s: Session) -> int:
 
 @case(
     "80",
-    "replying by way of direct reply-to without a consumer for the reply",
+    "publishing a direct reply-to request without a reply consumer",
     channel(406, "basic.publish", "fast reply consumer does not exist"),
 )
 def _(s: Session) -> None:
@@ -162,7 +162,7 @@ def _(s: Session) -> None:
 
 @case(
     "81a",
-    "consuming direct replies with acknowledgements",
+    "consuming from amq.rabbitmq.reply-to with acknowledgements",
     channel(406, "basic.consume", "reply consumer cannot acknowledge"),
 )
 def _(s: Session) -> None:
@@ -171,7 +171,7 @@ def _(s: Session) -> None:
 
 @case(
     "81b",
-    "a second consumer of direct replies on a channel",
+    "a second consumer of amq.rabbitmq.reply-to on a channel",
     channel(406, "basic.consume", "reply consumer already set"),
 )
 def _(s: Session) -> None:
@@ -182,7 +182,7 @@ def _(s: Session) -> None:
 
 @case(
     "110a",
-    "an unroutable mandatory message is returned whole",
+    "an unroutable mandatory message is returned with its properties and body",
     ok((312, "NO_ROUTE", "amq.direct", "nowhere", b"body", {"headers": {"a": 1}, "priority": 3})),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -192,7 +192,7 @@ def _(s: Session) -> tuple[object, ...]:
     return back.reply_code, back.reply_text, back.exchange, back.routing_key, back.body, back.properties
 
 
-@case("110b", "the return comes before the confirm", ok(("basic.return", "basic.ack")))
+@case("110b", "basic.return is sent before the confirm", ok(("basic.return", "basic.ack")))
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     opened.call("confirm.select")
@@ -200,7 +200,7 @@ def _(s: Session) -> tuple[str, str]:
     return opened.receive().name, opened.receive().name
 
 
-@case("110c", "an unroutable message that is not mandatory is dropped, and confirmed", ok((1, True)))
+@case("110c", "an unroutable message that is not mandatory is dropped and confirmed", ok((1, True)))
 def _(s: Session) -> tuple[int, bool]:
     opened = s.channel()
     opened.call("confirm.select")
@@ -221,7 +221,7 @@ _PROPERTIES = {
 
 @case(
     "basic.properties",
-    "all fourteen properties and all types of table values arrive as they were sent",
+    "all fourteen properties and all field types arrive unchanged",
     ok(True),
 )
 def _(s: Session) -> bool:
@@ -239,7 +239,7 @@ def _(s: Session) -> bool:
     return bool(opened.call("basic.get", queue=s.q).properties == plain(_PROPERTIES))
 
 
-@case("basic.big-body", "a body of many frames arrives whole", ok(True))
+@case("basic.big-body", "a body of many frames arrives unchanged", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.queue(s.q)
@@ -248,7 +248,11 @@ def _(s: Session) -> bool:
     return opened.get(s.q) == body
 
 
-@case("basic.cc", "CC and BCC add keys; BCC is taken out, CC stays", ok(({"CC": ["b"], "x": 1}, [1, 1, 1])))
+@case(
+    "basic.cc",
+    "CC and BCC add routing keys; BCC is removed from the message, CC is kept",
+    ok(({"CC": ["b"], "x": 1}, [1, 1, 1])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.exchange(s.x)
@@ -261,7 +265,9 @@ def _(s: Session) -> tuple[object, ...]:
 
 
 @case(
-    "basic.cc-default", "CC through the default exchange, and a repeated key, make one copy each", ok((1, 1))
+    "basic.cc-default",
+    "a message published to the default exchange with CC, or with a repeated key, is stored once in each queue",
+    ok((1, 1)),
 )
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
@@ -273,7 +279,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "basic.reply-to",
-    "a request by direct reply-to is answered on the channel that asked",
+    "a direct reply-to reply is delivered on the channel that sent the request",
     ok((True, b"answer", True)),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -288,7 +294,11 @@ def _(s: Session) -> tuple[object, ...]:
     return name.startswith(REPLY_TO + "."), got.body, got.routing_key == name
 
 
-@case("basic.reply-to-declare", "the server may ask whether the client is still there", ok((0, 1)))
+@case(
+    "basic.reply-to-declare",
+    "a passive declare of a reply address tells whether the client is still connected",
+    ok((0, 1)),
+)
 def _(s: Session) -> tuple[int, int]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -302,7 +312,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "basic.reply-to-gone",
-    "a reply to a client that is gone is dropped, and returned if mandatory",
+    "a reply to a client that has disconnected is dropped, or returned if mandatory",
     ok((312, "NO_ROUTE")),
 )
 def _(s: Session) -> tuple[int, str]:
@@ -318,7 +328,9 @@ def _(s: Session) -> tuple[int, str]:
     return back.reply_code, back.reply_text
 
 
-@case("basic.reply-to-declare-plain", "declaring the pseudo-queue itself", ok((REPLY_TO, 0, 1)))
+@case(
+    "basic.reply-to-declare-plain", "declaring the pseudo-queue amq.rabbitmq.reply-to", ok((REPLY_TO, 0, 1))
+)
 def _(s: Session) -> tuple[object, ...]:
     answer = s.channel().call("queue.declare", queue=REPLY_TO, passive=True)
     return answer.queue, answer.message_count, answer.consumer_count
@@ -326,7 +338,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "basic.reply-to-get",
-    "getting from the pseudo-queue",
+    "basic.get from the pseudo-queue amq.rabbitmq.reply-to",
     channel(404, "basic.get", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -335,7 +347,7 @@ def _(s: Session) -> None:
 
 @case(
     "basic.default-exchange",
-    "the default exchange routes by queue name without regard to bindings",
+    "the default exchange routes by queue name, whatever bindings exist",
     ok((1, 0)),
 )
 def _(s: Session) -> tuple[int, int]:

@@ -6,7 +6,11 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case("queue.last-declared", "an empty name means the queue the channel declared last", ok((b"x", 1, 0)))
+@case(
+    "queue.last-declared",
+    "an empty queue name means the last queue that the channel declared",
+    ok((b"x", 1, 0)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -22,7 +26,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "queue.last-declared-channel",
-    "the queue declared last is the channel's own",
+    "each channel has its own last declared queue",
     channel(404, "basic.get", "no previously declared queue"),
 )
 def _(s: Session) -> None:
@@ -31,7 +35,7 @@ def _(s: Session) -> None:
     opened.client.channel(2).call("basic.get", queue="")
 
 
-@case("queue.last-declared-passive", "a passive declare counts as the last one", ok(0))
+@case("queue.last-declared-passive", "a passive declare sets the last declared queue too", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -40,14 +44,18 @@ def _(s: Session) -> int:
     return int(again.call("queue.purge", queue="").message_count)
 
 
-@case("queue.server-named", "an empty name gets a generated one, another each time", ok((True, True)))
+@case(
+    "queue.server-named",
+    "a queue declared with an empty name gets a generated, unique name",
+    ok((True, True)),
+)
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.channel()
     names = [opened.queue(exclusive=True) for _ in range(3)]
     return len(set(names)) == 3, all(name.startswith("amq.gen-") for name in names)
 
 
-@case("queue.declare-counts", "declare-ok counts ready messages and consumers", ok((2, 1)))
+@case("queue.declare-counts", "queue.declare-ok counts ready messages and consumers", ok((2, 1)))
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -61,7 +69,7 @@ def _(s: Session) -> tuple[int, int]:
     return answer.message_count, answer.consumer_count
 
 
-@case("queue.delete-count", "delete-ok counts ready messages", ok(3))
+@case("queue.delete-count", "queue.delete-ok counts ready messages", ok(3))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -70,7 +78,7 @@ def _(s: Session) -> int:
     return int(opened.call("queue.delete", queue=s.q).message_count)
 
 
-@case("queue.purge", "purge removes ready messages only, and counts them", ok((2, 0, 1)))
+@case("queue.purge", "a purge removes only ready messages, and counts them", ok((2, 0, 1)))
 def _(s: Session) -> tuple[int, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -94,7 +102,7 @@ def _(s: Session) -> None:
 
 @case(
     "queue.auto-delete",
-    "an auto-delete queue goes with its last consumer",
+    "an auto-delete queue is deleted when its last consumer is cancelled",
     channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -111,7 +119,7 @@ def _(s: Session) -> None:
 
 @case(
     "queue.auto-delete-channel",
-    "an auto-delete queue goes with the channel of its last consumer",
+    "an auto-delete queue is deleted when the channel of its last consumer closes",
     channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -125,7 +133,7 @@ def _(s: Session) -> None:
 
 @case(
     "queue.exclusive-gone",
-    "an exclusive queue goes with its connection, without a close",
+    "an exclusive queue is deleted when its connection ends without connection.close",
     channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -140,7 +148,7 @@ def _(s: Session) -> None:
 
 @case(
     "queue.nowait",
-    "the nowait forms of declare, bind, purge and delete answer nothing and work",
+    "declare, bind, purge and delete with nowait work and are not answered",
     ok((1, 0, True)),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -180,7 +188,9 @@ _nowait_error("consume-error", "basic.consume", "no queue '{q}' in vhost '/'", q
 
 
 @case(
-    "queue.nowait-server-named", "a nowait declare without a name makes the queue the channel's last", ok(0)
+    "queue.nowait-server-named",
+    "a declare with nowait and without a name makes the new queue the channel's last declared queue",
+    ok(0),
 )
 def _(s: Session) -> int:
     opened = s.channel()
@@ -188,14 +198,14 @@ def _(s: Session) -> int:
     return int(opened.call("queue.purge").message_count)
 
 
-@case("queue.cr-lf", "line ends are stripped from names", ok(0))
+@case("queue.cr-lf", "line breaks are removed from names", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q + "\r\n")
     return opened.ready(s.q)
 
 
-@case("queue.rebind", "binding twice is one binding", ok((1, 0)))
+@case("queue.rebind", "binding twice creates one binding", ok((1, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -208,7 +218,9 @@ def _(s: Session) -> tuple[int, int]:
     return count, opened.drain(s.q)
 
 
-@case("queue.delete-unbinds", "a deleted queue's bindings do not come back with its name", ok(0))
+@case(
+    "queue.delete-unbinds", "a queue declared again after its deletion does not have its old bindings", ok(0)
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -219,7 +231,7 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("queue.vhosts", "virtual hosts have queues of their own", ok((1, 0)))
+@case("queue.vhosts", "each virtual host has its own queues", ok((1, 0)))
 def _(s: Session) -> tuple[int, int]:
     one, two = s.channel(), s.channel("root", "other")
     one.queue(s.q)
@@ -230,7 +242,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "queue.delete-nowait-error",
-    "a nowait delete still reports its error",
+    "a delete with nowait still reports its error",
     channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
 )
 def _(s: Session) -> None:
@@ -241,7 +253,7 @@ def _(s: Session) -> None:
 
 @case(
     "queue.delete-other-connection",
-    "a queue may be deleted under another connection's consumer, whose messages go with it",
+    "a queue can be deleted while another connection consumes from it; its unacked messages are deleted too",
     ok((0, "channel.close")),
 )
 def _(s: Session) -> tuple[int, str]:
@@ -257,7 +269,7 @@ def _(s: Session) -> tuple[int, str]:
     return count, opened.receive("channel.close").name
 
 
-@case("queue.lost-connection", "an exclusive queue goes with a connection that is lost", ok(True))
+@case("queue.lost-connection", "an exclusive queue is deleted when its connection is lost", ok(True))
 def _(s: Session) -> bool:
     owner, other = s.channel(), s.channel()
     owner.queue(s.q, exclusive=True)
@@ -271,7 +283,7 @@ def _(s: Session) -> bool:
     return False
 
 
-@case("queue.auto-delete-get", "gets do not count as consumers: an auto-delete queue stays", ok(0))
+@case("queue.auto-delete-get", "basic.get does not count as a consumer: an auto-delete queue remains", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q, auto_delete=True)
@@ -281,7 +293,7 @@ def _(s: Session) -> int:
 
 @case(
     "queue.exclusive-consume-other-channel",
-    "an exclusive queue may be used on every channel of its connection",
+    "an exclusive queue can be used on every channel of its connection",
     ok(b"x"),
 )
 def _(s: Session) -> bytes | None:
@@ -291,7 +303,7 @@ def _(s: Session) -> bytes | None:
     return opened.client.channel(2).get(s.q)
 
 
-@case("queue.passive-nowait", "a nowait passive declare of a queue that exists is silent", ok(True))
+@case("queue.passive-nowait", "a passive declare with nowait of an existing queue is not answered", ok(True))
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.queue(s.q)
@@ -299,7 +311,11 @@ def _(s: Session) -> bool:
     return opened.quiet()
 
 
-@case("queue.order", "messages come in the order they were published, across reads", ok(True))
+@case(
+    "queue.order",
+    "messages are delivered in the order in which they were published, across socket reads",
+    ok(True),
+)
 def _(s: Session) -> bool:
     opened = s.channel()
     opened.queue(s.q)
@@ -310,7 +326,9 @@ def _(s: Session) -> bool:
 
 
 @case(
-    "queue.bind-default-key", "a bind with neither queue nor key takes the last queue's name for both", ok(1)
+    "queue.bind-default-key",
+    "queue.bind with an empty queue name and routing key uses the last declared queue's name for both",
+    ok(1),
 )
 def _(s: Session) -> int:
     opened = s.channel()
@@ -321,7 +339,7 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("queue.names", "a name may have 255 octets, of any letters", ok(b"x"))
+@case("queue.names", "a queue name may have 255 bytes and contain any characters", ok(b"x"))
 def _(s: Session) -> bytes | None:
     opened = s.channel()
     name = s.q + "ä\N{GREEK SMALL LETTER OMEGA}\N{RABBIT} /%#*."
@@ -331,7 +349,7 @@ def _(s: Session) -> bytes | None:
     return opened.get(name)
 
 
-@case("queue.version", "the version of a queue makes no difference to its clients", ok([b"2", b"3"]))
+@case("queue.version", "x-queue-version makes no difference to clients", ok([b"2", b"3"]))
 def _(s: Session) -> list[bytes | None]:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-queue-version": 1})

@@ -16,9 +16,14 @@ LOCKED = (
 NONE_YET = "no previously declared queue"
 
 
+def _shown(value: object) -> str:
+    """The value of an argument, as a statement shows it."""
+    return "unset" if value is None else str(value.value if isinstance(value, T) else value)
+
+
 @case(
     "50a",
-    "a new queue with a reserved name",
+    "declaring a new queue with a reserved name",
     channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
 )
 def _(s: Session) -> None:
@@ -27,7 +32,7 @@ def _(s: Session) -> None:
 
 @case(
     "50b",
-    "a server-named queue may not be declared again by its name",
+    "declaring a server-named queue again by its name",
     channel(403, "queue.declare", "queue name 'amq.gen-NAME' contains reserved prefix 'amq.*'"),
 )
 def _(s: Session) -> None:
@@ -35,7 +40,7 @@ def _(s: Session) -> None:
     opened.queue(opened.queue(exclusive=True), exclusive=True)
 
 
-@case("50c", "a server-named queue may be declared passively by its name", ok("amq.gen-NAME"))
+@case("50c", "a passive declare of a server-named queue by its name is allowed", ok("amq.gen-NAME"))
 def _(s: Session) -> str:
     opened = s.channel()
     return opened.queue(opened.queue(exclusive=True), passive=True)
@@ -67,7 +72,7 @@ for _letter, _first, _second, _text in (
 
     case(
         f"51{_letter}",
-        f"a queue declared with {_first or 'defaults'} and again with {_second or 'defaults'}",
+        f"a queue declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
         channel(406, "queue.declare", f"inequivalent arg {_text}"),
     )(_differ)
 
@@ -96,18 +101,18 @@ for _letter, _name, _before, _after, _text in (
     _words = f"inequivalent arg '{_name}' for queue '{{q}}' in vhost '/': received {_text}"
     case(
         f"52{_letter}",
-        f"a queue whose {_name} was {_before} and is declared as {_after}",
+        f"a queue declared with {_name} {_shown(_before)}, then with {_shown(_after)}",
         channel(406, "queue.declare", _words),
     )(_argument)
 
 
 for _letter, _what, _before, _after in (
-    ("p", "integers of another width are equal", {"x-message-ttl": 1000}, {"x-message-ttl": T("l", 1000)}),
-    ("q", "the type classic is the same as none", {}, {"x-queue-type": "classic"}),
-    ("r", "arguments the broker does not know are not compared", {"x-mine": 1}, {"x-mine": 2, "other": "a"}),
+    ("p", "integers of different types are equal", {"x-message-ttl": 1000}, {"x-message-ttl": T("l", 1000)}),
+    ("q", "x-queue-type classic equals no type", {}, {"x-queue-type": "classic"}),
+    ("r", "unknown arguments are not compared", {"x-mine": 1}, {"x-mine": 2, "other": "a"}),
     (
         "s",
-        "the order of arguments does not matter",
+        "the order of arguments is ignored",
         {"x-expires": 60000, "x-message-ttl": 5},
         {"x-message-ttl": 5, "x-expires": 60000},
     ),
@@ -118,7 +123,7 @@ for _letter, _what, _before, _after in (
         opened.queue(s.q, arguments=before)
         opened.queue(s.q, arguments=after)
 
-    case(f"52{_letter}", f"when a queue is declared again {_what}")(_equal)
+    case(f"52{_letter}", f"for a queue that is declared again, {_what}")(_equal)
 
 
 for _letter, _method, _fields in (
@@ -148,13 +153,13 @@ for _letter, _method, _fields in (
     )(_locked)
 
 
-@case("53k", "unbinding another connection's exclusive queue where there is no binding is answered")
+@case("53k", "unbinding another connection's exclusive queue is answered if there is no such binding")
 def _(s: Session) -> None:
     s.channel().queue(s.q, exclusive=True)
     s.channel().call("queue.unbind", queue=s.q, exchange="amq.direct", routing_key="k")
 
 
-@case("52t", "values that are equal are equal whatever their types")
+@case("52t", "argument values that are equal count as equal regardless of their types")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q, arguments={"x-max-length": T("u", 5)})
@@ -185,14 +190,14 @@ def _(s: Session) -> None:
     opened.queue(s.q, exclusive=True)
 
 
-@case("54c", "an exclusive queue declared durable and again not durable is the same")
+@case("54c", "an exclusive queue declared as durable is equivalent to one that is not")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q, exclusive=True, durable=True)
     opened.queue(s.q, exclusive=True)
 
 
-@case("54d", "exclusiveness is compared before durability", channel(405, "queue.declare", LOCKED))
+@case("54d", "exclusive is compared before durable", channel(405, "queue.declare", LOCKED))
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q, durable=True)
@@ -248,7 +253,7 @@ for _letter, _arguments, _text in (
 
     case(
         f"56{_letter}",
-        f"a queue declared with {_arguments}",
+        f"declaring a queue with {_arguments}",
         channel(406, "queue.declare", f"invalid arg {_text}"),
     )(_invalid)
 
@@ -284,7 +289,7 @@ for _letter, _name, _value in (
 
     case(
         f"57{_letter}",
-        f"a classic queue declared with {_name}, an argument of other types of queues",
+        f"declaring a classic queue with {_name}, an argument of other queue types",
         channel(
             406,
             "queue.declare",
@@ -313,7 +318,7 @@ def _(s: Session) -> None:
 
 @case(
     "62",
-    "a virtual host's limit on queues",
+    "the queue limit of a virtual host",
     channel(406, "queue.declare", "cannot declare queue '{q}': queue limit in vhost 'queues' (1) is reached"),
 )
 def _(s: Session) -> None:
@@ -330,7 +335,7 @@ def _(s: Session) -> int:
 
 @case(
     "64",
-    "deleting a queue with a consumer if unused",
+    "deleting a queue that has a consumer, with if-unused",
     channel(406, "queue.delete", "queue '{q}' in vhost '/' in use"),
 )
 def _(s: Session) -> None:
@@ -341,7 +346,7 @@ def _(s: Session) -> None:
 
 @case(
     "65a",
-    "deleting a queue with a message if empty",
+    "deleting a queue that has a message, with if-empty",
     channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
 )
 def _(s: Session) -> None:
@@ -352,7 +357,7 @@ def _(s: Session) -> None:
 
 @case(
     "65b",
-    "emptiness is tested before use",
+    "if-empty is checked before if-unused",
     channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
 )
 def _(s: Session) -> None:
@@ -366,7 +371,11 @@ def _(s: Session) -> None:
     opened.call("queue.delete", queue=s.q, if_empty=True, if_unused=True)
 
 
-@case("65c", "a queue with only unacked messages counts as empty, and delete-ok counts ready messages", ok(0))
+@case(
+    "65c",
+    "a queue with only unacked messages counts as empty, and queue.delete-ok counts ready messages",
+    ok(0),
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.publish("", opened.queue(s.q), b"x")
@@ -390,6 +399,6 @@ for _letter, _method, _fields, _text in (
 
     case(
         f"67{_letter}",
-        f"{_method} with {_fields} and no queue's name, where the channel declared none",
+        f"{_method} with {_fields} and an empty queue name, before the channel has declared a queue",
         channel(404, _method, _text),
     )(_unnamed)

@@ -22,7 +22,7 @@ def _quorum(s: Session, opened: Channel | None = None, **arguments: object) -> C
 
 @case(
     "59a",
-    "a quorum queue to be named by the server",
+    "declaring a server-named quorum queue",
     channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_quorum_queue"),
 )
 def _(s: Session) -> None:
@@ -31,7 +31,7 @@ def _(s: Session) -> None:
 
 @case(
     "59b",
-    "a stream to be named by the server",
+    "declaring a server-named stream",
     channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_stream_queue"),
 )
 def _(s: Session) -> None:
@@ -51,7 +51,7 @@ for _letter, _property, _fields in (
 
     case(
         f"60{_letter}",
-        f"a quorum queue declared with {', '.join(sorted(_fields)) or 'no property'}",
+        f"declaring a quorum queue with {', '.join(sorted(_fields)) or 'no property'}",
         channel(406, "queue.declare", f"invalid property '{_property}' for queue '{{q}}' in vhost '/'"),
     )(_property_case)
 
@@ -70,7 +70,7 @@ for _letter, _name, _value in (
 
     case(
         f"57{_letter}",
-        f"a quorum queue declared with {_name}, an argument of other types of queues",
+        f"declaring a quorum queue with {_name}, an argument of other queue types",
         channel(
             406,
             "queue.declare",
@@ -100,12 +100,12 @@ for _name, _label, _value, _fault in (
 
     case(
         f"quorum.{_name}-{_label}",
-        f"a quorum queue declared with x-{_name} {_value!r}",
+        f"declaring a quorum queue with x-{_name} {_value!r}",
         channel(406, "queue.declare", f"invalid arg 'x-{_name}' for queue '{{q}}' in vhost '/': {_fault}"),
     )(_wrong)
 
 
-@case("quorum.arguments", "every argument of quorum queues is taken", ok(0))
+@case("quorum.arguments", "all arguments of quorum queues are accepted", ok(0))
 def _(s: Session) -> int:
     opened = _quorum(
         s,
@@ -166,7 +166,7 @@ for _label, _first, _second, _difference in (
 
     case(
         f"quorum.redeclare-{_label}",
-        f"a queue declared with {_first or 'no arguments'}, then with {_second or 'none'}",
+        f"a queue declared with {_first or 'no arguments'}, then with {_second or 'no arguments'}",
         channel(406, "queue.declare", _SAID.format(*_difference)),
     )(_again)
 
@@ -182,7 +182,9 @@ def _(s: Session) -> None:
     opened.consume(s.q)
 
 
-@case("93b", "a global prefetch of 0 is none, and a get does not mind one", ok(b"1"))
+@case(
+    "93b", "a global prefetch of 0 is allowed, and basic.get is allowed despite a global prefetch", ok(b"1")
+)
 def _(s: Session) -> bytes | None:
     opened = _quorum(s)
     opened.call("basic.qos", prefetch_count=5, global_=True)
@@ -196,7 +198,7 @@ def _(s: Session) -> bytes | None:
 
 @case(
     "89",
-    "a get from a quorum queue with a single active consumer",
+    "basic.get from a quorum queue with a single active consumer",
     channel(
         405,
         "basic.get",
@@ -210,7 +212,9 @@ def _(s: Session) -> None:
 
 
 @case(
-    "quorum.single-active", "a quorum queue serves its single active consumer, then the next", ok(["a", "b"])
+    "quorum.single-active",
+    "a quorum queue delivers to its single active consumer, then to its successor",
+    ok(["a", "b"]),
 )
 def _(s: Session) -> list[str]:
     opened = _quorum(s, single_active_consumer=True)
@@ -224,7 +228,7 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("quorum.exclusive-consumer", "an exclusive consumer of a quorum queue is not alone", ok("b"))
+@case("quorum.exclusive-consumer", "an exclusive consumer of a quorum queue does not exclude others", ok("b"))
 def _(s: Session) -> str:
     opened = _quorum(s)
     opened.consume(s.q, "a", exclusive=True)
@@ -232,7 +236,9 @@ def _(s: Session) -> str:
 
 
 @case(
-    "quorum.exclusive-single", "an exclusive consumer beside a single active one of a quorum queue", ok("b")
+    "quorum.exclusive-single",
+    "an exclusive consumer on a quorum queue with a single active consumer",
+    ok("b"),
 )
 def _(s: Session) -> str:
     opened = _quorum(s, single_active_consumer=True)
@@ -242,7 +248,7 @@ def _(s: Session) -> str:
 
 @case(
     "quorum.consume-argument",
-    "an argument of mirrored queues at a quorum queue's consumer",
+    "consuming from a quorum queue with an argument of mirrored queues",
     channel(
         406,
         "basic.consume",
@@ -255,7 +261,7 @@ def _(s: Session) -> None:
 
 @case(
     "quorum.consume-offset",
-    "an argument of streams at a quorum queue's consumer",
+    "consuming from a quorum queue with an argument of streams",
     channel(
         406,
         "basic.consume",
@@ -268,7 +274,7 @@ def _(s: Session) -> None:
 
 @case(
     "quorum.fifo",
-    "messages come in order and are acked, rejected and counted as of a classic queue",
+    "messages are delivered in order, and acked, rejected and counted as in a classic queue",
     ok(([b"1", b"2", b"3"], 0)),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -282,7 +288,11 @@ def _(s: Session) -> tuple[object, ...]:
     return [each.body for each in got], opened.call("queue.delete", queue=s.q).message_count
 
 
-@case("quorum.redelivered", "what a closed channel had not acked comes again, redelivered", ok((True, b"1")))
+@case(
+    "quorum.redelivered",
+    "messages that a closed channel had not acked are delivered again, marked as redelivered",
+    ok((True, b"1")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _quorum(s)
     opened.publish("", s.q, b"1", delivery_mode=2)
@@ -297,7 +307,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case(
     "quorum.requeue-order",
-    "messages that are given back return to their places",
+    "requeued messages return to their old positions",
     ok([b"1", b"2", b"3", b"4"]),
 )
 def _(s: Session) -> list[bytes | None]:
@@ -315,7 +325,7 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(4)]
 
 
-@case("quorum.purge", "a purge drops what is ready", ok((2, None)))
+@case("quorum.purge", "a purge removes ready messages", ok((2, None)))
 def _(s: Session) -> tuple[object, ...]:
     opened = _quorum(s)
     for _ in range(2):
@@ -347,14 +357,14 @@ for _limit, _seen in ((2, [(False, None), (True, 1), (True, 2)]), (0, [(False, N
 
     case(
         f"quorum.delivery-limit-{_limit}",
-        f"a message is delivered once more than its quorum queue's delivery limit of {_limit}, and counts",
+        f"with a delivery limit of {_limit} a quorum queue delivers a message {_limit + 1} times, and counts redeliveries",
         ok(_seen),
     )(_limited)
 
 
 @case(
     "quorum.delivery-count",
-    "a quorum queue without a delivery limit counts deliveries too",
+    "a quorum queue without a delivery limit counts redeliveries too",
     ok([(False, None), (True, 1), (True, 2), (True, 3)]),
 )
 def _(s: Session) -> list[tuple[bool, object]]:

@@ -39,7 +39,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-count",
-        f"a {_kind} queue with a limit tells how often a message has come back",
+        f"a {_kind} queue with a delivery limit counts redeliveries in x-delivery-count",
         ok([None, 1, 2, 3]),
         ours_only=_ours,
     )(_counted)
@@ -52,7 +52,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-dropped",
-        f"a message of a {_kind} queue that has come back too often is gone",
+        f"a {_kind} queue drops a message that exceeds its delivery limit",
         ok(([None, 1, 2], 0, 0)),
         ours_only=_ours,
     )(_dropped)
@@ -69,7 +69,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-dead",
-        f"a message of a {_kind} queue that has come back too often is dead-lettered for its limit",
+        f"a {_kind} queue dead-letters a message that exceeds its delivery limit, with the reason delivery_limit",
         ok(("delivery_limit", 1, True, None)),
         ours_only=_ours,
     )(_dead)
@@ -82,7 +82,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-zero",
-        f"with a limit of 0 a message of a {_kind} queue is delivered once",
+        f"with a delivery limit of 0 a {_kind} queue delivers a message once",
         ok(([None], 0)),
         ours_only=_ours,
     )(_zero)
@@ -95,7 +95,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-nacked",
-        f"nacks of a {_kind} queue count as rejects do",
+        f"basic.nack counts towards the delivery limit of a {_kind} queue, like basic.reject",
         ok(([None, 1], 0)),
         ours_only=_ours,
     )(_nacked)
@@ -114,7 +114,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-closed",
-        f"closing a channel counts for the messages of a {_kind} queue it had",
+        f"closing a channel counts towards the delivery limit of a {_kind} queue for its unacked messages",
         ok([None, 1, 2]),
         ours_only=_ours,
     )(_closed)
@@ -132,7 +132,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-got",
-        f"gets from a {_kind} queue tell the count too",
+        f"basic.get from a {_kind} queue counts towards the delivery limit, and shows x-delivery-count",
         ok([(None, False), (1, True), (2, True)]),
         ours_only=_ours,
     )(_got)
@@ -154,7 +154,7 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
 
     case(
         f"redelivery.{_kind}-others",
-        f"a message of a {_kind} queue that comes back too often leaves others alone",
+        f"a message that exceeds the delivery limit of a {_kind} queue does not affect other messages",
         ok([b"1", b"1", b"2", b"3"]),
         ours_only=_ours,
     )(_others)

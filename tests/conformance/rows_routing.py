@@ -27,7 +27,7 @@ def _routed(s: Session, kind: str, bindings: list, publishes: list) -> list[list
 
 @case(
     "exchange.direct",
-    "a direct exchange routes to every queue bound by an equal key",
+    "a direct exchange routes to every queue whose binding key equals the routing key",
     ok([[0, 1], [2], [], [3]]),
 )
 def _(s: Session) -> list:
@@ -35,14 +35,14 @@ def _(s: Session) -> list:
     return _routed(s, "direct", bindings, [("a", None), ("b", None), ("c", None), ("", None)])
 
 
-@case("exchange.fanout", "a fanout exchange ignores keys", ok([[0, 1], [0, 1]]))
+@case("exchange.fanout", "a fanout exchange ignores routing keys", ok([[0, 1], [0, 1]]))
 def _(s: Session) -> list:
     return _routed(s, "fanout", [("a", {}), ("b", {})], [("a", None), ("zz", None)])
 
 
 @case(
     "exchange.topic",
-    "a topic exchange's words, stars and hashes, with empty words and the empty key",
+    "a topic exchange matches words, * and #, including empty words and the empty key",
     ok([[0, 3, 5, 7, 8], [3, 4, 5, 6, 7], [3, 9], [1, 3, 5, 10], [2, 3, 7], [3, 5, 7, 11], [3, 7]]),
 )
 def _(s: Session) -> list:
@@ -70,7 +70,7 @@ _HEADER_BINDINGS = [
 
 @case(
     "exchange.headers",
-    "the four forms of x-match, x- headers, presence only, and bindings without arguments",
+    "a headers exchange supports all four values of x-match, x- headers, presence only, and bindings without arguments",
     ok([[0, 1, 2, 4, 5, 7, 9], [1, 2, 4, 5, 7, 9], [3, 4, 5, 7], [5, 7], [5, 7], [5, 7, 9]]),
 )
 def _(s: Session) -> list:
@@ -80,7 +80,7 @@ def _(s: Session) -> list:
 
 @case(
     "exchange.headers-number-types",
-    'header values compare as Erlang terms: 5, a longer 5 and 5.0 are equal, "5" is not',
+    'header values compare as Erlang terms: 5, 5 as a longer integer and 5.0 are equal, "5" is different',
     ok([[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]),
 )
 def _(s: Session) -> list:
@@ -89,7 +89,7 @@ def _(s: Session) -> list:
     return _routed(s, "headers", bindings, [("", headers) for headers in published])
 
 
-@case("exchange.one-copy", "a queue bound twice gets one copy", ok(1))
+@case("exchange.one-copy", "a queue with several matching bindings gets one copy", ok(1))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -99,7 +99,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("exchange.to-exchange", "bindings of exchanges route on, and cycles end", ok((1, 0)))
+@case(
+    "exchange.to-exchange", "messages follow exchange-to-exchange bindings, and cycles terminate", ok((1, 0))
+)
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     for name in ("1", "2", "3"):
@@ -118,7 +120,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case(
     "exchange.alternate",
-    "an alternate exchange gets what found no queue, and mandatory holds over both",
+    "an alternate exchange gets messages that no queue matched; mandatory considers both exchanges",
     ok((b"lost", True)),
 )
 def _(s: Session) -> tuple[bytes | None, bool]:
@@ -133,7 +135,7 @@ def _(s: Session) -> tuple[bytes | None, bool]:
 
 @case(
     "exchange.alternate-missing",
-    "a missing alternate exchange loses the message, or returns it",
+    "if the alternate exchange does not exist, an unroutable message is dropped, or returned if mandatory",
     ok("NO_ROUTE"),
 )
 def _(s: Session) -> str:
@@ -143,7 +145,7 @@ def _(s: Session) -> str:
     return str(opened.receive("basic.return").reply_text)
 
 
-@case("exchange.internal", "an internal exchange routes what other exchanges send it", ok(1))
+@case("exchange.internal", "an internal exchange routes messages from other exchanges", ok(1))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.exchange(s.x, "fanout", internal=True)
@@ -156,7 +158,7 @@ def _(s: Session) -> int:
 
 @case(
     "exchange.auto-delete",
-    "an auto-delete exchange goes with its last binding as a source, not before it had one",
+    "an auto-delete exchange is deleted with its last binding as a source, but not before it has had one",
     channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -170,7 +172,7 @@ def _(s: Session) -> None:
 
 @case(
     "exchange.auto-delete-by-queue",
-    "an auto-delete exchange goes when its last queue is deleted",
+    "an auto-delete exchange is deleted when its last bound queue is deleted",
     channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -181,7 +183,11 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case("exchange.bind-identity", "bindings differ by key and arguments; unbind needs the same", ok((1, 1, 0)))
+@case(
+    "exchange.bind-identity",
+    "bindings are identified by key and arguments; unbind must match both",
+    ok((1, 1, 0)),
+)
 def _(s: Session) -> tuple[int, ...]:
     opened = s.channel()
     opened.exchange(s.x)
@@ -199,7 +205,7 @@ def _(s: Session) -> tuple[int, ...]:
 
 @case(
     "exchange.nowait",
-    "the nowait forms of declare, bind, unbind and delete answer nothing and work",
+    "declare, bind, unbind and delete with nowait work and are not answered",
     ok((True, True)),
 )
 def _(s: Session) -> tuple[bool, bool]:
@@ -217,7 +223,7 @@ def _(s: Session) -> tuple[bool, bool]:
 
 @case(
     "exchange.nowait-error",
-    "a nowait declare still reports its error",
+    "a declare with nowait still reports its error",
     channel(406, "exchange.declare", "unknown exchange type 'foo'"),
 )
 def _(s: Session) -> None:
@@ -226,14 +232,14 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("exchange.cr-lf", "line ends are stripped from names", ok("exchange.declare-ok"))
+@case("exchange.cr-lf", "line breaks are removed from names", ok("exchange.declare-ok"))
 def _(s: Session) -> str:
     opened = s.channel()
     opened.exchange(s.x + "\r\n")
     return opened.call("exchange.declare", exchange=s.x, type="direct", passive=True).name
 
 
-@case("exchange.long-name", "a name of 255 octets of UTF-8 works", ok(1))
+@case("exchange.long-name", "a name may have 255 bytes of UTF-8", ok(1))
 def _(s: Session) -> int:
     opened = s.channel()
     name = "é" * 127 + "x"
@@ -246,7 +252,7 @@ def _(s: Session) -> int:
 
 @case(
     "exchange.changes-seen",
-    "every change of bindings counts from the next publish on",
+    "every change of bindings applies from the next publish on",
     ok([0, 1, 0, 1, 0, 0, 1]),
 )
 def _(s: Session) -> list[int]:
@@ -277,7 +283,7 @@ def _(s: Session) -> list[int]:
     return counts
 
 
-@case("exchange.changes-seen-others", "another connection's changes count too", ok([1, 0, 1]))
+@case("exchange.changes-seen-others", "binding changes by another connection apply too", ok([1, 0, 1]))
 def _(s: Session) -> list[int]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -297,7 +303,7 @@ def _(s: Session) -> list[int]:
 
 @case(
     "exchange.recreated",
-    "an exchange that was deleted is missed, also by who published to it before",
+    "after an exchange is deleted a publish fails, also for a client that published to it before",
     channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -312,7 +318,7 @@ def _(s: Session) -> None:
 
 @case(
     "exchange.auto-delete-source",
-    "an auto-delete exchange goes with its last binding to another exchange",
+    "an auto-delete exchange is deleted with its last binding to another exchange",
     channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
 )
 def _(s: Session) -> None:
@@ -326,7 +332,7 @@ def _(s: Session) -> None:
 
 @case(
     "exchange.auto-delete-destination",
-    "an auto-delete exchange does not go with its last binding as a destination",
+    "an auto-delete exchange is not deleted with its last binding as a destination",
 )
 def _(s: Session) -> None:
     opened = s.channel()
@@ -338,7 +344,7 @@ def _(s: Session) -> None:
 
 @case(
     "exchange.delete-nowait-error",
-    "a nowait delete still reports its error",
+    "a delete with nowait still reports its error",
     channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"),
 )
 def _(s: Session) -> None:
@@ -359,7 +365,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("exchange.alternate-chain", "alternate exchanges chain, and a cycle of them ends", ok("NO_ROUTE"))
+@case(
+    "exchange.alternate-chain",
+    "alternate exchanges can be chained, and a cycle of them terminates",
+    ok("NO_ROUTE"),
+)
 def _(s: Session) -> str:
     opened = s.channel()
     opened.exchange(s.x + "1", arguments={"alternate-exchange": s.x + "2"})
@@ -368,7 +378,11 @@ def _(s: Session) -> str:
     return str(opened.receive("basic.return").reply_text)
 
 
-@case("exchange.alternate-behind", "an exchange behind a binding uses its own alternate exchange", ok(1))
+@case(
+    "exchange.alternate-behind",
+    "an exchange reached through a binding uses its own alternate exchange",
+    ok(1),
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.exchange(s.x + "ae", "fanout")
@@ -392,7 +406,7 @@ def _(s: Session) -> tuple[str, str]:
     return back.exchange, back.routing_key
 
 
-@case("exchange.headers-values", "headers of many types are compared", ok([[0], [1], [2], [3], [4]]))
+@case("exchange.headers-values", "header values of many types are compared", ok([[0], [1], [2], [3], [4]]))
 def _(s: Session) -> list:
     values = [{"a": True}, {"a": "x"}, {"a": [1, "b"]}, {"a": {"in": 1}}, {"a": T("T", 77)}]
     return _routed(s, "headers", [("", value) for value in values], [("", value) for value in values])

@@ -16,14 +16,19 @@ def _(s: Session) -> None:
 
 
 for _letter, _what, _method, _fields in (
-    ("a", "acking a tag never sent", "basic.ack", {"delivery_tag": 5}),
-    ("b", "rejecting a tag never sent", "basic.reject", {"delivery_tag": 5}),
-    ("c", "nacking a tag never sent", "basic.nack", {"delivery_tag": 5}),
-    ("d", "acking all up to a tag never sent", "basic.ack", {"delivery_tag": 5, "multiple": True}),
-    ("e", "nacking all up to a tag never sent", "basic.nack", {"delivery_tag": 5, "multiple": True}),
-    ("f", "acking tag 0 alone", "basic.ack", {"delivery_tag": 0}),
+    ("a", "acking an unknown delivery tag", "basic.ack", {"delivery_tag": 5}),
+    ("b", "rejecting an unknown delivery tag", "basic.reject", {"delivery_tag": 5}),
+    ("c", "nacking an unknown delivery tag", "basic.nack", {"delivery_tag": 5}),
+    ("d", "acking an unknown delivery tag with multiple", "basic.ack", {"delivery_tag": 5, "multiple": True}),
+    (
+        "e",
+        "nacking an unknown delivery tag with multiple",
+        "basic.nack",
+        {"delivery_tag": 5, "multiple": True},
+    ),
+    ("f", "acking tag 0 without multiple", "basic.ack", {"delivery_tag": 0}),
     ("g", "rejecting tag 0", "basic.reject", {"delivery_tag": 0}),
-    ("h", "acking the largest tag", "basic.ack", {"delivery_tag": 2**64 - 1}),
+    ("h", "acking the largest possible tag", "basic.ack", {"delivery_tag": 2**64 - 1}),
 ):
 
     def _unknown(s: Session, method: str = _method, fields: dict = _fields) -> None:
@@ -56,7 +61,7 @@ def _(s: Session) -> None:
 
 @case(
     "96k",
-    "acking what was delivered without acknowledgements",
+    "acking a delivery of a consumer with no_ack",
     channel(406, "basic.ack", "unknown delivery tag 1"),
 )
 def _(s: Session) -> None:
@@ -66,7 +71,7 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("96l", "tag 0 with multiple settles all, also when there is nothing")
+@case("96l", "tag 0 with multiple settles all deliveries, even if there are none")
 def _(s: Session) -> None:
     opened = s.channel()
     opened.send("basic.ack", delivery_tag=0, multiple=True)
@@ -76,7 +81,7 @@ def _(s: Session) -> None:
 
 @case(
     "96m",
-    "acking up to a tag that was acked already, with others open before it",
+    "acking with multiple a tag that was already acked, while earlier ones are unacked",
     channel(406, "basic.ack", "unknown delivery tag 2"),
 )
 def _(s: Session) -> None:
@@ -102,7 +107,7 @@ def _(s: Session) -> None:
 
 @case(
     "98",
-    "a delivery that is not acknowledged in time",
+    "a delivery that is not acknowledged before the consumer timeout",
     channel(
         406,
         None,
@@ -120,7 +125,7 @@ def _(s: Session) -> None:
 
 @case(
     "basic.get",
-    "get-ok tells how many messages remain ready, get-empty comes after the last",
+    "basic.get-ok contains the number of remaining ready messages; basic.get-empty follows the last message",
     ok((1, 0, "basic.get-empty")),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -130,7 +135,11 @@ def _(s: Session) -> tuple[object, ...]:
     return first, second, opened.call("basic.get", queue=s.q).name
 
 
-@case("basic.get-tags", "gets and deliveries number their tags in one row", ok([1, 2, 3]))
+@case(
+    "basic.get-tags",
+    "messages from basic.get and deliveries share one sequence of delivery tags",
+    ok([1, 2, 3]),
+)
 def _(s: Session) -> list[int]:
     opened = fill(s, s.channel())
     first = opened.call("basic.get", queue=s.q).delivery_tag
@@ -138,7 +147,7 @@ def _(s: Session) -> list[int]:
     return [first, opened.deliver().delivery_tag, opened.deliver().delivery_tag]
 
 
-@case("basic.ack-multiple", "an ack with multiple settles all up to its tag", ok([b"3"]))
+@case("basic.ack-multiple", "an ack with multiple settles all deliveries up to its tag", ok([b"3"]))
 def _(s: Session) -> list[bytes | None]:
     opened = fill(s, s.channel())
     for _ in range(3):
@@ -150,7 +159,7 @@ def _(s: Session) -> list[bytes | None]:
 
 @case(
     "basic.nack-requeue",
-    "nacked messages go back to their places, marked as redelivered",
+    "nacked messages return to their old positions, marked as redelivered",
     ok([(b"1", True), (b"2", True), (b"3", True), (b"4", False)]),
 )
 def _(s: Session) -> list[tuple[bytes, bool]]:
@@ -164,7 +173,7 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(message.body, message.redelivered) for message in got]
 
 
-@case("basic.nack-drop", "nack and reject without requeue drop", ok(0))
+@case("basic.nack-drop", "nack and reject without requeue drop messages", ok(0))
 def _(s: Session) -> int:
     opened = fill(s, s.channel())
     for _ in range(3):
@@ -177,7 +186,7 @@ def _(s: Session) -> int:
 
 @case(
     "basic.recover",
-    "recover requeues what is unacked and delivers it again, in order",
+    "basic.recover requeues unacked messages and delivers them again, in order",
     ok([b"1", b"2", b"3", b"1", b"2", b"3"]),
 )
 def _(s: Session) -> list[bytes]:
@@ -188,7 +197,11 @@ def _(s: Session) -> list[bytes]:
     return bodies + [opened.deliver().body for _ in range(3)]
 
 
-@case("basic.recover-async", "recover-async does the same without an answer", ok((b"1", True)))
+@case(
+    "basic.recover-async",
+    "basic.recover-async does the same as basic.recover, without an answer",
+    ok((b"1", True)),
+)
 def _(s: Session) -> tuple[bytes, bool]:
     opened = fill(s, s.channel(), 1)
     opened.get(s.q, no_ack=False)
@@ -199,7 +212,7 @@ def _(s: Session) -> tuple[bytes, bool]:
 
 @case(
     "basic.requeue-on-drop",
-    "a connection that is lost gives its unacked messages back, marked as redelivered",
+    "unacked messages of a lost connection are requeued, marked as redelivered",
     ok([(b"1", True), (b"2", True), (b"3", False)]),
 )
 def _(s: Session) -> list[tuple[bytes, bool]]:
@@ -213,7 +226,7 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(message.body, message.redelivered) for message in got]
 
 
-@case("basic.no-ack-cancelled", "messages to a consumer without acknowledgements are gone when sent", ok(0))
+@case("basic.no-ack-cancelled", "messages to a consumer with no_ack are removed when they are sent", ok(0))
 def _(s: Session) -> int:
     opened = fill(s, s.channel())
     opened.consume(s.q, no_ack=True)
@@ -223,7 +236,11 @@ def _(s: Session) -> int:
     return opened.client.channel(1).drain(s.q)
 
 
-@case("basic.ack-across", "an ack with multiple covers gets and all consumers of the channel", ok(0))
+@case(
+    "basic.ack-across",
+    "an ack with multiple covers messages from basic.get and from all consumers of the channel",
+    ok(0),
+)
 def _(s: Session) -> int:
     opened = fill(s, s.channel(), 4)
     opened.get(s.q, no_ack=False)
@@ -241,7 +258,7 @@ def _(s: Session) -> int:
 
 @case(
     "basic.requeue-consumer",
-    "a rejected message comes back to the only consumer before later ones",
+    "a rejected message is delivered to the only consumer again before later ones",
     ok([(b"1", False), (b"1", True), (b"2", False)]),
 )
 def _(s: Session) -> list[tuple[bytes, bool]]:
@@ -261,7 +278,7 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
 
 @case(
     "basic.nack-all",
-    "nack of tag 0 with multiple and requeue gives everything back in order",
+    "basic.nack of tag 0 with multiple and requeue requeues everything in order",
     ok([b"1", b"2", b"3"]),
 )
 def _(s: Session) -> list[bytes | None]:
@@ -274,7 +291,7 @@ def _(s: Session) -> list[bytes | None]:
 
 @case(
     "basic.channel-close-order",
-    "messages of a closed channel go back to their places before others",
+    "messages of a closed channel return to their old positions, before later messages",
     ok([b"1", b"2", b"3"]),
 )
 def _(s: Session) -> list[bytes | None]:
@@ -286,7 +303,7 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(3)]
 
 
-@case("basic.recover-others", "recover touches its own channel's messages only", ok((0, 1)))
+@case("basic.recover-others", "basic.recover affects only messages of its own channel", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
     opened = fill(s, s.channel(), 1)
     other = opened.client.channel(2)
@@ -297,7 +314,7 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case("basic.tags-after-recover", "delivery tags go on counting after recover", ok([1, 2]))
+@case("basic.tags-after-recover", "delivery tags continue to increase after basic.recover", ok([1, 2]))
 def _(s: Session) -> list[int]:
     opened = fill(s, s.channel(), 1)
     opened.consume(s.q)
@@ -308,7 +325,7 @@ def _(s: Session) -> list[int]:
 
 @case(
     "basic.error-requeues",
-    "a channel that is closed for an error gives back what its consumers had, without waiting for close-ok",
+    "after a channel error the channel's unacked deliveries are requeued without waiting for channel.close-ok",
     ok((3, True)),
 )
 def _(s: Session) -> tuple[int, bool]:
@@ -324,7 +341,7 @@ def _(s: Session) -> tuple[int, bool]:
 
 @case(
     "basic.error-requeues-gets",
-    "what a channel that is closed for an error had got is back when the channel opens again",
+    "after a channel error unacked messages from basic.get are requeued before the channel can be opened again",
     ok((3, True)),
 )
 def _(s: Session) -> tuple[int, bool]:

@@ -8,7 +8,7 @@ case = ROWS.case
 
 @case(
     "9 of 4.1",
-    "tune-ok with a frame_max below 8192 drops the socket",
+    "connection.tune-ok with a frame_max below 8192 closes the socket",
     SOCKET,
     setup="switched",
     ours_only=True,
@@ -19,7 +19,7 @@ def _(s: Session) -> None:
 
 @case(
     "61a",
-    "a queue that is neither durable nor exclusive is refused",
+    "declaring a queue that is neither durable nor exclusive",
     connection(
         541,
         "queue.declare",
@@ -32,7 +32,7 @@ def _(s: Session) -> None:
     s.channel().queue(s.q)
 
 
-@case("61b", "durable queues and exclusive queues are not", setup="switched", ours_only=True)
+@case("61b", "durable queues and exclusive queues can be declared", setup="switched", ours_only=True)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(s.q, durable=True)
@@ -62,7 +62,11 @@ def _(s: Session) -> None:
 
 
 @case(
-    "qos of 4.3", "a global prefetch holds for each consumer alone", ok(2), setup="switched", ours_only=True
+    "qos of 4.3",
+    "a global prefetch applies to each consumer separately",
+    ok(2),
+    setup="switched",
+    ours_only=True,
 )
 def _(s: Session) -> int:
     opened = s.channel()
@@ -77,7 +81,7 @@ def _(s: Session) -> int:
 
 @case(
     "passive of 3",
-    "with the switch open a passive declare needs no permission",
+    "with `compatibility.passive_declare = open` a passive declare needs no permission",
     ok((0, "exchange.declare-ok")),
     setup="switched",
     ours_only=True,

@@ -34,13 +34,13 @@ def _put(opened: Channel, queue: str, *messages: tuple[bytes, int | None]) -> No
 
 
 for _letter, _arguments, _properties, _what in (
-    ("queue", {"x-message-ttl": SOON}, {}, "a message goes when the time of its queue is over"),
-    ("message", {}, {"expiration": str(SOON)}, "a message goes when its own time is over"),
-    ("smaller-own", {"x-message-ttl": LONG}, {"expiration": str(SOON)}, "its own time counts where it is the shorter one"),
-    ("smaller-queue", {"x-message-ttl": SOON}, {"expiration": str(LONG)}, "the queue's time counts where it is the shorter one"),
-    ("width-byte", {"x-message-ttl": T("b", SOON)}, {}, "the time of a queue may be an octet"),
-    ("width-short", {"x-message-ttl": T("s", SOON)}, {}, "the time of a queue may be a short integer"),
-    ("width-long", {"x-message-ttl": T("l", SOON)}, {}, "the time of a queue may be a long integer"),
+    ("queue", {"x-message-ttl": SOON}, {}, "a message expires when the TTL of its queue has elapsed"),
+    ("message", {}, {"expiration": str(SOON)}, "a message expires when its own TTL has elapsed"),
+    ("smaller-own", {"x-message-ttl": LONG}, {"expiration": str(SOON)}, "the shorter TTL applies: the message's"),
+    ("smaller-queue", {"x-message-ttl": SOON}, {"expiration": str(LONG)}, "the shorter TTL applies: the queue's"),
+    ("width-byte", {"x-message-ttl": T("b", SOON)}, {}, "x-message-ttl may be an 8-bit integer"),
+    ("width-short", {"x-message-ttl": T("s", SOON)}, {}, "x-message-ttl may be a 16-bit integer"),
+    ("width-long", {"x-message-ttl": T("l", SOON)}, {}, "x-message-ttl may be a 64-bit integer"),
     ("lazy", {"x-message-ttl": SOON, "x-queue-mode": "lazy"}, {}, "messages of a lazy queue expire"),
 ):  # fmt: skip
 
@@ -56,9 +56,9 @@ for _letter, _arguments, _properties, _what in (
 
 
 for _letter, _arguments, _properties, _what in (
-    ("long-queue", {"x-message-ttl": 315360000000}, {}, "the longest time a queue may have does not end"),
-    ("long-message", {}, {"expiration": "315360000000"}, "the longest expiration does not end"),
-    ("long-both", {"x-message-ttl": LONG}, {"expiration": str(LONG)}, "a message stays while both times run"),
+    ("long-queue", {"x-message-ttl": 315360000000}, {}, "a message with the longest possible TTL of a queue does not expire"),
+    ("long-message", {}, {"expiration": "315360000000"}, "a message with the longest possible expiration does not expire"),
+    ("long-both", {"x-message-ttl": LONG}, {"expiration": str(LONG)}, "a message remains while neither TTL has elapsed"),
 ):  # fmt: skip
 
     def _stays(
@@ -74,7 +74,7 @@ for _letter, _arguments, _properties, _what in (
     case(f"ttl.{_letter}", _what, ok((b"1", _properties.get("expiration"))))(_stays)
 
 
-@case("ttl.invalid-unrouted", "an expiration is looked at though the message goes nowhere",
+@case("ttl.invalid-unrouted", "an invalid expiration is refused even if the message is unroutable",
       channel(406, "basic.publish", "invalid expiration 'x': no_integer"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
@@ -90,7 +90,11 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
         _put(opened, s.q, (b"1", expiration))
         return opened.get(s.q)
 
-    case(f"ttl.zero-{_letter}", f"a time of 0 of the {_letter} ends at once where nobody waits", ok())(_zero)
+    case(
+        f"ttl.zero-{_letter}",
+        f"with a TTL of 0 of the {_letter}, a message expires at once if no consumer is waiting",
+        ok(),
+    )(_zero)
 
     def _zero_taken(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
         opened = s.channel()
@@ -101,7 +105,7 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-consumer",
-        f"with a time of 0 of the {_letter} a waiting consumer gets the message",
+        f"with a TTL of 0 of the {_letter}, a waiting consumer gets the message",
         ok(b"1"),
     )(_zero_taken)
 
@@ -118,7 +122,7 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-full",
-        f"with a time of 0 of the {_letter} what a full consumer cannot take is gone",
+        f"with a TTL of 0 of the {_letter}, messages above a consumer's prefetch expire",
         ok((b"1", 0, 0)),
     )(_zero_full)
 
@@ -135,7 +139,7 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-requeued",
-        f"with a time of 0 of the {_letter} a message that comes back is gone, consumer or not",
+        f"with a TTL of 0 of the {_letter}, a requeued message expires even if a consumer is waiting",
         ok((0, 0)),
     )(_zero_requeued)
 
@@ -151,12 +155,16 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-confirmed",
-        f"with a time of 0 of the {_letter} a message is confirmed, and not returned",
+        f"with a TTL of 0 of the {_letter}, a message is confirmed and not returned",
         ok("basic.ack"),
     )(_zero_confirmed)
 
 
-@case("ttl.head", "messages expire at the head only: behind one that stays they count on", ok((3, 2, None)))
+@case(
+    "ttl.head",
+    "messages expire only at the head of a queue: those behind a message that has not expired still count",
+    ok((3, 2, None)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -167,7 +175,11 @@ def _(s: Session) -> tuple[object, ...]:
     return before, before - 1 - opened.ready(s.q), opened.get(s.q)
 
 
-@case("ttl.head-longer", "a message behind one that lives longer waits for it", ok((2, 0)))
+@case(
+    "ttl.head-longer",
+    "an expired message behind one with a longer TTL remains until that one is removed",
+    ok((2, 0)),
+)
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -178,7 +190,7 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case("ttl.head-then", "what is behind an expired head comes next", ok((1, b"2")))
+@case("ttl.head-then", "the message behind an expired head is delivered next", ok((1, b"2")))
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -186,7 +198,7 @@ def _(s: Session) -> tuple[object, ...]:
     return _gone(opened, s.q, 1), opened.get(s.q)
 
 
-@case("ttl.head-several", "each message goes in its time, while those before it are gone", ok((1, b"4")))
+@case("ttl.head-several", "each message expires in time if those before it have expired", ok((1, b"4")))
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -194,7 +206,11 @@ def _(s: Session) -> tuple[object, ...]:
     return _gone(opened, s.q, 1), opened.get(s.q)
 
 
-@case("ttl.get-count", "get-ok does not count what has expired behind its message", ok((b"1", 0)))
+@case(
+    "ttl.get-count",
+    "the message count of basic.get-ok excludes expired messages behind the one delivered",
+    ok((b"1", 0)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -204,7 +220,11 @@ def _(s: Session) -> tuple[object, ...]:
     return got.body, got.message_count
 
 
-@case("ttl.get-order", "gets skip what has expired and keep the order of the others", ok([b"1", b"3", b"5"]))
+@case(
+    "ttl.get-order",
+    "basic.get skips expired messages and preserves the order of the others",
+    ok([b"1", b"3", b"5"]),
+)
 def _(s: Session) -> list[bytes | None]:
     opened = s.channel()
     opened.queue(s.q)
@@ -213,7 +233,7 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(3)]
 
 
-@case("ttl.consumer-order", "consumers get what has not expired, in order", ok([b"1", b"3", b"5"]))
+@case("ttl.consumer-order", "consumers get messages that have not expired, in order", ok([b"1", b"3", b"5"]))
 def _(s: Session) -> list[bytes]:
     opened = s.channel()
     opened.queue(s.q)
@@ -223,7 +243,7 @@ def _(s: Session) -> list[bytes]:
     return [opened.deliver().body for _ in range(3)]
 
 
-@case("ttl.consumer-late", "a consumer that comes when all has expired gets nothing", ok(0))
+@case("ttl.consumer-late", "a consumer that starts when all messages have expired gets none", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -235,7 +255,7 @@ def _(s: Session) -> int:
 
 @case(
     "ttl.prefetch-behind",
-    "what expires behind a full consumer does not come when there is room",
+    "messages that expire while a consumer's prefetch is used up are not delivered later",
     ok(([b"1", b"4"], 0)),
 )
 def _(s: Session) -> tuple[list[bytes], int]:
@@ -253,7 +273,7 @@ def _(s: Session) -> tuple[list[bytes], int]:
     return bodies, opened.deliveries()
 
 
-@case("ttl.unacked", "a message does not expire while it is unacked", ok(0))
+@case("ttl.unacked", "an unacked message does not expire", ok(0))
 def _(s: Session) -> int:
     opened = _ttl(s, SOON)
     opened.consume(s.q)
@@ -282,14 +302,14 @@ for _letter, _arguments, _expiration in (
 
     case(
         f"ttl.requeued-{_letter}",
-        f"a message that comes back keeps the end of its time ({_letter}): over, it is gone at once",
+        f"a message requeued after the TTL of the {_letter} has elapsed expires at once",
         ok((0, 0)),
     )(_requeued)
 
 
 @case(
     "ttl.requeued-in-time",
-    "a message that comes back in time is there, with its expiration",
+    "a message requeued before it expires is ready again, with its expiration",
     ok((True, "600000")),
 )
 def _(s: Session) -> tuple[object, ...]:
@@ -300,7 +320,7 @@ def _(s: Session) -> tuple[object, ...]:
     return got.redelivered, got.properties["expiration"]
 
 
-@case("ttl.requeued-counts-on", "a message that comes back in time goes when its time is over", ok(0))
+@case("ttl.requeued-counts-on", "a requeued message expires when its original TTL has elapsed", ok(0))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -313,7 +333,11 @@ def _(s: Session) -> int:
     return _gone(opened, s.q)
 
 
-@case("ttl.requeued-before", "a message that comes back holds up what expires behind it", ok((2, b"1", None)))
+@case(
+    "ttl.requeued-before",
+    "a requeued message that has not expired delays the expiry of those behind it",
+    ok((2, b"1", None)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -327,7 +351,7 @@ def _(s: Session) -> tuple[object, ...]:
     return other.ready(s.q, 2), other.get(s.q), other.get(s.q)
 
 
-@case("ttl.recover", "recover brings back what has not expired", ok([b"2"]))
+@case("ttl.recover", "basic.recover delivers again only messages that have not expired", ok([b"2"]))
 def _(s: Session) -> list[bytes]:
     opened = s.channel()
     opened.queue(s.q)
@@ -340,7 +364,7 @@ def _(s: Session) -> list[bytes]:
     return [opened.deliver().body]
 
 
-@case("ttl.channel-closed", "what a closed channel gives back expires too", ok((0, None)))
+@case("ttl.channel-closed", "messages requeued by the end of a channel expire too", ok((0, None)))
 def _(s: Session) -> tuple[object, ...]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -353,7 +377,7 @@ def _(s: Session) -> tuple[object, ...]:
     return _gone(other, s.q), other.get(s.q)
 
 
-@case("ttl.purge-count", "a purge counts what has expired behind the head", ok((3, 0)))
+@case("ttl.purge-count", "a purge counts expired messages behind the head", ok((3, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.queue(s.q)
@@ -362,7 +386,7 @@ def _(s: Session) -> tuple[int, int]:
     return opened.call("queue.purge", queue=s.q).message_count, opened.drain(s.q)
 
 
-@case("ttl.purge-none", "a purge when all has expired counts none", ok(0))
+@case("ttl.purge-none", "a purge after all messages have expired counts none", ok(0))
 def _(s: Session) -> int:
     opened = _ttl(s, SOON)
     _put(opened, s.q, (b"1", None), (b"2", None))
@@ -370,9 +394,7 @@ def _(s: Session) -> int:
     return int(opened.call("queue.purge", queue=s.q).message_count)
 
 
-@case(
-    "ttl.purged-timer", "a queue that was purged expires what comes later in its own time", ok((0, b"long"))
-)
+@case("ttl.purged-timer", "after a purge, later messages expire in time", ok((0, b"long")))
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -385,7 +407,7 @@ def _(s: Session) -> tuple[object, ...]:
     return left, opened.get(s.q)
 
 
-@case("ttl.delete-count", "delete-ok counts what has expired behind the head", ok(2))
+@case("ttl.delete-count", "queue.delete-ok counts expired messages behind the head", ok(2))
 def _(s: Session) -> int:
     opened = s.channel()
     opened.queue(s.q)
@@ -394,7 +416,7 @@ def _(s: Session) -> int:
     return int(opened.call("queue.delete", queue=s.q).message_count)
 
 
-@case("ttl.if-empty", "a queue whose messages have expired is empty", ok(0))
+@case("ttl.if-empty", "a queue whose messages have all expired is empty", ok(0))
 def _(s: Session) -> int:
     opened = _ttl(s, SOON)
     _put(opened, s.q, (b"1", None))
@@ -409,7 +431,9 @@ def _(s: Session) -> tuple[object, ...]:
     return _gone(opened, s.q), opened.get(s.q)
 
 
-@case("ttl.mixed", "persistent and transient messages expire in the order they came", ok([b"3", b"4"]))
+@case(
+    "ttl.mixed", "persistent and transient messages expire in the order of their publishing", ok([b"3", b"4"])
+)
 def _(s: Session) -> list[bytes | None]:
     opened = s.channel()
     opened.queue(s.q, durable=True)
@@ -419,7 +443,7 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q), opened.get(s.q)]
 
 
-@case("ttl.big", "messages of many frames expire", ok((0, True)))
+@case("ttl.big", "messages with bodies of many frames expire", ok((0, True)))
 def _(s: Session) -> tuple[object, ...]:
     opened = _ttl(s, SOON, durable=True)
     opened.put(s.q, bytes(300_000), delivery_mode=2)
@@ -427,7 +451,7 @@ def _(s: Session) -> tuple[object, ...]:
     return _gone(opened, s.q), opened.get(s.q) is None
 
 
-@case("ttl.thousand", "a thousand messages expire, and one that comes later does in its own time", ok((0, 0)))
+@case("ttl.thousand", "a thousand messages expire, and a later one expires in time", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = _ttl(s, SOON)
     for _ in range(999):
@@ -439,7 +463,7 @@ def _(s: Session) -> tuple[int, int]:
     return first, _gone(opened, s.q)
 
 
-@case("ttl.fanout", "each queue has its own time for a message", ok((0, 1)))
+@case("ttl.fanout", "each queue applies its own TTL to a message", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -450,7 +474,7 @@ def _(s: Session) -> tuple[int, int]:
     return _gone(opened, s.q + "0"), opened.ready(s.q + "1", 1)
 
 
-@case("ttl.fanout-message", "a message's expiration counts in each of its queues", ok((0, 0)))
+@case("ttl.fanout-message", "a message's expiration applies in each of its queues", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -461,7 +485,7 @@ def _(s: Session) -> tuple[int, int]:
     return _gone(opened, s.q + "0"), _gone(opened, s.q + "1")
 
 
-@case("ttl.property-kept", "the expiration arrives as it was sent", ok(["600000", "000600000"]))
+@case("ttl.property-kept", "the expiration property is delivered as it was sent", ok(["600000", "000600000"]))
 def _(s: Session) -> list[object]:
     opened = _ttl(s, LONG)
     opened.consume(s.q, no_ack=True)
@@ -470,7 +494,7 @@ def _(s: Session) -> list[object]:
     return [opened.deliver().properties["expiration"] for _ in range(2)]
 
 
-@case("ttl.transaction", "the time of a message runs from the commit of its transaction", ok((0, b"1")))
+@case("ttl.transaction", "the TTL of a message starts when its transaction is committed", ok((0, b"1")))
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q)
@@ -484,7 +508,11 @@ def _(s: Session) -> tuple[object, ...]:
     return before, opened.deliver().body
 
 
-@case("ttl.transaction-ack", "what a transaction publishes expires while what it acks is gone", ok((0, 0)))
+@case(
+    "ttl.transaction-ack",
+    "messages published in a transaction expire, and messages acked in it are removed",
+    ok((0, 0)),
+)
 def _(s: Session) -> tuple[int, int]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -498,7 +526,7 @@ def _(s: Session) -> tuple[int, int]:
     return first, other.drain(s.q)
 
 
-@case("ttl.confirmed", "messages that expire are confirmed as others", ok([1, 2, 3]))
+@case("ttl.confirmed", "messages that expire are confirmed like others", ok([1, 2, 3]))
 def _(s: Session) -> list[int]:
     opened = _ttl(s, SOON, durable=True)
     opened.call("confirm.select")
@@ -511,7 +539,7 @@ def _(s: Session) -> list[int]:
 
 @case(
     "ttl.redelivered-flag",
-    "a message that never was delivered is not marked though others expired before it",
+    "a message that was never delivered is not marked as redelivered when others before it have expired",
     ok(False),
 )
 def _(s: Session) -> bool:
@@ -522,7 +550,7 @@ def _(s: Session) -> bool:
     return bool(opened.call("basic.get", queue=s.q, no_ack=True).redelivered)
 
 
-@case("ttl.passive-consumers", "expiry leaves consumers alone", ok((0, 1)))
+@case("ttl.passive-consumers", "expiry does not affect consumers", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
     opened = _ttl(s, SOON)
     opened.call("basic.qos", prefetch_count=1)
@@ -533,7 +561,7 @@ def _(s: Session) -> tuple[int, int]:
     return left, opened.call("queue.declare", queue=s.q, passive=True).consumer_count
 
 
-@case("ttl.reply", "a direct reply with an expiration of 0 arrives", ok(b"answer"))
+@case("ttl.reply", "a direct reply-to reply with an expiration of 0 is delivered", ok(b"answer"))
 def _(s: Session) -> bytes:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -553,7 +581,7 @@ def _(s: Session) -> tuple[int, int]:
     return _gone(opened, s.q), _gone(opened, s.q + "2")
 
 
-@case("ttl.redeclare", "a queue declared again keeps its time, and what is in it", ok((1, 0)))
+@case("ttl.redeclare", "a queue declared again keeps its TTL and its messages", ok((1, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = _ttl(s, LONG)
     opened.put(s.q, b"1")
@@ -564,7 +592,7 @@ def _(s: Session) -> tuple[int, int]:
     return count, _gone(opened, s.q)
 
 
-@case("ttl.cc", "a message by CC expires in each queue", ok((0, 0)))
+@case("ttl.cc", "a message with CC expires in each queue", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = _ttl(s, LONG)
     opened.queue(s.q + "2")
@@ -572,7 +600,7 @@ def _(s: Session) -> tuple[int, int]:
     return _gone(opened, s.q), _gone(opened, s.q + "2")
 
 
-@case("ttl.no-ack-burst", "a consumer without acknowledgements takes all before it expires", ok(100))
+@case("ttl.no-ack-burst", "a consumer with no_ack gets all messages before they expire", ok(100))
 def _(s: Session) -> int:
     opened = _ttl(s, 0)
     opened.consume(s.q, no_ack=True)
@@ -581,7 +609,7 @@ def _(s: Session) -> int:
     return sum(1 for _ in range(100) if opened.deliver())
 
 
-@case("ttl.fill", "what does not expire stays beside queues where all does", ok((3, 0)))
+@case("ttl.fill", "messages without a TTL remain while those of other queues expire", ok((3, 0)))
 def _(s: Session) -> tuple[int, int]:
     opened = fill(s, s.channel())
     opened.queue(s.q + "2", arguments={"x-message-ttl": SOON})
