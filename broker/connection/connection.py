@@ -48,6 +48,8 @@ SILENT_TICKS = 4
 SILENT_TICKS_UNREAD = 8
 """Half intervals while the client is not read, for example during an alarm. RabbitMQ waits forever then."""
 
+TOPOLOGY_CLASSES = (40, 50)
+"""exchange and queue: the classes of methods that write metadata."""
 _CLOSE = (10 << 16 | 50).to_bytes(4, "big")
 _CLOSE_OK = (10 << 16 | 51).to_bytes(4, "big")
 
@@ -265,6 +267,12 @@ class Connection(ReceiveLoop):
             except NotYet as wait:
                 self._resume_at = at
                 PendingReply(self, number, self._current).until(wait.subscribe)
+            if (
+                self._current[0] in TOPOLOGY_CLASSES
+                and self.pending_reply is None
+                and self.node.turn.is_backlogged()
+            ):  # without a reply to wait for, nothing else would bound what the client has written
+                self.stalled = self.has_declared = True
         elif isinstance(method, ChannelMethods.Close):
             self.run_in_slices(
                 number, self._drop_channel(channel), encode_method(number, ChannelMethods.CloseOk())

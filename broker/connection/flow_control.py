@@ -54,7 +54,9 @@ class FlowHost(Protocol):
     def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
         """Call a function later."""
 
-    def wait_for_disk(self, flow: "FlowControl", *, publishes: bool = True, is_light: bool = False) -> bool:
+    def wait_for_disk(
+        self, flow: "FlowControl", *, publishes: bool = True, declares: bool = False, is_light: bool = False
+    ) -> bool:
         """Return whether a client must wait for the disk; if so `disk_caught_up` is called once."""
 
 
@@ -129,7 +131,9 @@ class FlowControl:
     def _wait(self) -> None:
         """Have the rest of a read processed after the deferred queues have run and the disk has caught up."""
         host, driver = self._host, self._driver
-        if host.wait_for_disk(self, publishes=driver.connection.published):
+        connection = driver.connection
+        declares, connection.has_declared = connection.has_declared, False
+        if host.wait_for_disk(self, publishes=connection.published, declares=declares):
             self._is_behind = True
             self._waits_for_disk()
         else:

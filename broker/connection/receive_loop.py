@@ -101,6 +101,7 @@ class ReceiveLoop:
         "blocked",
         "channels",
         "frame_limit",
+        "has_declared",
         "max_message_size",
         "name",
         "node",
@@ -154,6 +155,8 @@ class ReceiveLoop:
         """The queues of the last route published to in the last read, for flow control."""
         self.published = False
         """True if the last read had a publish, or some of its content."""
+        self.has_declared = False
+        """True if a declaration, binding or deletion has stopped the last read, because the disk has a backlog."""
         self.stalled = False
         """True if the last read is unfinished because its replies are large or its time slice was over: the driver must
         call `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""

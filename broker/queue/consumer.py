@@ -54,12 +54,12 @@ class ConsumedQueue(Suspendable, Protocol):
     settings: QueueSettings
 
     @property
-    def durable(self) -> bool:
-        """True if the queue survives a restart."""
-
-    @property
     def has_input(self) -> bool:
         """True if acks or arrivals wait for the next run."""
+
+    @property
+    def stores_input(self) -> bool:
+        """True if some of them are written to disk."""
 
     def run(self) -> bool:
         """Do the accumulated work (see `broker.scheduling.turn.Runnable`)."""

@@ -222,6 +222,11 @@ class Queue:
         """True if acks or arrivals wait for the next run."""
         return bool(self.acks or self.inbox)
 
+    @property
+    def stores_input(self) -> bool:
+        """True if some of them are written to disk; acks of transient messages count, too."""
+        return self.inbox_persistent or (self.durable and bool(self.acks))
+
     def run(self) -> bool:
         """Process acks, arrivals and ready messages; return true if the budget was used up before all was done."""
         consumers = self.consumers

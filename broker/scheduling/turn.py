@@ -28,12 +28,12 @@ class Runnable(Protocol):
     touched: bool
 
     @property
-    def durable(self) -> bool:
-        """True if its work is written to disk: no commit begins while some of it is deferred. Constant."""
-
-    @property
     def has_input(self) -> bool:
         """True if acks or arrivals wait for the next run."""
+
+    @property
+    def stores_input(self) -> bool:
+        """True if some of them are written to disk: no commit begins while this is deferred."""
 
     def run(self) -> bool:
         """Do the accumulated work; return true if some is left because the turn's budget is used up."""
@@ -75,6 +75,7 @@ class Turn:
         "_is_turn_of_others",
         "_journaling",
         "_others_due",
+        "_paused_jobs",
         "channels",
         "clock",
         "events",
@@ -109,10 +110,16 @@ class Turn:
         """True if too many writes are pending; set by the driver, which must call `disk_caught_up` afterwards."""
         self.waiting_for_disk: dict[Runnable, None] = {}
         """Queues that discard nothing more until `disk_caught_up`."""
-        self._deferred_input: deque[Runnable] = deque()
-        """Touched queues with acks or arrivals that were deferred because the step was over; a job runs them."""
+        self._paused_jobs: list[tuple[Iterator[None], str]] = []
+        """Jobs that write nothing more until then."""
+        self._deferred_input: deque[tuple[Runnable, bool]] = deque()
+        """Queues with acks or arrivals that were deferred because the step was over, and whether these are stored.
+
+        A job runs them. Those whose input is not stored do not count as touched: a message that is stored defers them
+        once more. So what is noted here stays true.
+        """
         self._journaling = 0
-        """Number of durable ones among them."""
+        """Number of those whose input is stored."""
         self._deferred_others: OrderedDict[Runnable, None] = OrderedDict()
         """Deferred queues without acks or arrivals, which run after those with some.
 
@@ -159,10 +166,10 @@ class Turn:
 
     @property
     def is_split(self) -> bool:
-        """True if durable queues with acks or arrivals are deferred: input is only partly journaled.
+        """True if queues are deferred whose acks or arrivals are stored: input is only partly journaled.
 
-        No commit may begin then. Queues that only have messages to deliver change nothing durable, and there may be
-        many for a long time.
+        No commit may begin then. Queues that only have messages to deliver, or transient arrivals, change nothing
+        durable, and there may be many for a long time.
         """
         return self._journaling > 0
 
@@ -177,7 +184,7 @@ class Turn:
         Other deferred queues are not waited for: a client that sends little would wait for the work of others' queues.
         """
         if self._deferred_input:
-            self._deferred_input.append(_Call(callback))
+            self._deferred_input.append((_Call(callback), False))
         else:
             self.slices.later(callback)
 
@@ -193,21 +200,25 @@ class Turn:
         """
         with_input, queues = self._deferred_input, self.queues
         if then.has_input:
-            self._journaling += then.durable
-            if then.durable:
-                with_input.appendleft(then)
+            entry = self._with_input(then)
+            if entry[1]:
+                with_input.appendleft(entry)
             else:
-                with_input.append(then)
-        touched = queues[since:]
-        self._journaling += sum([queue.durable for queue in touched])
-        with_input.extendleft(reversed(touched))
+                with_input.append(entry)
+        with_input.extendleft([self._with_input(queue) for queue in reversed(queues[since:])])
         del queues[since:]
+
+    def _with_input(self, queue: Runnable) -> tuple[Runnable, bool]:
+        """Return the entry of a deferred queue with acks or arrivals."""
+        is_stored = queue.stores_input
+        queue.touched = is_stored
+        self._journaling += is_stored
+        return queue, is_stored
 
     def _defer_all(self, queues: list[Runnable]) -> None:
         for queue in queues:
             if queue.has_input:
-                self._deferred_input.append(queue)
-                self._journaling += queue.durable
+                self._deferred_input.append(self._with_input(queue))
             else:
                 queue.touched = False
                 self._defer_without_input(queue)
@@ -231,8 +242,8 @@ class Turn:
             if is_others:
                 queue = others.popitem(last=False)[0]
             else:
-                queue = with_input.popleft()
-                self._journaling -= queue.durable
+                queue, is_stored = with_input.popleft()
+                self._journaling -= is_stored
             queue.touched = False
             slices.latest = queue
             try:
@@ -270,9 +281,28 @@ class Turn:
         return True
 
     def disk_caught_up(self) -> None:
-        """Resume the queues that waited for the disk, after those with acks or arrivals; called when it caught up."""
+        """Resume the queues that waited for the disk, after those with acks or arrivals, and the jobs that did."""
         waiting, self.waiting_for_disk = self.waiting_for_disk, {}
         self._defer_all([queue for queue in waiting if not queue.touched])
+        jobs, self._paused_jobs = self._paused_jobs, []
+        for steps, name in jobs:
+            self.add_writing_job(steps, name)
+
+    def add_writing_job(self, steps: Iterator[None], name: str) -> None:
+        """Run a job that writes to disk; it is paused while too many writes are pending (see `TimeSlices.add`)."""
+        self.slices.add(self._paced(steps, name), name)
+
+    def _paced(self, steps: Iterator[None], name: str) -> Iterator[None]:
+        for _ in steps:
+            if self.is_backlogged():
+                self._paused_jobs.append((steps, name))
+                return
+            yield
+
+    @property
+    def has_paused_jobs(self) -> bool:
+        """True if jobs wait for `disk_caught_up`."""
+        return bool(self._paused_jobs)
 
     def resume_unfinished(self) -> None:
         """Touch again the queues whose budget ran out in an earlier turn."""
@@ -294,18 +324,13 @@ def _give_up(queue: Runnable) -> None:
 class _Call:
     """A callback in the list of deferred queues, called after those before it have run."""
 
-    durable = False
-
     __slots__ = ("_callback", "touched")
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
         self.touched = False
 
-    @property
-    def has_input(self) -> bool:
-        """False: no commit has to wait for it."""
-        return False
+    has_input = stores_input = False
 
     def run(self) -> bool:
         """Call the callback."""

@@ -286,7 +286,7 @@ class Server:
         del self.vhosts[vhost.name]
         self.definitions.remove_vhost(vhost)
         self.users.remove_vhost(vhost.name)
-        self.turn.slices.add(vhost.remove_all(), f"deletion of vhost '{vhost.name}'")
+        self.turn.add_writing_job(vhost.remove_all(), f"deletion of vhost '{vhost.name}'")
 
     def _make_vhost(self, name: str) -> VHost:
         """Create a vhost that is not recorded yet."""
@@ -406,8 +406,15 @@ class Server:
 
     async def finish_jobs(self) -> None:
         """Wait until no work is deferred any more."""
-        while self.turn.slices:  # noqa: ASYNC110 - each round of the loop runs a step of the jobs
-            await asyncio.sleep(0)
+        while True:
+            while self.turn.slices:  # noqa: ASYNC110 - each round of the loop runs a step of the jobs
+                await asyncio.sleep(0)
+            if not self.turn.has_paused_jobs or self.disk.commits.is_full:  # type: ignore[union-attr]
+                return
+            committed: asyncio.Future[bool] = self._loop.create_future()
+            self.journal.when_safe(committed.set_result)
+            self.finish_turn()
+            await committed
 
     def import_definitions(self, path: Path) -> None:
         """Import a definitions file, or each one of a directory. Raises DefinitionsError for invalid definitions."""
@@ -519,15 +526,21 @@ class Server:
         """Return whether the backlog of the disk is too large."""
         return self.disk is not None and self.disk.commits.backlogged
 
-    def wait_for_disk(self, flow: FlowControl, *, publishes: bool = True, is_light: bool = False) -> bool:
+    def wait_for_disk(
+        self, flow: FlowControl, *, publishes: bool = True, declares: bool = False, is_light: bool = False
+    ) -> bool:
         """Return whether a connection must wait because of the backlog of the disk; if so it is resumed later.
 
-        Connections that do not publish wait only while a commit is held, because any method may defer queues. A light
-        publisher may exceed the limit for others.
+        Connections that write nothing wait only while a commit is held, because any method may defer queues; so do, on
+        a full disk, those that only declare: they may have consumers, which free space. A light publisher may exceed
+        the limit for others.
         """
-        if not self._is_backlogged() or not (publishes or self.disk.commits.is_held):  # type: ignore[union-attr]
+        if self.disk is None:
             return False
-        if is_light and not self.disk.commits.overloaded:  # type: ignore[union-attr]
+        commits = self.disk.commits
+        if not commits.backlogged or (is_light and not commits.overloaded):
+            return False
+        if not (publishes or commits.is_held or (declares and not commits.is_full)):
             return False
         self._waiting_for_disk.append(flow)
         return True

@@ -127,7 +127,7 @@ class DeadLettering:
             # a queue may refuse the letter in a later step, when the original is settled
             promise.open += 1
             finish = promise.accepted
-        self._deliveries.add(targets, partial(_put, copy, promise), finish)
+        self._deliveries.add(targets, partial(_put, copy, promise), finish, is_stored=bool(durable))
         return not isinstance(copy, Moved)
 
 

@@ -186,6 +186,11 @@ class DelayLine:
         """True if messages wait in the inbox for the next run."""
         return bool(self.inbox)
 
+    @property
+    def stores_input(self) -> bool:
+        """True if they are written to disk, as all messages of a durable exchange are."""
+        return self._disk is not None and bool(self.inbox)
+
     def run(self) -> bool:
         """Store new messages and release due ones; True if the budget ran out first."""
         if self.deleted:
@@ -324,7 +329,8 @@ class DelayLine:
             message = moving(message, len(durable), blob_threshold, on_safe)
         stays = isinstance(message, Moved)
         self._moving += stays
-        self._deliveries.add(queues, partial(offer, message))  # nobody is told if a queue refuses it
+        # nobody is told if a queue refuses it
+        self._deliveries.add(queues, partial(offer, message), is_stored=bool(durable))
         return not stays
 
     def _moved(self, due: Due) -> None:

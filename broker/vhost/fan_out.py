@@ -1,8 +1,8 @@
 """Delivery of one message to more queues than fit into one step of the event loop.
 
 A `FanOut` is scheduled among the deferred queues (`broker.scheduling.turn`). Each run puts the message into some of
-its queues, which run before it continues. If the message may be stored, nothing is committed before all queues have
-it, and other deferred queues wait; otherwise these take turns with it. The publishing connection is paused, so that
+its queues, which run before it continues. If queues store the message, nothing is committed before all of them have it,
+and other deferred queues wait; otherwise these take turns with it. The publishing connection is paused, so that
 none of its later messages overtakes this one; others may publish to the same queues meanwhile.
 
 The message reaches every queue that it was routed to, even if its exchange, channel or connection is closed or
@@ -14,10 +14,10 @@ messages that is deferred in the same way.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
 
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.publish_route import saved_among
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.promise import Promise
 from leveret.storage.message import Message, Persistent, Promised
@@ -26,7 +26,6 @@ AT_ONCE = 2048
 """Number of queues from which a message is delivered in several steps."""
 PIECE = 256
 """Number of queues per step: each of them may have to create its expiration state."""
-_saves_all = attrgetter("saves_all")
 
 
 class FanOut:
@@ -51,8 +50,8 @@ class FanOut:
         "_promised",
         "_queues",
         "_turn",
-        "durable",
         "is_taken",
+        "stores_input",
         "touched",
     )
 
@@ -80,9 +79,9 @@ class FanOut:
         if confirms is not None:
             confirms.hold(confirms.seq_no)
             self._promise = Promise(confirms, confirms.seq_no, 1)
-        self.durable = persistent or any(map(_saves_all, queues))
-        """True if queues may store the message on disk."""
-        if self.durable:
+        self.stores_input = bool(saved_among(queues, persistent=persistent))
+        """True if queues store the message on disk."""
+        if self.stores_input:
             self._make_persistent()
         turn.defer(self)
 
@@ -166,26 +165,27 @@ class Deliveries:
     """FIFO of messages on their way to queues, for messages that no connection sends.
 
     A message is put into its queues at once, as far as the step has time and nothing is ahead of it. The rest is
-    scheduled as a `FanOut` is: it runs before any commit begins, and before queues discard more messages.
+    scheduled as a `FanOut` is: it runs before queues discard more messages and, if messages are stored, before any
+    commit begins.
 
     Args:
         turn: schedules the rest.
 
     """
 
-    durable = True
-
-    __slots__ = ("_line", "_turn", "touched")
+    __slots__ = ("_line", "_stored", "_turn", "touched")
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._line: deque[tuple[Iterator[Queue], Callable[[Queue], object], Callable[[], object] | None]] = (
-            deque()
-        )
-        """Queues that a message has not reached yet, what puts it into one of them, and what is called at the end.
+        self._line: deque[
+            tuple[Iterator[Queue], Callable[[Queue], object], Callable[[], object] | None, bool]
+        ] = deque()
+        """Queues that a message has not reached yet, what puts it into one, what is called at the end, if it is stored.
 
         A message leaves it when all queues have it: while there is one, somebody works on it or will.
         """
+        self._stored = 0
+        """Number of messages in it that queues store on disk."""
         self.touched = False
 
     def add(
@@ -193,6 +193,8 @@ class Deliveries:
         queues: Iterable[Queue],
         put: Callable[[Queue], object],
         finish: Callable[[], object] | None = None,
+        *,
+        is_stored: bool,
     ) -> None:
         """Deliver a message after those that are on their way.
 
@@ -201,21 +203,25 @@ class Deliveries:
             put: puts the message into a queue, which may have been deleted; it may add messages itself, for example
                 those that a full queue discards.
             finish: called when all queues have or have refused the message, perhaps in a later step.
+            is_stored: True if queues store the message on disk.
 
         """
         is_first = not self._line
-        self._line.append((iter(queues), put, finish))
+        self._line.append((iter(queues), put, finish, is_stored))
+        self._stored += is_stored
         if is_first:
             try:
                 self._work_off()
             finally:
                 self._defer_rest()
+        elif is_stored and self._stored == 1:  # what was deferred before keeps no commit waiting
+            self._defer_rest()
 
     def _work_off(self) -> None:
         """Put messages into queues until none is left, or the step is over."""
         line, is_over = self._line, self._turn.slices.is_over
         while line:
-            queues, put, finish = line[0]
+            queues, put, finish, is_stored = line[0]
             left = PIECE
             for queue in queues:
                 put(queue)
@@ -224,6 +230,7 @@ class Deliveries:
                     break
             else:
                 line.popleft()
+                self._stored -= is_stored
                 if finish is not None:
                     finish()
             if line and is_over():
@@ -233,6 +240,11 @@ class Deliveries:
     def has_input(self) -> bool:
         """True if messages have not reached all of their queues."""
         return bool(self._line)
+
+    @property
+    def stores_input(self) -> bool:
+        """True if queues store some of these messages on disk."""
+        return self._stored > 0
 
     def run(self) -> bool:
         """Continue; the queues that have received messages run before the next step of this."""

@@ -369,8 +369,8 @@ class VHost:
                 break
 
     def _work(self, steps: Iterator[None], name: str) -> None:
-        """Run long work as a job."""
-        self._turn.slices.add(steps, name)
+        """Run long work, whose steps may write to disk, as a job."""
+        self._turn.add_writing_job(steps, name)
 
     def _keep_counts(self, queue: Queue) -> None:
         """Add a deleted queue's counters to the totals."""

@@ -151,6 +151,7 @@ class Journal:
     def delete(self, table: str, key: bytes) -> None:
         """Delete a row of `table`."""
         self._rows.append((table, key, None))
+        self.octets += ROW_OCTETS
         self.urgent = True
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:

@@ -181,7 +181,7 @@ def test_a_commit_waits_for_queues_that_somebody_else_had_deferred(tmp_path: Pat
     client.take()
     hurry(node, looks=looks)
     node.turn.slices.begin()
-    busy.connection.receive(publish_frames(exchange="amq.fanout"))
+    busy.connection.receive(publish_frames(exchange="amq.fanout", delivery_mode=2))
     node.finish_turn()
     was_split = node.turn.is_split
     node.turn.slices.clock = lambda: 0  # from now on steps have time enough
@@ -191,7 +191,7 @@ def test_a_commit_waits_for_queues_that_somebody_else_had_deferred(tmp_path: Pat
     node.commit()
 
     assert (True, [], ["1 tx.commit-ok"]) == (was_split, before, client.sent())
-    assert 1 == node.killed().vhosts["/"].queues["q9"].ready_count
+    assert 2 == node.killed().vhosts["/"].queues["q9"].ready_count
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3, 7])

@@ -207,8 +207,10 @@ class Host:
     def call_later(self, _seconds: float, callback: Any) -> None:
         self.later.append(callback)
 
-    def wait_for_disk(self, _flow: FlowControl, *, publishes: bool = True, is_light: bool = False) -> bool:
-        self.waits.append((publishes, is_light))
+    def wait_for_disk(
+        self, _flow: FlowControl, *, publishes: bool = True, declares: bool = False, is_light: bool = False
+    ) -> bool:
+        self.waits.append((publishes or declares, is_light))
         return self.is_slow
 
 
@@ -217,7 +219,8 @@ def controlled(**state: Any) -> tuple[Host, Any, FlowControl]:
     host, driver = Host(), Driver()
     driver.resumed = 0
     usual = {"stalled": False, "published": True, "published_to": (), "consumes": False, "message_size": 100}
-    driver.connection = SimpleNamespace(paused_at=0.0, **(usual | state))
+    usual |= {"has_declared": False, "paused_at": 0.0}
+    driver.connection = SimpleNamespace(**(usual | state))
 
     def process_buffered() -> None:
         driver.resumed += 1
@@ -237,6 +240,19 @@ def test_a_publisher_waits_for_a_slow_disk(stalled):
     assert [(True, False)] == host.waits
     flow.disk_caught_up()
     assert (int(stalled), NOW, int(stalled)) == (driver.pauses, driver.connection.paused_at, driver.resumed)
+
+
+def test_a_connection_that_declares_waits_for_a_slow_disk():
+    """A connection that was stopped because of its declarations waits for the disk, the next time only if it is again."""
+    host, driver, flow = controlled(stalled=True, published=False, has_declared=True)
+    host.is_slow = True
+    flow.after_read(100)
+    flow.disk_caught_up()
+    host.is_slow = False
+    flow.after_rest()
+
+    assert [(True, False), (False, False)] == host.waits
+    assert 1 == driver.resumed
 
 
 def test_light_publishers_are_told_apart_by_what_they_send_in_one_read():

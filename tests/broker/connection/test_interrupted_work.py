@@ -1,12 +1,14 @@
 """Work done in slices, and events between the slices."""
 
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from fakes import Client, basic_consume, hurry, publish_frames, queue_declare
+from fakes import Client, DiskNode, basic_consume, hurry, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Basic, Channel, Connection, make
+from leveret.broker.amqp.commands import Basic, Channel, Connection, Exchange, Queue, make
 from leveret.broker.channel.channel import Channel as OpenChannel
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.network.socket_driver import SocketDriver
@@ -195,3 +197,35 @@ def test_a_bug_in_the_end_of_a_refused_channel_spares_the_connection(monkeypatch
     assert closed.startswith("1 channel.close reply_code=404")
     assert "1 channel.open-ok" == opened
     assert "internal error on connection" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        make(Queue.Bind, 0, "q", "amq.direct", "key", True, {}),
+        make(Queue.Declare, 0, "other", False, True, False, False, True, {}),
+        make(Queue.Delete, 0, "q", False, False, True),
+        make(Exchange.Declare, 0, "e", "direct", False, True, False, False, True, {}),
+    ],
+    ids=lambda method: method.name,
+)
+def test_a_connection_that_declares_waits_for_the_disk(tmp_path: Path, method: Any):
+    """What a client declares or deletes without waiting for a reply is carried out no faster than it is written."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    for queue in ("q", "r"):
+        client.declare(queue, durable=True)
+        node.commit()
+    router, connection = node.vhosts["/"].router, client.connection
+    is_behind = True
+    node.turn.is_backlogged = lambda: is_behind
+    connection.receive(
+        encode_method(1, method) + encode_method(1, make(Queue.Bind, 0, "r", "amq.direct", "next", True, {}))
+    )
+    states = [(connection.stalled, connection.has_declared, router.exchanges["amq.direct"].binding_count)]
+    is_behind = False
+    connection.receive(b"")
+    states.append((connection.stalled, False, router.exchanges["amq.direct"].binding_count))
+
+    assert [(True, True), (False, False)] == [state[:2] for state in states]
+    assert 1 == states[1][2] - states[0][2]

@@ -1,6 +1,6 @@
 """A turn: each touched queue or outbox once, in order, until none is touched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.turn import INPUT_PRIORITY_NS, Outbox, Turn
@@ -9,7 +9,7 @@ from leveret.broker.scheduling.turn import INPUT_PRIORITY_NS, Outbox, Turn
 class Work:
     """A queue that needs so many runs, and touches others."""
 
-    durable = True
+    stores_input = True
 
     def __init__(self, turn: Turn, runs: int = 1, touches: "Work | None" = None) -> None:
         self.turn = turn
@@ -363,20 +363,59 @@ def test_queues_with_arrivals_run_before_others_that_were_deferred():
     assert [1, 1, 1] == [each.ran for each in others]
 
 
-def test_queues_without_durable_input_keep_no_commit_waiting():
-    """A turn is split by deferred acks or arrivals of a durable queue, not by deliveries or a transient queue."""
+def test_queues_without_stored_input_keep_no_commit_waiting():
+    """A turn is split by deferred acks or arrivals that are stored, not by deliveries or transient messages."""
     clock = iter(range(0, 1000 * SLICE, SLICE))
     turn = Turn(slices=TimeSlices(clock.__next__))
     seen = []
-    for has_input, durable in ((False, True), (True, False), (True, True)):
+    for has_input, stores_input in ((False, True), (True, False), (True, True)):
         works = [Work(turn) for _ in range(3)]
-        works[-1].has_input, works[-1].durable = has_input, durable
+        works[-1].has_input, works[-1].stores_input = has_input, stores_input
         for work in works:
             work.touch()
         turn.run()
         seen.append(turn.is_split)
 
     assert [False, False, True] == seen
+
+
+def test_a_stored_message_for_a_deferred_queue_keeps_commits_waiting():
+    """A queue deferred with transient arrivals keeps commits waiting once it has one that is stored, until it ran."""
+    hurried = Hurried()
+    hurried.queue()
+    taker = hurried.queue()
+    taker.has_input, taker.stores_input = True, False
+    hurried.turn.run()
+    hurried.queue()
+    before = hurried.turn.is_split
+    taker.stores_input = True
+    taker.touch()
+    hurried.turn.run()
+    after = hurried.turn.is_split
+    for _ in range(4):
+        hurried.step()
+
+    assert (False, True, False) == (before, after, hurried.turn.is_split)
+    assert taker.ran
+
+
+def test_a_job_that_writes_is_paused_while_the_disk_has_a_backlog():
+    """A job that writes stops after the step that finds too many writes pending, and continues when they are done."""
+    turn = Turn()
+    done: list[int] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(4):
+            done.append(number)
+            yield
+
+    turn.is_backlogged = lambda: len(done) == 2
+    turn.add_writing_job(steps(), "a job")
+
+    assert ([0, 1], True) == (done, turn.has_paused_jobs)
+    turn.is_backlogged = lambda: False
+    turn.disk_caught_up()
+    assert ([0, 1, 2, 3], False) == (done, turn.has_paused_jobs)
 
 
 class Beyond(SlowWork):

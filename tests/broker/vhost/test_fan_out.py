@@ -421,6 +421,41 @@ def test_dead_letters_go_on_after_an_internal_error(
     assert [[b"2"] if queue is queues[20] else [b"1", b"2"] for queue in queues] == list(map(bodies, queues))
 
 
+@pytest.mark.parametrize("way", ["published", "dead-lettered"])
+def test_transient_messages_to_many_durable_queues_keep_no_commit_waiting(tmp_path: Path, way: str):
+    """Commits go on while a transient message is on its way to durable queues; a persistent one behind it stops them."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    queues = bound(client, durable=True)
+    if way == "published":
+        octets = publish_frames(body=b"1", exchange="amq.fanout")
+    else:
+        client.declare("source", arguments={"x-dead-letter-exchange": ("longstr", "amq.fanout")})
+        client.publish("source", b"1")
+        client.publish("source", b"2", delivery_mode=2)
+        client.consume("source")
+        client.take()
+        octets = encode_method(1, make(Basic.Nack, 1, False, False))
+    begun(client, octets)
+    transient = [(sum(map(taken, queues)), node.turn.is_split)]
+    if way == "published":
+        transient += [(sum(map(taken, queues)), node.turn.is_split) for _ in steps(node)]
+        begun(client, publish_frames(body=b"2", exchange="amq.fanout", delivery_mode=2))
+    else:
+        client.connection.receive(encode_method(1, make(Basic.Nack, 2, False, False)))
+        node.finish_turn()
+    persistent = [(sum(map(taken, queues)), node.turn.is_split)]
+    persistent += [(sum(map(taken, queues)), node.turn.is_split) for _ in steps(node)]
+    node.commit()
+
+    assert any(0 < reached < QUEUES for reached, _ in transient)
+    assert not any(is_split for _, is_split in transient)
+    assert any(QUEUES < reached < 2 * QUEUES for reached, _ in persistent)
+    assert all(is_split for reached, is_split in persistent if QUEUES < reached < 2 * QUEUES)
+    assert not node.turn.is_split
+    assert [[b"1", b"2"]] * QUEUES == [bodies(queue) for queue in queues]
+
+
 def test_delayed_messages_reach_many_queues_in_one_commit(tmp_path: Path):
     """Delayed messages that are due reach more queues than fit into a step, in order, and are never in some only."""
     node = DiskNode(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
-from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.journal import ROW_OCTETS, Journal
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Persistent
 
@@ -145,6 +145,17 @@ def test_part_of_a_block_is_marked(journal: Journal, queue: FakeQueue, publisher
     queue.settle(entries[9])
 
     assert [(key.block.key, pack_bits(key.block.key, 10, 1 << 3 | 1 << 9))] == journal.cut().durable.marks
+
+
+def test_rows_count_as_backlog(journal: Journal) -> None:
+    """Rows written and rows deleted count as octets that wait for the disk, until they are committed."""
+    journal.put("defs", b"k", b"v" * 100)
+    journal.delete("defs", b"l")
+    waiting = journal.octets
+    journal.cut()
+
+    assert 2 * ROW_OCTETS + 100 == waiting
+    assert (0, waiting) == (journal.octets, journal.octets_in_flight)
 
 
 def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:
