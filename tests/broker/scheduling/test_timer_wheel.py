@@ -74,7 +74,7 @@ class Wheel(RuleBasedStateMachine):
             assert not rest or rest[0] > self.now - TICK_SECONDS - ROUNDING or called  # none is late
             assert called <= len(asked)
             if rest:
-                self.due[number] = rest[0]
+                self.due[number] = max(rest[0], self.now) if called else rest[0]
 
     @invariant()
     def holds_what_waits(self) -> None:
