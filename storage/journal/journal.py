@@ -40,8 +40,8 @@ from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies
 from leveret.storage.message import Persistent
 
 EMBED_BELOW = 4096
-ROW_OCTETS = 2048
-"""Approximate bytes of memory per row besides its own: the commit copies the page it goes to, or shares a copy."""
+ROW_OCTETS = 4096
+"""Bytes of memory that a row counts for besides its own: the commit copies the page it is on."""
 _MSG_ID = Struct(">Q").pack
 _COUNT = Struct(">I").pack
 _seq_id = attrgetter("seq_id")
