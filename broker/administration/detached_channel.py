@@ -13,7 +13,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError, Subscribe
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.turn import Outbox
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import FanOut
 from leveret.broker.vhost.vhost import VHost
 

@@ -44,7 +44,7 @@ from leveret.broker.errors import (
 from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.suspension import Suspension
-from leveret.broker.scheduling.turn import Outbox
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
 from leveret.broker.vhost.publish_route import AwaitedRoute, Route, Special, spread

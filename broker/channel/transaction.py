@@ -11,7 +11,7 @@ from typing import Protocol
 from leveret.broker.errors import NotYet
 from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.turn import Outbox
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
 from leveret.storage.large_table import fitting, large
 from leveret.storage.message import Message

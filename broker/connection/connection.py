@@ -34,7 +34,7 @@ from leveret.broker.errors import (
 )
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.turn import Flushable, Outbox
+from leveret.broker.scheduling.outbox import Flushable, Outbox
 from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")

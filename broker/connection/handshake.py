@@ -25,7 +25,7 @@ from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.connection.node import Node
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, OPENING, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
-from leveret.broker.scheduling.turn import Outbox
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")

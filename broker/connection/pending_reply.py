@@ -11,7 +11,7 @@ been closed, the connection keeps waiting, without a reply.
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from leveret.broker.scheduling.turn import Outbox
+from leveret.broker.scheduling.outbox import Outbox
 
 
 class Resumable(Protocol):

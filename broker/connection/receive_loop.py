@@ -45,7 +45,7 @@ from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import SMALL, Queue
-from leveret.broker.scheduling.turn import Outbox
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import FanOut
 from leveret.broker.vhost.publish_route import Route, Special, inspect
 from leveret.broker.vhost.vhost import VHost

@@ -13,7 +13,7 @@ from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.queue.suspension import Suspendable
-from leveret.broker.scheduling.turn import Outbox
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 

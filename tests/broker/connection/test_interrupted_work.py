@@ -210,7 +210,7 @@ def test_a_bug_in_the_end_of_a_refused_channel_spares_the_connection(monkeypatch
     ids=lambda method: method.name,
 )
 def test_a_connection_that_declares_waits_for_the_disk(tmp_path: Path, method: Any):
-    """What a client declares or deletes without waiting for a reply is carried out no faster than it is written."""
+    """Declarations and deletions that a client sends without waiting for replies wait for a disk that has a backlog."""
     node = DiskNode(tmp_path)
     client = Client(node)
     for queue in ("q", "r"):

@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
 from leveret.broker.queue.consumer import UNLIMITED, Consumer, GetRecipient
-from leveret.broker.scheduling.turn import Outbox, Turn
+from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Message
 
 

@@ -16,7 +16,8 @@ from leveret.broker.amqp.properties import build
 from leveret.broker.channel.channel import Channel
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import RUN_BUDGET, Queue, RunListener
-from leveret.broker.scheduling.turn import Outbox, Turn
+from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
-from leveret.broker.scheduling.turn import INPUT_PRIORITY_NS, Outbox, Turn
+from leveret.broker.scheduling.turn import INPUT_PRIORITY_NS, Turn
 
 
 class Work:
