@@ -47,7 +47,7 @@ class Times(NamedTuple):
     max: float
 
 
-class Song(NamedTuple):
+class Measurement(NamedTuple):
     """Measurements of a canary.
 
     Attributes:
@@ -110,12 +110,12 @@ class Canary:
         self._process.stdin.write("restart\n")
         self._process.stdin.flush()
 
-    def end(self) -> Song:
+    def end(self) -> Measurement:
         """Stop its publishing, and wait for the confirms of what it has published."""
         out, _ = self._process.communicate("end\n", timeout=2 * END_SECONDS)
         assert self._process.returncode == 0, out
         found = json.loads(out)
-        return Song(
+        return Measurement(
             **{name: Times(*value) if isinstance(value, list) else value for name, value in found.items()}
         )
 
@@ -123,7 +123,7 @@ class Canary:
 # -- in the process ---------------------------------------------------------------------------------------------------
 
 
-class _Side:
+class _NonBlockingClient:
     """A connection that neither waits to send nor to receive."""
 
     def __init__(self, client: Client) -> None:
@@ -169,7 +169,7 @@ class _Side:
         del octets[:at]
 
 
-class _Singer:
+class _SteadyPublisher:
     """Publishes, and keeps the times."""
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -180,7 +180,7 @@ class _Singer:
         consumer = Client(address, END_SECONDS).login()
         consumer.channel().consume(QUEUE)
         self._clients = (publisher, consumer)
-        self._publisher, self._consumer = _Side(publisher), _Side(consumer)
+        self._publisher, self._consumer = _NonBlockingClient(publisher), _NonBlockingClient(consumer)
         self._message = _message()
         self._begin = 0.0
         self._due_count = 0
@@ -193,7 +193,7 @@ class _Singer:
         self.found: list[tuple[float, float, float]] = []
         """Times when each confirmed message was due, sent and confirmed."""
 
-    def sing(self, count: float = math.inf) -> None:
+    def publish(self, count: float = math.inf) -> None:
         """Publish so many messages, or until there is something on the standard input."""
         self._begin = time.monotonic()
         self._due_count = 0
@@ -268,37 +268,37 @@ def _message() -> bytes:
 def main() -> None:
     """Publish to the broker at the address of the command line until the standard input says `end`."""
     host, port = sys.argv[1:]
-    singer = _Singer((host, int(port)))
-    singer.sing(WARM_UP)
-    singer.settle()
-    singer.found.clear()
-    singer.nacked = 0
+    publisher = _SteadyPublisher((host, int(port)))
+    publisher.publish(WARM_UP)
+    publisher.settle()
+    publisher.found.clear()
+    publisher.nacked = 0
     print("ready", flush=True)
     began = time.monotonic()
     since = 0.0
-    singer.sing()
+    publisher.publish()
     while True:
         words = os.read(sys.stdin.fileno(), 64).split()  # not by lines: no part of it may wait in a buffer
         if b"restart" in words:  # a short case sends both words at once
             since = time.monotonic()
         if not words or b"end" in words:
             break
-        singer.sing()
+        publisher.publish()
     seconds = time.monotonic() - max(since, began)
-    meanwhile = len([due for due, _, _ in singer.found if due >= since])
-    singer.settle()
-    singer.close()
-    found = [each for each in singer.found if each[0] >= since]
-    song = Song(
+    meanwhile = len([due for due, _, _ in publisher.found if due >= since])
+    publisher.settle()
+    publisher.close()
+    found = [each for each in publisher.found if each[0] >= since]
+    measurement = Measurement(
         round(seconds, 3),
         len(found),
         meanwhile,
-        singer.nacked,
+        publisher.nacked,
         times([confirmed - sent for _, sent, confirmed in found]),
         times([confirmed - due for due, _, confirmed in found]),
         times([sent - due for due, sent, _ in found]),
     )
-    print(json.dumps(song._asdict()))
+    print(json.dumps(measurement._asdict()))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from conformance.codec import BODY, HEADER, METHOD, encode_header, encode_method, frame
 from conformance.wire import Channel, Client
-from loop.canary import Canary, Song
+from loop.canary import Canary, Measurement
 from running import Running
 
 BAR_MS = 50.0
@@ -87,8 +87,8 @@ class Run(NamedTuple):
 
     step: Step
     seconds: float
-    beside: Song | None
-    alone: Song | None
+    beside: Measurement | None
+    alone: Measurement | None
 
     @property
     def is_prompt(self) -> bool:
@@ -130,7 +130,7 @@ def run(home: Path, case: Callable[[Site], None], *settings: str, has_canary: bo
 
 def _run(
     home: Path, case: Callable[[Site], None], settings: Iterable[str], *, has_canary: bool
-) -> tuple[Step, float, Song | None]:
+) -> tuple[Step, float, Measurement | None]:
     home.mkdir()
     words = [word for setting in settings for word in ("--set", setting)]
     broker = Running(
@@ -154,7 +154,7 @@ def _run(
             else:
                 _behind(case, site)
             seconds = time.monotonic() - began
-            song = canary.end() if canary is not None else None
+            measured = canary.end() if canary is not None else None
         finally:
             for client in site.clients:
                 client.close_socket()
@@ -163,7 +163,7 @@ def _run(
     match = _LONGEST.search(out)
     assert match is not None, out[-2000:] + err[-2000:]
     assert "internal error" not in out, out[-4000:]
-    return Step(float(match[1]), match[2]), seconds, song
+    return Step(float(match[1]), match[2]), seconds, measured
 
 
 def _behind(case: Callable[[Site], None], site: Site) -> None:

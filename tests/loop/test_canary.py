@@ -11,13 +11,13 @@ def test_confirms_go_on_beside_a_case(tmp_path: Path):
     """Persistent messages to another durable queue are confirmed during a case, not only after it, and all of them."""
     found = run(tmp_path / "run", small_messages, has_canary=True)
 
-    song = found.beside
-    assert song is not None
-    assert 0 == song.nacked
-    assert song.published >= RATE * song.seconds / 2
-    assert 0 < song.meanwhile <= song.published
-    assert 0 < song.since_sent.p50 <= song.since_sent.p99 <= song.since_sent.max
-    assert song.since_sent.p99 <= song.since_due.p99
+    measured = found.beside
+    assert measured is not None
+    assert 0 == measured.nacked
+    assert measured.published >= RATE * measured.seconds / 2
+    assert 0 < measured.meanwhile <= measured.published
+    assert 0 < measured.since_sent.p50 <= measured.since_sent.p99 <= measured.since_sent.max
+    assert measured.since_sent.p99 <= measured.since_due.p99
 
 
 def test_confirms_during_the_preparation_do_not_count(tmp_path: Path):

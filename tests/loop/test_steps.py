@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from loop import harness
-from loop.canary import Song, Times
+from loop.canary import Measurement, Times
 from loop.harness import Run, Step
 from loop.steps import best, cases, is_good, table, write
 from made_tables import marks
@@ -14,8 +14,10 @@ from made_tables import marks
 BEGIN, END = marks("loop-steps")
 
 
-def song(p99: float) -> Song:
-    return Song(1.0, 1000, 900, 0, Times(1.0, p99, 2 * p99), Times(1.0, p99, p99), Times(0.1, 0.2, 0.3))
+def measurement(p99: float) -> Measurement:
+    return Measurement(
+        1.0, 1000, 900, 0, Times(1.0, p99, 2 * p99), Times(1.0, p99, p99), Times(0.1, 0.2, 0.3)
+    )
 
 
 def kept(**changes: Any) -> dict[str, Any]:
@@ -28,8 +30,8 @@ def kept(**changes: Any) -> dict[str, Any]:
         "runs": 1,
         "seconds": 4.0,
         "is_prompt": True,
-        "beside": song(90.0)._asdict(),
-        "alone": song(10.0)._asdict(),
+        "beside": measurement(90.0)._asdict(),
+        "alone": measurement(10.0)._asdict(),
         "others": 0.02,
         "date": "2026-11-22",
         "revision": "abc",
@@ -41,9 +43,9 @@ def test_confirms_are_judged_by_a_time_or_a_ratio():
     """A run is prompt with a p99 of at most 100 ms, or of three times that without the case, and without a canary."""
     step = Step(1.0, "")
 
-    assert Run(step, 1.0, song(100.0), song(1.0)).is_prompt
-    assert not Run(step, 1.0, song(101.0), song(33.0)).is_prompt
-    assert Run(step, 1.0, song(101.0), song(34.0)).is_prompt
+    assert Run(step, 1.0, measurement(100.0), measurement(1.0)).is_prompt
+    assert not Run(step, 1.0, measurement(101.0), measurement(33.0)).is_prompt
+    assert Run(step, 1.0, measurement(101.0), measurement(34.0)).is_prompt
     assert Run(step, 1.0, None, None).is_prompt
 
 
@@ -98,8 +100,8 @@ def test_a_case_without_clients_has_no_confirms(monkeypatch: pytest.MonkeyPatch,
 
 def test_the_best_of_runs_counts():
     """The shortest longest step and the fastest confirms may be of different runs; a run without figures adds nothing."""
-    slow = kept(milliseconds=60.0, exit=1, what="long", beside=song(20.0)._asdict())
-    late = kept(milliseconds=30.0, what="short", is_prompt=False, beside=song(500.0)._asdict())
+    slow = kept(milliseconds=60.0, exit=1, what="long", beside=measurement(20.0)._asdict())
+    late = kept(milliseconds=30.0, what="short", is_prompt=False, beside=measurement(500.0)._asdict())
     failed = {"case": "rejection", "exit": 1}
 
     found = best(slow, late)
