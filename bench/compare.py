@@ -271,16 +271,16 @@ def children_cpu_seconds() -> float:
 
 async def describe(started: Iterable[brokers.Broker]) -> dict[str, str]:
     """Return the product and version of every broker, from its `connection.start`."""
-    told = {}
+    versions = {}
     for broker in started:
         client = await Client.connect(broker.port)
         properties = (client.greeting and client.greeting.server_properties) or {}
-        told[broker.name] = " ".join(
+        versions[broker.name] = " ".join(
             str(properties[key]) for key in ("product", "version", "platform") if key in properties
         )
         client.close()
         await asyncio.sleep(0)
-    return told
+    return versions
 
 
 def print_setting(
@@ -293,7 +293,7 @@ def print_setting(
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
     print(f"PerfTest {options.perf_test}, {length}")
     print(f"{machine}, Python {platform.python_version()}, uvloop {version('uvloop')}")
-    print("persistent messages: every broker but the relay confirms after the disk was told to flush")
+    print("persistent messages: every broker but the relay confirms after a flush to disk")
     for name, broker in started.items():
         print(f"  {name:<9} {peers[name]}: {broker.queue.settings}; up in {broker.started_in:.2f} s")
     rates = f"{'counted':>9}{'sent':>9}{'received':>9}{'confirmed':>10}{'whole run':>10}"

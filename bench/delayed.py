@@ -163,8 +163,8 @@ def restarts(
         began = time.monotonic()
         subject = brokers.start("leveret", folder, options.set, limit=START_LIMIT)
         report.line(f"start after a {how}", time.monotonic() - began, "s")
-        told = f"recovered {options.messages} delayed messages"
-        report.fact(f"all are counted after a {how}", holds=told in subject.log.read_text())
+        line = f"recovered {options.messages} delayed messages"
+        report.fact(f"all are counted after a {how}", holds=line in subject.log.read_text())
         time.sleep(1)
         memory(subject, f"after a {how}", report)
     return subject

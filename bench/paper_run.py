@@ -63,7 +63,7 @@ def measure(
             directory.mkdir()
             broker = brokers.start(line.broker, directory, line.settings)
             try:
-                told = uvloop.run(describe([broker]))[broker.name]
+                version = uvloop.run(describe([broker]))[broker.name]
                 flags = loads.prepare(broker.port, workload(trial), run_id)
                 start = time.time_ns() // 1_000_000
                 before, began = Meter.read(broker), time.monotonic()
@@ -87,7 +87,7 @@ def measure(
         cpu=processor(),
         kernel=platform.release(),
         broker=line.broker,
-        version=__version__ if line.broker == "leveret" else told,  # it tells clients it is RabbitMQ
+        version=__version__ if line.broker == "leveret" else version,  # it tells clients it is RabbitMQ
         mode=line.mode,
         sync=line.sync,
         queues=trial.queues,

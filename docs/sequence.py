@@ -157,7 +157,7 @@ def draw(diagram: Diagram) -> str:
     return "\n".join(
         [
             f'<svg class="sequence" role="img" viewBox="0 0 {right:g} {bottom:g}" width="{right:g}">',
-            f"<title>{escape(told(diagram))}</title>",
+            f"<title>{escape(in_words(diagram))}</title>",
             *heads,
             *drawn,
             "</svg>",
@@ -165,7 +165,7 @@ def draw(diagram: Diagram) -> str:
     )
 
 
-def told(diagram: Diagram) -> str:
+def in_words(diagram: Diagram) -> str:
     """The diagram in words, for those who do not see it."""
     names = diagram.participants
     return "; ".join(

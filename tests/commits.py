@@ -33,5 +33,5 @@ def problems(message: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    told = problems(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    sys.exit("\n".join(told) if told else 0)
+    found = problems(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    sys.exit("\n".join(found) if found else 0)

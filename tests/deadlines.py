@@ -45,7 +45,7 @@ class OnceScheduling(LoadFileScheduling):
 
     The base class runs such a test again in each following worker, up to nine times. It also assigns finished files of
     the dead worker again: a worker that gets a file without tests left waits for ever, as a worker keeps its last test
-    until it has another or is told to end.
+    until it has another or is ended.
     """
 
     def remove_node(self, node: WorkerController) -> str | None:

@@ -284,7 +284,7 @@ QUEUE = "broker/queue/queue.py"
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "told"),
+    ("file", "text", "expected"),
     [
         ("exchanges/trie.py", "from leveret.broker import errors", "leaves know nothing"),
         ("exchanges/trie.py", "import leveret.storage.store.index", "leaves know nothing"),
@@ -313,11 +313,11 @@ QUEUE = "broker/queue/queue.py"
         ("broker/things/thing.py", "", "no place"),
     ],
 )
-def test_a_planted_violation_is_found(tmp_path, file, text, told):
+def test_a_planted_violation_is_found(tmp_path, file, text, expected):
     """Each kind of forbidden import is reported with its reason."""
     write(tmp_path, CLEAN | {"analytics/java.py": "", file: text + "\n"})
 
-    assert any(told in sentence for sentence in violations(tmp_path))
+    assert any(expected in sentence for sentence in violations(tmp_path))
 
 
 def test_names_say_what_a_file_is():

@@ -103,13 +103,13 @@ def test_commands_that_are_named_exist(shown):
 @pytest.mark.parametrize(("old", "new"), OLD.items())
 def test_an_old_name_works_and_tells_the_new_one(old, new):
     """A target's name of 0.1.0 runs the new target, and prints its name."""
-    told = make("-n", old, "VENV=build/none", "PYTHON=python3").stdout
+    output = make("-n", old, "VENV=build/none", "PYTHON=python3").stdout
 
-    assert f'echo "make {old} is make {new} now"' in told
+    assert f'echo "make {old} is make {new} now"' in output
 
 
 @pytest.mark.parametrize("target", ["bench", "campaign"])
-def test_a_name_that_does_not_exist_is_told(target):
+def test_a_name_that_does_not_exist_is_reported(target):
     """`make bench NAME=fly` lists the existing names."""
     done = make("-n", target, "NAME=fly", "-o", ".venv/.installed-test")
 

@@ -150,7 +150,7 @@ def test_packages_of_others_may_have_the_names_of_our_folders(binaries, tmp_path
 
 def test_the_installed_command_tells_the_version(binaries, tmp_path):
     """The installed command prints its version, and imports the wheel."""
-    told = run(
+    output = run(
         binaries / "python",
         "-c",
         "from leveret import broker, storage; print(broker.__file__, storage.__file__)",
@@ -158,7 +158,7 @@ def test_the_installed_command_tells_the_version(binaries, tmp_path):
     )
 
     assert f"leveret {PROJECT['version']}\n" == run(binaries / "leveret", "--version", cwd=tmp_path)
-    assert all(str(binaries.parent / "lib") in file for file in told.split())
+    assert all(str(binaries.parent / "lib") in file for file in output.split())
 
 
 def test_the_installed_broker_starts_and_stops(binaries, tmp_path):

@@ -31,7 +31,7 @@ _NOBODY_HASH = "AAAA" * 12
 
 
 class LoginRefusedError(Exception):
-    """A login failed. The text is for the log; the client is only told that it was refused."""
+    """A login failed. The text is for the log; the client only learns that it was refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class DeadLettering:
 
 
 def _put(letter: Message, promise: Awaited | None, target: Queue) -> None:
-    """Put a dead letter into a queue; if that refuses it, its publisher is told, if one still waits."""
+    """Put a dead letter into a queue; if the queue rejects it, nack its publisher, if one still awaits the confirm."""
     if offer(letter, target):
         target.tally.forwarded += 1
     elif promise is not None:

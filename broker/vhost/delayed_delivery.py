@@ -329,7 +329,7 @@ class DelayLine:
             message = moving(message, len(durable), blob_threshold, on_safe)
         stays = isinstance(message, Moved)
         self._moving += stays
-        # nobody is told if a queue refuses it
+        # no publisher awaits it any more
         self._deliveries.add(queues, partial(offer, message), is_stored=bool(durable))
         return not stays
 

@@ -72,14 +72,16 @@ def test_a_page_tells_no_secrets():
 
 def test_the_help_names_every_job():
     """`--help` says what each job is for."""
-    told = CliRunner().invoke(main, ["--help"])
+    result = CliRunner().invoke(main, ["--help"])
 
-    assert 0 == told.exit_code
-    assert all(name in told.output and job.summary.split()[0] in told.output for name, job in JOBS.items())
+    assert 0 == result.exit_code
+    assert all(
+        name in result.output and job.summary.split()[0] in result.output for name, job in JOBS.items()
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["nothing"], "'nothing' is not one of"),
         ([], "Missing argument"),
@@ -87,12 +89,12 @@ def test_the_help_names_every_job():
         (["latency", "--conf", "spark.x"], "is not KEY=VALUE"),
     ],
 )
-def test_wrong_arguments_are_told(arguments, told):
+def test_wrong_arguments_are_reported(arguments, message):
     """Invalid arguments are refused before Spark is started."""
     result = CliRunner().invoke(main, [*arguments, "--output", "x"])
 
     assert 2 == result.exit_code
-    assert told in result.output
+    assert message in result.output
 
 
 def test_following_and_compacting_do_not_go_together(tmp_path):
@@ -106,16 +108,16 @@ def test_following_and_compacting_do_not_go_together(tmp_path):
 
 def test_all_runs_what_there_are_tables_for(data, tmp_path):
     """`all` makes a page of each job that has its tables, one that leads to them, and says what it left out."""
-    made, told = data({"latency_hist": latencies(0, 5)}), []
+    made, lines = data({"latency_hist": latencies(0, 5)}), []
 
-    analyse(["all"], made, made.output, told.append)
+    analyse(["all"], made, made.output, lines.append)
 
     index = (made.output / "index.html").read_text()
     assert 'href="latency/report.html"' in index
     assert "confirm-compare: missing tables: bench_run" in index
     assert (made.output / "latency" / "confirm-quantiles.svg").exists()
     assert not (made.output / "compact").exists()
-    assert any("latency" in text for text in told)
+    assert any("latency" in text for text in lines)
 
 
 def test_a_job_without_its_table_is_an_error(data):
@@ -294,7 +296,7 @@ class Rounds:
 
 def test_following_makes_reports_until_it_is_stopped(spark, tmp_path):
     """Each round makes the pages of all that is there by then; where there is nothing yet it waits."""
-    source, output, told = tmp_path / "in", tmp_path / "out", []
+    source, output, lines = tmp_path / "in", tmp_path / "out", []
     source.mkdir()
     rounds = Rounds(
         lambda: add(source, "latency_hist", 1, latencies(0)),
@@ -302,8 +304,8 @@ def test_following_makes_reports_until_it_is_stopped(spark, tmp_path):
         lambda: None,
     )
 
-    keep_looking(["latency"], Follower(spark, source, output), output, 7.0, told.append, rounds)
+    keep_looking(["latency"], Follower(spark, source, output), output, 7.0, lines.append, rounds)
 
     assert [7.0] * 3 == rounds.waited
-    assert any("no table latency_hist in " in text and "; waiting" in text for text in told)
+    assert any("no table latency_hist in " in text and "; waiting" in text for text in lines)
     assert "4 samples" in (output / "latency" / "report.html").read_text()

@@ -32,11 +32,11 @@ LINES = ("default", "paper-standard", "consumer-ack", "consumer-ack-light", "rab
 def sweep(spark, tmp_path):
     """Return a function that records a sweep with the rates that a test gives, and makes an input of it."""
 
-    def make(plan, rate=lambda _trial: 1000.0, **told):
+    def make(plan, rate=lambda _trial: 1000.0, **columns):
         records = Records(tmp_path / "sweep")
         records.begin(plan)
         for trial in plan.trials:
-            more = {name: value(trial) for name, value in told.items()}
+            more = {name: value(trial) for name, value in columns.items()}
             records.add(*made_run(plan, trial, rate(trial), **more), trial.number)
         return Input(spark, tmp_path / "sweep", tmp_path / "out")
 

@@ -19,7 +19,7 @@ def test_an_axis_within_a_power_of_ten_has_steps():
     assert ">50<" in drawn
 
 
-def test_the_day_of_a_heat_map_is_told_once():
+def test_the_day_of_a_heat_map_is_reported_once():
     """Columns of one day show the time alone."""
     drawn = heat("ms", [("2026-11-21 20:39:10", 1.0, 2.0, 1.0), ("2026-11-21 20:39:15", 1.0, 2.0, 3.0)])
 

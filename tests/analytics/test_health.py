@@ -89,16 +89,16 @@ def test_verdicts_of_eight_kinds_of_queues(spark):
     for kind, verdict in KINDS.items():
         assert found[kind, verdict] >= 0.95 * 50, kind
     for verdict in (OK, BEHIND, STALLED, STOPPED):
-        told = sum(number for (_, said), number in found.items() if said == verdict)
+        given = sum(number for (_, said), number in found.items() if said == verdict)
         right = sum(number for (kind, said), number in found.items() if KINDS[kind] == said == verdict)
-        assert right >= 0.95 * told, verdict
+        assert right >= 0.95 * given, verdict
 
 
 def constant(name, steps, **values):
     """Rows of a queue, one each interval; a value may be a function of the number of the interval."""
     for step in steps:
-        told = {key: value(step) if callable(value) else value for key, value in values.items()}
-        yield row("queue_interval", 5 * step, queue=name, **told)
+        fields = {key: value(step) if callable(value) else value for key, value in values.items()}
+        yield row("queue_interval", 5 * step, queue=name, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_a_hot_queue_gets_many_times_what_others_get(various):
     assert pytest.approx(20) == various["q1"]["rate"]
 
 
-def test_slow_consumers_are_told_by_their_capacity(various):
+def test_slow_consumers_are_found_by_their_capacity(various):
     """A backlog before consumers that are busy most of the time says so, whatever the verdict."""
     assert {"busy": True, "free": False} == {
         name: various[name]["consumers_busy"] for name in ("busy", "free")

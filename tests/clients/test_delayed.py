@@ -129,6 +129,6 @@ def test_an_exchange_without_a_type_behind_is_refused(tmp_path):
         connection = connect(broker)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
             connection.channel().exchange_declare("d", "x-delayed-message")
-        told = "PRECONDITION_FAILED - Invalid argument, 'x-delayed-type' must be an existing exchange type"
-        assert (406, told) == (caught.value.reply_code, caught.value.reply_text)
+        text = "PRECONDITION_FAILED - Invalid argument, 'x-delayed-type' must be an existing exchange type"
+        assert (406, text) == (caught.value.reply_code, caught.value.reply_text)
         connection.close()

@@ -102,9 +102,9 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
             lowest = first if ack else min(self.numbers(HELD, SETTLED, REFUSED))
             covered = range(lowest, number + 1) if multiple else (number,)
             for one in covered:
-                told_before = ACKED if one != number else SETTLED
+                reported_before = ACKED if one != number else SETTLED
 
-                assert self.states[one] in ((SETTLED, told_before) if ack else (REFUSED,))
+                assert self.states[one] in ((SETTLED, reported_before) if ack else (REFUSED,))
                 self.states[one] = ACKED if ack else NACKED
 
         assert [] == self.numbers(SETTLED, REFUSED)
@@ -141,7 +141,7 @@ def test_a_turn_of_publishes_takes_one_frame(turns):
         assert [] == confirms.take()
 
 
-def test_what_a_held_number_held_back_is_told_singly():
+def test_what_a_held_number_held_back_is_confirmed_singly():
     """Numbers above a held one get acks of their own, and the held one its own once it is accepted."""
     confirms = ChannelConfirms()
     confirms.seq_no += 4
@@ -164,7 +164,7 @@ def test_what_is_safe_within_its_turn_was_never_held():
     assert [(3, True, True)] == confirms.take()
 
 
-def test_a_commit_is_told_in_one_frame():
+def test_a_commit_is_confirmed_in_one_frame():
     """Numbers held together and accepted together take one `multiple` ack, also in part."""
     confirms = ChannelConfirms()
     confirms.seq_no += 6
@@ -180,7 +180,7 @@ def test_a_commit_is_told_in_one_frame():
     assert [(5, False, True)] == confirms.take()
 
 
-def test_what_was_told_at_once_is_not_told_again():
+def test_what_was_confirmed_at_once_is_not_confirmed_again():
     """A number that the caller confirmed has no other ack, whatever is open or settled around it."""
     confirms = ChannelConfirms()
     confirms.hold(1)
@@ -277,7 +277,7 @@ def test_a_million_held_numbers_cost_no_more_each_than_a_few():
     assert (0, []) == (confirms.unconfirmed_count, confirms.take())
 
 
-def test_a_million_held_numbers_behind_one_are_told_once():
+def test_a_million_held_numbers_behind_one_are_confirmed_once():
     """Numbers behind a held first one get acks of their own, and none is looked at again."""
     count, commit = 200_000, 1000
     confirms = ChannelConfirms()
@@ -296,7 +296,7 @@ def test_a_million_held_numbers_behind_one_are_told_once():
     assert [(1, False, True)] == confirms.take()
 
 
-def test_a_run_of_refused_numbers_is_told_in_one_frame():
+def test_a_run_of_refused_numbers_is_nacked_in_one_frame():
     """Refused numbers with nothing open or settled among or below them take one `multiple` nack."""
     confirms = ChannelConfirms()
     confirms.seq_no += 8

@@ -48,13 +48,13 @@ class Promise:
     """Notes its verdicts, of which there must be one."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.verdicts: list[str] = []
 
     def accepted(self, seq_no: int = 0) -> None:
-        self.told.append(KEPT)
+        self.verdicts.append(KEPT)
 
     def refused(self, seq_no: int = 0) -> None:
-        self.told.append(BROKEN)
+        self.verdicts.append(BROKEN)
 
 
 class Copy:
@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
         assert len(self.having(UNACKED)) == self.queue.unacked_count
         for copy in self.copies:
             if copy.promise is not None:
-                assert ([copy.verdict] if copy.verdict else []) == copy.promise.told
+                assert ([copy.verdict] if copy.verdict else []) == copy.promise.verdicts
         self.copies = [copy for copy in self.copies if copy.state != GONE]
         for queue in self.variable:
             check(queue)
@@ -446,7 +446,7 @@ class Machine(RuleBasedStateMachine):
             self.resolve([copy for copy in self.copies if copy not in light], BROKEN)
             for copy in self.copies:
                 if copy.promise is not None:
-                    assert ([copy.verdict] if copy.verdict else []) == copy.promise.told
+                    assert ([copy.verdict] if copy.verdict else []) == copy.promise.verdicts
             # the channels that hold the rest give it back one way or the other
             acked, given_back = light[::2], light[1::2]
             self.queue.ack([copy.key for copy in acked])
@@ -465,7 +465,7 @@ class Machine(RuleBasedStateMachine):
             assert (0, 0) == (self.queue.ready_count, self.queue.unacked_count)
         for copy in self.copies:
             if copy.promise is not None:
-                assert [copy.verdict] == copy.promise.told
+                assert [copy.verdict] == copy.promise.verdicts
 
     def teardown(self) -> None:
         try:

@@ -25,13 +25,13 @@ class Publisher:
     """Notes its verdicts."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.outcomes: list[tuple[str, int]] = []
 
     def accepted(self, seq_no: int) -> None:
-        self.told.append(("ack", seq_no))
+        self.outcomes.append(("ack", seq_no))
 
     def refused(self, seq_no: int) -> None:
-        self.told.append(("nack", seq_no))
+        self.outcomes.append(("nack", seq_no))
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def queue(request, publisher) -> ConsumerAckQueue:
 def test_all_that_is_ready_is_refused_once_when_some_of_it_is_damaged(queue, publisher):
     """A damaged block's messages are unknown: all ready promises are refused once, and the rest is delivered."""
     queue.inner.lose(2)
-    before = list(publisher.told)
+    before = list(publisher.outcomes)
 
     batch = queue.fetch(3, ack_required=True)
     queue.ack(batch.seq_ids)
 
-    assert [("nack", 1), ("nack", 2), ("nack", 3)] == before == publisher.told
+    assert [("nack", 1), ("nack", 2), ("nack", 3)] == before == publisher.outcomes
     assert [b"3"] == [message.content for message in batch.messages]
 
 
@@ -72,7 +72,7 @@ def test_messages_without_a_promise_are_kept_for_their_consumer_after_a_damage(q
     assert 3 == queue.ready_count
 
 
-def test_the_owner_is_told_of_what_was_read(queue):
+def test_the_owner_is_notified_of_what_was_read(queue):
     """Reads are reported to the owner, damaged or not."""
     heard = []
     queue.on_loaded = lambda: heard.append("loaded")

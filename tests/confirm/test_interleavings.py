@@ -175,7 +175,7 @@ class Script:
         self.name = f"q{world.scripts}"
         self.model = Model(mode, dead_letters=dead_letters)
         self.verdicts: dict[int, bool] = {}
-        self.told_up_to = 0
+        self.confirmed_up_to = 0
         self.deliveries: list[tuple[int, bool]] = []
         self.octets = b""
         self.policy: dict[str, Any] = {}
@@ -234,11 +234,13 @@ class Script:
                     self.deliveries.append((int(body), method.redelivered))
                 elif method.name in {"Basic.Ack", "Basic.Nack"}:
                     assert channel == PUBLISHER
-                    self.told(method.delivery_tag, multiple=method.multiple, ack=method.name == "Basic.Ack")
+                    self.confirmed(
+                        method.delivery_tag, multiple=method.multiple, ack=method.name == "Basic.Ack"
+                    )
                 else:
                     assert "Close" not in method.name or "CloseOk" in method.name, method.reply_text
 
-    def told(self, number: int, *, multiple: bool, ack: bool) -> None:
+    def confirmed(self, number: int, *, multiple: bool, ack: bool) -> None:
         numbers = [n for n in range(1, number) if n not in self.verdicts] if multiple else []
         for one in (*numbers, number):
             assert one not in self.verdicts

@@ -85,7 +85,7 @@ class World:
         self.client.send(make(Confirm.Select, False), PUBLISHER)
         self.client.sent()
         self.model = Model(mode)
-        self.told: list[bool] = []
+        self.outcomes: list[bool] = []
         self.client.publish(self.name, b"1", channel=PUBLISHER, delivery_mode=2)
         self.tag = 0
         if death == "reject":
@@ -96,13 +96,13 @@ class World:
         for item in self.client.take():
             if item.method.name in {"Basic.Ack", "Basic.Nack"}:
                 assert (PUBLISHER, 1) == (item.channel, item.method.delivery_tag)
-                self.told.append(item.method.name == "Basic.Ack")
+                self.outcomes.append(item.method.name == "Basic.Ack")
             elif item.method.name == "Basic.GetOk":
                 self.tag = item.method.delivery_tag
             else:
                 assert "Close" not in item.method.name
 
-        assert ([] if self.model.verdict is None else [self.model.verdict]) == self.told
+        assert ([] if self.model.verdict is None else [self.model.verdict]) == self.outcomes
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class World:
         self.check()
         self.commit()
         self.check()
-        assert 1 == len(self.told)
+        assert 1 == len(self.outcomes)
         self.client.send(make(Channel.Close, 200, "", 0, 0), PUBLISHER)
         for name in (self.name, self.dead):
             self.client.send(make(Queue.Delete, 0, name, False, False, False), OTHER)

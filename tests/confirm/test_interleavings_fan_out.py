@@ -29,7 +29,7 @@ class World:
         self.client.send(Channel.Open(), OTHER)
         self.client.send(make(Confirm.Select, False))
         self.scripts = 0
-        self.told: list[str] = []
+        self.confirms: list[str] = []
 
     def send(self, method: Any, channel: int = OTHER) -> list[Sent]:
         """Send a method and return its answers; confirms are noted."""
@@ -41,7 +41,7 @@ class World:
         for item in self.client.take():
             if item.method.name in {"Basic.Ack", "Basic.Nack"}:
                 multiple = " multiple" * item.method.multiple
-                self.told.append(f"{item.method.name[6:].lower()} {item.method.delivery_tag}{multiple}")
+                self.confirms.append(f"{item.method.name[6:].lower()} {item.method.delivery_tag}{multiple}")
             else:
                 left.append(item)
         return left
@@ -66,7 +66,7 @@ class World:
         self.send(Channel.Open(), PUBLISHER)
         self.send(make(Confirm.Select, False), PUBLISHER)
         self.look()
-        self.told.clear()
+        self.confirms.clear()
         self.client.publish(exchange=exchange, body=b"1", **properties)
         self.look()
         return names
@@ -111,7 +111,7 @@ def check_every_order(world: World, modes: Sequence[str], outcomes: Sequence[str
         names = world.begin(*modes)
         left = {number for number, mode in enumerate(modes) if mode != STANDARD}
         expected = [] if left else KEPT
-        assert expected == world.told
+        assert expected == world.confirms
         for number in order:
             world.do(outcomes[number], names[number])
             if number in left:
@@ -120,10 +120,10 @@ def check_every_order(world: World, modes: Sequence[str], outcomes: Sequence[str
                     expected = BROKEN
                 elif not expected and not left:
                     expected = KEPT
-            assert expected == world.told, (modes, outcomes, order, number)
+            assert expected == world.confirms, (modes, outcomes, order, number)
         for name in names:
             world.delete(name)
-        assert expected == world.told
+        assert expected == world.confirms
 
 
 @pytest.mark.parametrize("modes", list(product(MODES, repeat=2)), ids=" ".join)
@@ -153,20 +153,20 @@ def test_the_disk_of_one_queue_and_the_consumer_of_another(disk: World, mode: st
     if first == "commit":
         disk.commit()
         disk.look()
-        assert [] == disk.told
+        assert [] == disk.confirms
         disk.do(ACK, names[1])
-        assert KEPT == disk.told
+        assert KEPT == disk.confirms
     else:
         if first == ACK:
             disk.do(ACK, names[1])
         else:
             disk.send(make(Queue.Purge, 0, names[1], False))  # its reply waits for the commit
-        assert ([] if first == ACK else BROKEN) == disk.told
+        assert ([] if first == ACK else BROKEN) == disk.confirms
         disk.commit()
         disk.look()
-        assert (KEPT if first == ACK else BROKEN) == disk.told
+        assert (KEPT if first == ACK else BROKEN) == disk.confirms
         disk.do(ACK, names[0])
-        assert 1 == len(disk.told)
+        assert 1 == len(disk.confirms)
 
 
 @pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
@@ -176,11 +176,11 @@ def test_no_room_on_the_disk_of_one_queue(disk: World, mode: str) -> None:
     disk.node.fail()  # type: ignore[attr-defined]
     disk.look()
 
-    assert BROKEN == disk.told
+    assert BROKEN == disk.confirms
     disk.do(ACK, names[1])
     disk.commit()
     disk.look()
-    assert BROKEN == disk.told
+    assert BROKEN == disk.confirms
 
 
 @pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
@@ -201,19 +201,19 @@ def test_an_alternate_exchange(world: World, modes: tuple[str, ...]) -> None:
         world.send(make(Queue.Bind, 0, names[0], "main", "known", False, {}))
         world.send(make(Queue.Purge, 0, names[0], False))
         world.send(make(Queue.Purge, 0, names[1], False))
-        world.told.clear()
+        world.confirms.clear()
         world.client.publish("unknown", b"1", exchange="main", mandatory=True)
         world.look()
         awaited = [outcome for outcome, mode in zip(outcomes, modes, strict=True) if mode != STANDARD]
 
-        assert ([] if awaited else ["ack 2"]) == world.told
+        assert ([] if awaited else ["ack 2"]) == world.confirms
         for outcome, name in zip(outcomes, names, strict=True):
             world.do(outcome, name)
-        assert ["nack 2" if PURGE in awaited else "ack 2"] == world.told
-        world.told.clear()
+        assert ["nack 2" if PURGE in awaited else "ack 2"] == world.confirms
+        world.confirms.clear()
         world.client.publish("known", b"1", exchange="main")
         world.do(outcomes[0], names[0])
-        assert ["nack 3" if modes[0] != STANDARD and outcomes[0] == PURGE else "ack 3"] == world.told
+        assert ["nack 3" if modes[0] != STANDARD and outcomes[0] == PURGE else "ack 3"] == world.confirms
         world.send(make(Exchange.Delete, 0, "main", False, False))
         for name in names:
             world.delete(name)
@@ -225,7 +225,7 @@ def test_an_exchange_without_queues_behind_it(world: World, mode: str) -> None:
     names = world.begin(mode)
     world.do(ACK, names[0])
     world.delete(names[0])
-    world.told.clear()
+    world.confirms.clear()
     exchange = f"x{world.scripts}"
     world.client.publish(exchange=exchange, body=b"2")
 
@@ -247,10 +247,10 @@ def test_a_standard_queue_that_refuses(world: World, mode: str, delivery_mode: i
     )
     world.node.run_turn()
     world.look()
-    world.told.clear()
+    world.confirms.clear()
     world.client.publish(exchange=f"x{world.scripts}", body=b"1", delivery_mode=delivery_mode)
     world.look()
 
-    assert ["nack 2"] == world.told
+    assert ["nack 2"] == world.confirms
     world.do(outcome, names[1])
-    assert ["nack 2"] == world.told
+    assert ["nack 2"] == world.confirms

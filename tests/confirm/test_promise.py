@@ -14,13 +14,13 @@ class Channel:
     """Notes a publisher's verdicts."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, bool]] = []
+        self.outcomes: list[tuple[int, bool]] = []
 
     def accepted(self, seq_no: int) -> None:
-        self.told.append((seq_no, KEPT))
+        self.outcomes.append((seq_no, KEPT))
 
     def refused(self, seq_no: int) -> None:
-        self.told.append((seq_no, BROKEN))
+        self.outcomes.append((seq_no, BROKEN))
 
 
 def due(seq_no: int, copies: int, results: list[bool]) -> list[tuple[int, bool]]:
@@ -39,7 +39,7 @@ def test_every_order_of_results(copies: int) -> None:
         for count, result in enumerate(results, 1):
             (promise.accepted if result is KEPT else promise.refused)()
 
-            assert due(7, copies, list(results[:count])) == channel.told
+            assert due(7, copies, list(results[:count])) == channel.outcomes
 
 
 @given(
@@ -54,7 +54,7 @@ def test_promises_of_one_channel_do_not_know_each_other(copies: list[int], data:
     copy_of = [number for number, count in enumerate(copies) for _ in range(count)]
     for number in data.draw(st.permutations(copy_of)):
         result = data.draw(st.sampled_from([KEPT, KEPT, BROKEN]))
-        before = list(channel.told)
+        before = list(channel.outcomes)
         # the number is for callers with many publishers, a promise knows its own
         seq_no = data.draw(st.sampled_from([0, 99]))
         (promises[number].accepted if result is KEPT else promises[number].refused)(seq_no)
@@ -62,8 +62,8 @@ def test_promises_of_one_channel_do_not_know_each_other(copies: list[int], data:
         results[number].append(result)
         now = due(number + 1, copies[number], results[number])
 
-        assert before + (now if not decided else []) == channel.told
-    assert list(range(1, len(copies) + 1)) == sorted(number for number, _ in channel.told)
+        assert before + (now if not decided else []) == channel.outcomes
+    assert list(range(1, len(copies) + 1)) == sorted(number for number, _ in channel.outcomes)
 
 
 def test_a_copy_that_becomes_two_is_waited_for() -> None:
@@ -73,9 +73,9 @@ def test_a_copy_that_becomes_two_is_waited_for() -> None:
     promise.open += 1
     promise.accepted()
 
-    assert [] == channel.told
+    assert [] == channel.outcomes
     promise.accepted()
-    assert [(3, KEPT)] == channel.told
+    assert [(3, KEPT)] == channel.outcomes
 
 
 def test_a_broken_promise_keeps_nobody_alive() -> None:

@@ -47,7 +47,7 @@ class World:
         self.ledger.sent(message.copies.values())
         return message
 
-    def told(self, number: int, *, ack: bool = True, multiple: bool = False) -> None:
+    def confirmed(self, number: int, *, ack: bool = True, multiple: bool = False) -> None:
         self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack)
 
     def deliver(self, seq: int, channel: Channel | None = None, *, redelivered: bool = False):
@@ -65,11 +65,11 @@ def test_an_honest_broker_is_not_objected_to() -> None:
     for _ in range(3):
         world.publish()
     world.ledger.settled(world.deliver(1))
-    world.told(1)
+    world.confirmed(1)
     world.ledger.settled(world.deliver(2))
     world.ledger.purged(world.book)
-    world.told(2)
-    world.told(3, ack=False)
+    world.confirmed(2)
+    world.confirmed(3, ack=False)
     world.ledger.check_open()
     world.ledger.check_end()
     world.ledger.check_empty(world.book)
@@ -82,7 +82,7 @@ def test_an_ack_without_a_consumer() -> None:
     world = World()
     world.publish()
     world.deliver(1)
-    world.told(1)
+    world.confirmed(1)
 
     assert ["ack"] == world.oracles
 
@@ -91,10 +91,10 @@ def test_an_ack_before_the_commit() -> None:
     """A standard queue has to have it on disk."""
     world = World(STANDARD)
     world.publish()
-    world.told(1)
+    world.confirmed(1)
     world.publish()
     world.ledger.commits += 1
-    world.told(2)
+    world.confirmed(2)
 
     assert ["ack"] == world.oracles
 
@@ -104,7 +104,7 @@ def test_an_ack_for_a_dead_letter_that_never_comes() -> None:
     world = World(dies=True)
     for _ in range(2):
         world.publish()
-    world.told(2, multiple=True)
+    world.confirmed(2, multiple=True)
     world.ledger.dead("q", make_body(world.channel, 1, 0))
     world.ledger.check_end()
 
@@ -116,9 +116,9 @@ def test_a_nack_of_what_was_consumed() -> None:
     world = World()
     world.publish()
     world.ledger.settled(world.deliver(1))
-    world.told(1, ack=False)
+    world.confirmed(1, ack=False)
     world.publish()
-    world.told(2, ack=False)
+    world.confirmed(2, ack=False)
 
     assert ["nack", "nack"] == world.oracles
 
@@ -129,8 +129,8 @@ def test_a_second_verdict(mode: str) -> None:
     world = World(mode)
     world.publish()
     world.ledger.purged(world.book)
-    world.told(1, ack=False)
-    world.told(1, ack=False)
+    world.confirmed(1, ack=False)
+    world.confirmed(1, ack=False)
 
     assert ["verdict"] == world.oracles
 
@@ -154,11 +154,11 @@ def test_a_timeout() -> None:
     for _ in range(2):
         world.publish()
         world.ledger.now += 1.5
-    world.told(2, ack=False)
+    world.confirmed(2, ack=False)
     assert ["nack"] == world.oracles
     world.ledger.check_open()
     assert ["nack", "late"] == world.oracles
-    world.told(1, ack=False)
+    world.confirmed(1, ack=False)
     assert ["nack", "late"] == world.oracles
 
 
@@ -166,10 +166,10 @@ def test_an_ack_before_the_return() -> None:
     """A mandatory message without a queue comes back first."""
     world = World()
     world.publish(books=[], mandatory=True)
-    world.told(1)
+    world.confirmed(1)
     message = world.publish(books=[], mandatory=True)
     world.ledger.returned(world.channel, make_body(world.channel, message.seq, 0))
-    world.told(2)
+    world.confirmed(2)
 
     assert ["verdict"] == world.oracles
 
@@ -200,7 +200,7 @@ def test_a_light_copy_that_comes_back() -> None:
     world.publish()
     world.ledger.given_back(world.deliver(1))
     world.ledger.check_open()
-    world.told(1, ack=False)
+    world.confirmed(1, ack=False)
     world.deliver(1, redelivered=True)
 
     assert ["late", "delivery"] == world.oracles

@@ -171,14 +171,14 @@ class Queue:
     deadlock_state: object = None
 
 
-def told(queue: Queue, seconds: int, start: float = 0.0) -> list[int]:
+def reported(queue: Queue, seconds: int, start: float = 0.0) -> list[int]:
     """Return the seconds after which a deadlock is reported, with a look each second."""
     return [second for second in range(seconds) if is_trapped(queue, start + second)]
 
 
-def test_a_trap_is_told_once():
+def test_a_trap_is_reported_once():
     """A deadlock is reported as soon as nothing has moved for long enough, and not again."""
-    assert [TRAP_SECONDS] == told(Queue(), 100)
+    assert [TRAP_SECONDS] == reported(Queue(), 100)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_trap_is_told_once():
 )
 def test_what_else_stands_still_is_no_trap(queue):
     """A queue is not deadlocked if no publisher waits, something can be delivered, or no consumer could have more."""
-    assert [] == told(queue, 100)
+    assert [] == reported(queue, 100)
 
 
 def test_what_moves_is_no_trap():
@@ -202,34 +202,34 @@ def test_what_moves_is_no_trap():
     queue = Queue()
     for second in range(0, 50, 5):
         queue.published += 1
-        assert [] == told(queue, 5, second)
+        assert [] == reported(queue, 5, second)
     for second in range(50, 100, 5):
         queue.acked += 1
-        assert [] == told(queue, 5, second)
-    assert [5] == told(queue, 20, 100)
+        assert [] == reported(queue, 5, second)
+    assert [5] == reported(queue, 20, 100)
 
 
-def test_a_queue_of_slow_jobs_is_told_of_once():
+def test_a_queue_of_slow_jobs_is_reported_once():
     """A queue of slow jobs looks deadlocked for a while with each of them, and is reported once."""
     queue = Queue()
-    assert [10] == told(queue, 20)
+    assert [10] == reported(queue, 20)
     for second in range(20, 200, 20):
         queue.acked += 1
         queue.awaiting.open_count = 0
-        assert [] == told(queue, 5, second)
+        assert [] == reported(queue, 5, second)
         queue.published += 1
         queue.awaiting.open_count = 1
-        assert [] == told(queue, 15, second + 5)
+        assert [] == reported(queue, 15, second + 5)
 
 
-def test_a_trap_that_opens_and_closes_is_not_told_again():
+def test_a_trap_that_opens_and_closes_is_not_reported_again():
     """A deadlock that ends for want of room, without an ack, is not reported again when it is back."""
     queue = Queue()
-    assert [10] == told(queue, 20)
+    assert [10] == reported(queue, 20)
     queue.consumers[0].room = 0
-    assert [] == told(queue, 20, 20)
+    assert [] == reported(queue, 20, 20)
     queue.consumers[0].room = 1
-    assert [] == told(queue, 20, 40)
+    assert [] == reported(queue, 20, 40)
 
 
 @pytest.mark.parametrize("arguments", [AWAITED, LIGHT])

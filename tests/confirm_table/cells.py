@@ -100,15 +100,15 @@ class Stage:
 
     def verdicts(self) -> list[str]:
         """Return the verdicts sent since the last look: `ack 1`, `nack 2`, one for each number, by number."""
-        told = {}
+        verdicts = {}
         for sent in self.publisher.take():
             if isinstance(sent.method, Basic.Ack | Basic.Nack):
-                told |= self._told(sent)
+                verdicts |= self._new_verdicts(sent)
             else:
                 self.others.append(str(sent))
-        return [f"{told[number]} {number}" for number in sorted(told)]
+        return [f"{verdicts[number]} {number}" for number in sorted(verdicts)]
 
-    def _told(self, sent: Sent) -> dict[int, str]:
+    def _new_verdicts(self, sent: Sent) -> dict[int, str]:
         method = sent.method
         word = "ack" if isinstance(method, Basic.Ack) else "nack"
         tag = method.delivery_tag
@@ -117,9 +117,9 @@ class Stage:
         if method.multiple:
             numbers = [number for number in range(1, tag + 1) if number not in self._verdicts]
         assert not self._verdicts.keys() & set(numbers), "a number has its verdict already"
-        told = dict.fromkeys(numbers, word)
-        self._verdicts |= told
-        return told
+        verdicts = dict.fromkeys(numbers, word)
+        self._verdicts |= verdicts
+        return verdicts
 
     @property
     def open(self) -> list[int]:

@@ -54,9 +54,9 @@ def test_no_queue(stage: Stage) -> None:
     other.ask(Confirm.Select(False))
     other.publish("nowhere", b"1", mandatory=True, delivery_mode=2)
 
-    returned, told = other.sent()
+    returned, confirm = other.sent()
     assert returned.startswith("1 basic.return reply_code=312")
-    assert "1 basic.ack delivery_tag=1" == told
+    assert "1 basic.ack delivery_tag=1" == confirm
 
 
 @cell("no-confirms")

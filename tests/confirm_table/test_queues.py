@@ -47,16 +47,16 @@ def test_a_queue_is_deleted_after_deliveries(stage: Stage) -> None:
         [] if stage.mode == LIGHT else stage.late("nack 1", "nack 2", "nack 3", "nack 4")
     ) == stage.verdicts()
 
-    told = []
+    verdicts = []
     stage.ack(1)
-    told += stage.verdicts()
+    verdicts += stage.verdicts()
     stage.nack(2, requeue=False)
-    told += stage.verdicts()
+    verdicts += stage.verdicts()
     stage.nack(3, requeue=True)
-    told += stage.verdicts()
+    verdicts += stage.verdicts()
     stage.consumer.send(make(Channel.Close, 200, "", 0, 0))
-    told += stage.verdicts()
-    assert (["ack 1", "ack 2", "nack 3", "nack 4"] if stage.mode == LIGHT else []) == told
+    verdicts += stage.verdicts()
+    assert (["ack 1", "ack 2", "nack 3", "nack 4"] if stage.mode == LIGHT else []) == verdicts
     assert [] == stage.deliveries()
 
 
@@ -155,12 +155,12 @@ def test_an_internal_error(
     stage.commit()
     stage.publish()
     assert [] == stage.verdicts()
-    told = []
+    verdicts = []
     for tag, number in enumerate((1, 2, 3, 5), start=1):
         stage.ack(tag)
-        told += stage.verdicts()
+        verdicts += stage.verdicts()
         assert (0 if number == 5 else 1) == len(stage.deliveries())
-    assert (["ack 1", "ack 5"] if stage.mode == LIGHT else ["ack 5"]) == told
+    assert (["ack 1", "ack 5"] if stage.mode == LIGHT else ["ack 5"]) == verdicts
 
 
 def broken(*_args: object, **_options: object) -> None:

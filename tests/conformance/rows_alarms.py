@@ -25,7 +25,7 @@ def short_of(s: Session, *resources: str) -> Iterator[None]:
         s.broker.short_of()
 
 
-def told(opened: Channel, timeout: float = WAIT) -> str:
+def notice(opened: Channel, timeout: float = WAIT) -> str:
     """Return the next method about blocking; "nothing" if none comes."""
     try:
         message = opened.client.receive(0, *BLOCKED, timeout=timeout)
@@ -85,7 +85,7 @@ def _(s: Session) -> str:
     opened = published(s)
     with short_of(s, "memory"):
         noticed(s)
-        return told(opened, 0.5)
+        return notice(opened, 0.5)
 
 
 @case(
@@ -99,9 +99,9 @@ def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     with short_of(s, "memory"):
         noticed(s)
-        before = told(opened, 0.5)
+        before = notice(opened, 0.5)
         opened.publish("amq.direct", "nowhere", b"x")
-        return before, told(opened)
+        return before, notice(opened)
 
 
 @case(
@@ -120,7 +120,7 @@ def _(s: Session) -> tuple[str, int]:
         for _ in range(5):
             opened.publish("amq.direct", "nowhere", b"x")
     last = 0
-    said = told(opened)
+    said = notice(opened)
     while last < 6:
         last = opened.receive("basic.ack", timeout=WAIT).delivery_tag
     return said, last
@@ -137,15 +137,15 @@ def _(s: Session) -> tuple[str, ...]:
     said = []
     with short_of(s, "memory"):
         noticed(s)
-        said.append(told(opened, 0.3))
+        said.append(notice(opened, 0.3))
     free(s)
-    said.append(told(opened, 0.3))
+    said.append(notice(opened, 0.3))
     with short_of(s, "memory"):
         noticed(s)
-        said.append(told(opened, 0.3))
+        said.append(notice(opened, 0.3))
         opened.publish("amq.direct", "nowhere", b"x")
-        said.append(told(opened))
-    said.append(told(opened))
+        said.append(notice(opened))
+    said.append(notice(opened))
     return tuple(said)
 
 
@@ -161,10 +161,10 @@ def _(s: Session) -> tuple[str, ...]:
     with short_of(s, "memory"):
         opened = blocked(s)
         s.broker.short_of("memory", "disk")
-        said.append(told(opened, 1.0))
+        said.append(notice(opened, 1.0))
         s.broker.short_of("disk")
-        said.append(told(opened, 1.0))
-    said.append(told(opened))
+        said.append(notice(opened, 1.0))
+    said.append(notice(opened))
     return tuple(said)
 
 
@@ -181,7 +181,7 @@ def _(s: Session) -> str:
         noticed(s)
         opened.client.quiet(0, timeout=1.0)
         opened.publish("amq.direct", "nowhere", b"x")
-        return told(opened)
+        return notice(opened)
 
 
 @case(
@@ -194,9 +194,9 @@ def _(s: Session) -> tuple[str, str]:
     opened = published(s)
     with short_of(s, "disk"):
         noticed(s)
-        said = told(opened, 0.3)
+        said = notice(opened, 0.3)
     free(s)
-    return said, told(opened, 0.3)
+    return said, notice(opened, 0.3)
 
 
 @case(
@@ -257,7 +257,7 @@ def _(s: Session) -> tuple[bool, str]:
         opened.publish("amq.direct", "nowhere", b"x")
         opened.client.receive(0, "connection.blocked", timeout=WAIT)
         beats = [opened.client.read_frame(timeout=3)[0] for _ in range(4)]
-    return beats == [8] * 4, told(opened)
+    return beats == [8] * 4, notice(opened)
 
 
 @case(
@@ -273,14 +273,14 @@ def _(s: Session) -> list[str]:
     with short_of(s, "memory"):
         noticed(s)
         opened.send("basic.publish", exchange="amq.direct", routing_key="nowhere")
-        said.append(told(opened, 0.5))
+        said.append(notice(opened, 0.5))
         opened.client.frame(2, 1, encode_header(4))
-        said.append(told(opened, 0.5))
+        said.append(notice(opened, 0.5))
         opened.client.frame(3, 1, b"ab")
-        said.append(told(opened, 0.5))
+        said.append(notice(opened, 0.5))
         opened.client.frame(3, 1, b"cd")
-        said.append(told(opened, 0.5))
-    said.append(told(opened, 0.5))
+        said.append(notice(opened, 0.5))
+    said.append(notice(opened, 0.5))
     return said
 
 
@@ -306,7 +306,7 @@ def _(s: Session) -> tuple[int, str, int]:
         third = s.channel()
         third.client.quiet(timeout=0.5)
         ready = third.ready(s.q, 1)
-    said = told(opened)
+    said = notice(opened)
     return ready, said, third.ready(s.q, 7, within=WAIT)
 
 
@@ -337,10 +337,10 @@ def _(s: Session) -> tuple[str, str, str, int]:
         noticed(s)
         opened = s.channel()
         opened.queue(s.q)
-        before = told(opened, 0.3)
+        before = notice(opened, 0.3)
         opened.publish("", s.q, b"x")
-        said = told(opened)
-    return before, said, told(opened), opened.ready(s.q, 1)
+        said = notice(opened)
+    return before, said, notice(opened), opened.ready(s.q, 1)
 
 
 @case(

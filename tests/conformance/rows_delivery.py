@@ -262,10 +262,10 @@ def _(s: Session) -> tuple[bytes, list[str]]:
     name = server.call("basic.get", queue=s.q, no_ack=True).properties["reply_to"]
     server.publish("", name, b"answer", mandatory=True)
     server.send("queue.declare", queue=s.q, passive=True)
-    told = [server.receive().name]
-    if told == ["basic.return"]:
-        told.append(server.receive().name)
-    return client.deliver().body, told
+    names = [server.receive().name]
+    if names == ["basic.return"]:
+        names.append(server.receive().name)
+    return client.deliver().body, names
 
 
 @case("reply.other-header", "other reply_to values are not changed", ok("mine"))

@@ -76,11 +76,11 @@ for _letter, _what, _arguments, _sent, _left in (
         return opened.put(s.q, *sent, delivery_mode=2)
 
     if "x-overflow" in _arguments and _letter != "length-named":
-        _told = [NACK if body not in _left or _letter == "reject-zero" else ACK for body in _sent]
+        _confirms = [NACK if body not in _left or _letter == "reject-zero" else ACK for body in _sent]
         case(
             f"limit.{_letter}-confirms",
             f"{_what}; rejected messages are nacked, others acked",
-            ok(_told),
+            ok(_confirms),
         )(_answers)
     elif _letter in {"length", "length-zero", "octets-big"}:
         case(
@@ -100,12 +100,14 @@ def _(s: Session) -> tuple[list[int], list[int]]:
     opened.call("confirm.select")
     for _ in range(100):
         opened.publish("", s.q, b"x")
-    told: dict[int, str] = {}
-    while len(told) < 100:
+    confirms: dict[int, str] = {}
+    while len(confirms) < 100:
         answer = opened.receive(ACK, NACK)
         low = 1 if answer.multiple else answer.delivery_tag
-        told.update({n: answer.name for n in range(low, answer.delivery_tag + 1) if n not in told})
-    return [n for n in sorted(told) if told[n] == ACK], [n for n in sorted(told) if told[n] == NACK]
+        confirms.update({n: answer.name for n in range(low, answer.delivery_tag + 1) if n not in confirms})
+    return [n for n in sorted(confirms) if confirms[n] == ACK], [
+        n for n in sorted(confirms) if confirms[n] == NACK
+    ]
 
 
 @case("limit.properties", "properties and headers do not count in x-max-length-bytes", ok([b"1", b"2"]))

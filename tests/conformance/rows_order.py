@@ -7,7 +7,7 @@ ROWS = Cases()
 case = ROWS.case
 
 
-def told(opened: Channel, count: int) -> tuple[str, ...]:
+def received(opened: Channel, count: int) -> tuple[str, ...]:
     """Return the next methods on a channel."""
     found = [opened.receive() for _ in range(count)]
     return tuple(f"{each.name} {each.fields.get('consumer_tag', '')}".strip() for each in found)
@@ -23,7 +23,7 @@ def _(s: Session) -> tuple[str, ...]:
     opened.queue(s.q)
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
-    return told(opened, 2)
+    return received(opened, 2)
 
 
 @case(
@@ -36,7 +36,7 @@ def _(s: Session) -> tuple[str, ...]:
     opened.queue(s.q, durable=True)
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
-    return told(opened, 2)
+    return received(opened, 2)
 
 
 @case(
@@ -49,7 +49,7 @@ def _(s: Session) -> tuple[str, ...]:
     opened.queue(s.q, exclusive=True)
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
-    return told(opened, 2)
+    return received(opened, 2)
 
 
 @case(
@@ -63,7 +63,7 @@ def _(s: Session) -> tuple[str, ...]:
     for tag in ("b", "a", "c"):
         opened.consume(s.q, tag)
     opened.send("queue.delete", queue=s.q)
-    first, *others = told(opened, 4)
+    first, *others = received(opened, 4)
     return (first, *sorted(others))
 
 
@@ -79,7 +79,7 @@ def _(s: Session) -> tuple[str, ...]:
     opened.send("queue.delete", queue=s.q, nowait=True)
     opened.receive("basic.cancel")
     opened.send("channel.flow", active=True)
-    return ("basic.cancel ct", *told(opened, 1))
+    return ("basic.cancel ct", *received(opened, 1))
 
 
 @case(
@@ -92,7 +92,7 @@ def _(s: Session) -> tuple[object, ...]:
     opened.queue(s.q, auto_delete=True)
     opened.consume(s.q)
     opened.send("basic.cancel", consumer_tag="ct")
-    return (*told(opened, 1), opened.quiet())
+    return (*received(opened, 1), opened.quiet())
 
 
 @case(
@@ -106,7 +106,7 @@ def _(s: Session) -> tuple[str, ...]:
     other = opened.client.channel(2)
     other.consume(s.q)
     opened.send("queue.delete", queue=s.q)
-    return (*told(opened, 1), *told(other, 1))
+    return (*received(opened, 1), *received(other, 1))
 
 
 @case(
@@ -120,7 +120,7 @@ def _(s: Session) -> tuple[str, ...]:
     for body in (b"1", b"2"):
         opened.publish("", s.q, body, mandatory=True)
     opened.send("tx.commit")
-    return told(opened, 3)
+    return received(opened, 3)
 
 
 @case(
@@ -135,7 +135,7 @@ def _(s: Session) -> tuple[str, ...]:
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
     opened.send("tx.commit")
-    return told(opened, 2)
+    return received(opened, 2)
 
 
 @case(

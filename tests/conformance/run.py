@@ -32,8 +32,10 @@ def outcomes(kind: str, cases: list[Case], scripts: list[str]) -> tuple[dict[str
         if not (chosen or recorded):
             continue
         broker = START[kind](setup)
-        told = f"{kind}, set-up {setup.name}: {len(chosen)} cases, {len(recorded)} recorded octet for octet"
-        print(told, file=sys.stderr, flush=True)
+        heading = (
+            f"{kind}, set-up {setup.name}: {len(chosen)} cases, {len(recorded)} recorded octet for octet"
+        )
+        print(heading, file=sys.stderr, flush=True)
         try:
             for case in chosen:
                 found[case.id] = run(case, broker)

@@ -141,8 +141,8 @@ class _Getter(Worker):
             await self.link.call(commands.Basic.Qos(prefetch_count=0), self.number)
         else:
             rejected = self.station in {"reject.work", "retry.work"} and lot < 0.7
-            told = self.journeys.rejected if rejected else self.journeys.acked
-            self.settle(tags[-1], told, multiple=True)
+            record = self.journeys.rejected if rejected else self.journeys.acked
+            self.settle(tags[-1], record, multiple=True)
 
     def handle(self, tag: int, *_: object, redelivered: bool) -> None:
         """Hold the message."""

@@ -422,11 +422,11 @@ class Worker:
         """Decide on a message."""
         self.settle(tag, self.journeys.acked)
 
-    def settle(self, tag: int, told: Callable[[Delivery], Delivery], *, multiple: bool = False) -> None:
+    def settle(self, tag: int, record: Callable[[Delivery], Delivery], *, multiple: bool = False) -> None:
         """Ack or reject one, or all up to it."""
         tags = [each for each in self.held if each <= tag] if multiple else [tag]
-        self.done += [told(self.held.pop(each)) for each in tags]
-        requeue = None if told == self.journeys.acked else False
+        self.done += [record(self.held.pop(each)) for each in tags]
+        requeue = None if record == self.journeys.acked else False
         self.link.settle(self.number, tag, multiple=multiple, requeue=requeue)
         if self.receipts and len(self.done) >= self.receipts:
             self.receipt()

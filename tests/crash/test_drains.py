@@ -58,15 +58,15 @@ class LateLink:
         """End the connection."""
 
 
-def published(ledger, *told):
-    """Return the bodies of confirmed messages to a queue, one more than are ready; `told` gets the publications."""
+def published(ledger, *observers):
+    """Return the bodies of confirmed messages to a queue, one more than are ready; `observers` gets the publications."""
     channel = ledger.open_channel()
     bodies = []
     for _ in range(READY + 1):
         ident = ledger.next_id(channel)
         bodies.append(make_body(ident, b""))
-        publication = ledger.published(ident, () if told else ("q",), bodies[-1][-8:])
-        for tell in told:
+        publication = ledger.published(ident, () if observers else ("q",), bodies[-1][-8:])
+        for tell in observers:
             tell(publication, (Way("q"),))
     return channel, bodies
 

@@ -48,7 +48,7 @@ def test_a_broker_that_does_not_flush_loses_messages_in_a_power_cut(tmp_path):
     assert totals.counts["O1"]
 
 
-def test_pika_is_told_the_truth(tmp_path):
+def test_pika_gets_true_confirms(tmp_path):
     """Every message confirmed to pika is consumed, though the broker is killed twice meanwhile."""
     good, line = accept(tmp_path, 4000, 2)
     assert good, line

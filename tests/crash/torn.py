@@ -491,7 +491,7 @@ async def torn(
                 problems.append("it does not answer")
             reported = REPORTED.search(log) is not None
             totals.notes["reported in the log"] += reported
-            is_told = reported and not aborted
+            is_reported = reported and not aborted
             if aborted:
                 outcome = "aborted"
             elif opened.served is None:
@@ -502,14 +502,14 @@ async def torn(
                 outcome = "served with an effect"
             else:
                 outcome = "served without effect"
-            if number <= 1 or ((unlike or aborted) and (not is_told or number % CHECK_EVERY == 0)):
+            if number <= 1 or ((unlike or aborted) and (not is_reported or number % CHECK_EVERY == 0)):
                 _copy(left, copy, seed, number, damage)
                 said = _check(opener, copy)
                 if number <= 1 and (said or missing or back or problems or miscounted):
                     problems.append(
                         f"without damage: {missing} missing, {miscounted}, store check says {said!r}"
                     )
-                if number > 1 and not is_told and not said:
+                if number > 1 and not is_reported and not said:
                     lack = f"{missing} missing, {miscounted}, ended by signal {status if aborted else 'none'}"
                     problems.append(f"{lack}, and neither the log nor store check says so")
                 totals.notes["found by store check"] += bool(said)

@@ -159,7 +159,7 @@ HEAD = "FROM a:1 AS x\n"
 
 
 @pytest.mark.parametrize(
-    ("rule", "text", "told"),
+    ("rule", "text", "problem"),
     [
         (instructions, HEAD + "MAINTAINER me", "MAINTAINER is no instruction"),
         (instructions, HEAD + "ADD a /b", "ADD: use COPY"),
@@ -191,9 +191,9 @@ HEAD = "FROM a:1 AS x\n"
         (places, HEAD + "COPY --from=y a /b\nFROM a:1 AS y", "COPY from y, which is no earlier stage"),
     ],
 )
-def test_a_planted_violation_is_found(rule, text, told):
+def test_a_planted_violation_is_found(rule, text, problem):
     """Each rule reports its planted violation."""
-    assert told in list(rule(stages(text)))
+    assert problem in list(rule(stages(text)))
 
 
 def broker_stage() -> Stage:

@@ -113,9 +113,9 @@ def test_a_named_file_is_read(shown, variable, named, read):
 )
 def test_variables_that_would_be_ignored_are_refused(shown, name):
     """Variables that RabbitMQ's image refuses since 3.9 are refused with the code of a wrong configuration."""
-    told = f"leveret: {name} is not supported; use a configuration file in /etc/rabbitmq/conf.d instead\n"
+    message = f"leveret: {name} is not supported; use a configuration file in /etc/rabbitmq/conf.d instead\n"
 
-    assert (exit_codes.CONFIG, [], told) == shown(**{name: "/run/secrets/it"})
+    assert (exit_codes.CONFIG, [], message) == shown(**{name: "/run/secrets/it"})
 
 
 def test_an_empty_variable_is_none(shown):
@@ -236,10 +236,10 @@ def test_a_port_without_a_broker_is_not_healthy():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    code, told = checked(port)
+    code, message = checked(port)
 
     assert 1 == code
-    assert told.startswith(f"no answer from 127.0.0.1:{port}: ")
+    assert message.startswith(f"no answer from 127.0.0.1:{port}: ")
     assert 1 == checked("tcp://10.0.0.1:5672")[0]
 
 
@@ -257,8 +257,8 @@ def test_something_else_on_the_port_is_not_healthy(said):
         thread = threading.Thread(target=answer)
         thread.start()
         port = server.getsockname()[1]
-        code, told = checked(port)
+        code, message = checked(port)
         thread.join(SECONDS)
 
     assert 1 == code
-    assert told.startswith(f"127.0.0.1:{port} does not speak AMQP: ")
+    assert message.startswith(f"127.0.0.1:{port} does not speak AMQP: ")

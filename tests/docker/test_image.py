@@ -131,10 +131,10 @@ def test_the_broker_of_the_image_starts(context, installed, tmp_path):
 
 def test_the_analysis_of_the_image_knows_its_jobs_and_tables(installed, tmp_path):
     """The entry point of the other image lists its jobs, and has the tables that it reads."""
-    told = run(installed / "bin" / "leveret", "analyze", "--help", cwd=tmp_path)
+    output = run(installed / "bin" / "leveret", "analyze", "--help", cwd=tmp_path)
     where = "import leveret.analytics.schemas as schemas; print(schemas.__file__, *schemas.tables())"
     file, *tables = run(installed / "bin" / "python", "-P", "-c", where, cwd=tmp_path).split()
 
-    assert "latency" in told
+    assert "latency" in output
     assert str(installed / "lib") in file
     assert "queue_interval" in tables

@@ -68,7 +68,7 @@ def test_requests_of_the_page_are_answered(address):
 
 
 @pytest.mark.parametrize("expression", [*SHOWN, *(alert["expr"] for alert in ALERTS)])
-def test_what_is_asked_for_is_told(scraped, expression):
+def test_each_query_has_an_answer(scraped, expression):
     """Each metric is in the answer, has the labels that it is chosen and summed by, and counts if a rate is taken of it."""
     parsed = promql.parse(expression)
 
@@ -119,9 +119,11 @@ def test_every_alert_has_an_example():
 
 def test_panels_that_are_explained_are_there():
     """The page about Grafana describes panels that the dashboard has, and names each alert."""
-    told = re.findall(r"^\| ([A-Z][^|`]*?) \|", HOW_TO, re.MULTILINE)
+    titles = re.findall(r"^\| ([A-Z][^|`]*?) \|", HOW_TO, re.MULTILINE)
 
     assert (
-        {"Panel", "Alert"} <= set(told) <= {"Panel", "Alert"} | {panel["title"] for panel in BOARD["panels"]}
+        {"Panel", "Alert"}
+        <= set(titles)
+        <= {"Panel", "Alert"} | {panel["title"] for panel in BOARD["panels"]}
     )
     assert [] == [alert["alert"] for alert in ALERTS if f"`{alert['alert']}`" not in HOW_TO]

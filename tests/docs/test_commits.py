@@ -36,7 +36,7 @@ def test_new_commits_have_the_form():
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         ("storage: count bodies in files\n\nThey were not.", []),
         ("make, docs: fold targets\n\nThere were forty.\n\nCo-Authored-By: A <a@b>", []),
@@ -49,9 +49,9 @@ def test_new_commits_have_the_form():
         ("storage: count " + "x" * 58 + "\n\nWhy.", ["the subject has 73 characters, 72 are the most"]),
     ],
 )
-def test_what_is_wrong_with_a_message_is_told(message, told):
+def test_problems_of_a_message_are_reported(message, expected):
     """The check knows the form, and what git writes itself."""
-    assert told == problems(message)
+    assert expected == problems(message)
 
 
 def test_the_hook_refuses_a_message(tmp_path):

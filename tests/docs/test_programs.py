@@ -73,7 +73,7 @@ def started(tmp_path: Path, stack: contextlib.ExitStack) -> Running:
 )
 def test_programs_print_what_the_page_says(tmp_path, page):
     """Each program of the page, run in order, prints the text that follows it; the broker is killed where the page does."""
-    printed, told = [], []
+    printed, documented = [], []
     with contextlib.ExitStack() as stack:
         broker = started(tmp_path, stack)
         for language, text in blocks(DOCS / page):
@@ -85,10 +85,10 @@ def test_programs_print_what_the_page_says(tmp_path, page):
                 assert PORT in text
                 printed.append(run(text.replace(PORT, str(broker.address[1])), tmp_path))
             elif language == "text":
-                told.append(text)
+                documented.append(text)
 
     assert printed
-    assert told == printed
+    assert documented == printed
 
 
 def test_the_tutorial_knows_what_a_restart_logs(tmp_path):
@@ -182,7 +182,7 @@ def test_commands_in_pages_exist(page):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["fly"], "main has no fly"),
         (["serve", "--fly"], "serve has no --fly"),
@@ -197,9 +197,9 @@ def test_commands_in_pages_exist(page):
         (["--version"], ""),
     ],
 )
-def test_a_command_that_does_not_exist_is_noticed(words, told):
+def test_a_command_that_does_not_exist_is_noticed(words, expected):
     """The check reports subcommands and flags that do not exist."""
-    assert told == problem(words)
+    assert expected == problem(words)
 
 
 def test_the_file_that_is_shown_lies_where_it_would():
@@ -240,9 +240,9 @@ def test_settings_in_pages_can_be_loaded(tmp_path, page, settings):
 def test_yaml_in_pages_can_be_read(page, text):
     """Each block of YAML in a page is a mapping, and asks only for paths and the port that the broker answers on."""
     del page
-    told = yaml.safe_load(text)
-    probes = [value["httpGet"] for value in told.values() if "httpGet" in value]
+    values = yaml.safe_load(text)
+    probes = [value["httpGet"] for value in values.values() if "httpGet" in value]
 
-    assert told
+    assert values
     assert all(probe["port"] == METRICS_PORT for probe in probes)
     assert {probe["path"] for probe in probes} <= {"/healthz", "/readyz"}

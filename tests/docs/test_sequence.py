@@ -77,7 +77,7 @@ def test_what_answers_is_dashed():
     assert 2 == sum(element.get("class") == "dashed" for element in drawn())
 
 
-def test_the_picture_is_told_in_words():
+def test_the_picture_is_described_in_words():
     """The picture has a description in words: each message with its sender and receiver."""
     assert (
         "publisher to queue & memory: publish; queue & memory to consumer: deliver; "

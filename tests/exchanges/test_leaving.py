@@ -19,7 +19,7 @@ class Later:
 
     def __init__(self, router: Router) -> None:
         self.jobs = []
-        self.told = Counter()
+        self.notified = Counter()
         router.work = lambda steps, _name: self.jobs.append(steps)
         router.listener = self
 
@@ -31,13 +31,13 @@ class Later:
         pass
 
     def removed(self, exchange) -> None:
-        self.told[exchange.name] += 1
+        self.notified[exchange.name] += 1
 
     def bound(self, source, destination, binding_key, arguments) -> None:
         pass
 
     def unbound(self, source, destination, binding_key, arguments) -> None:
-        self.told[source.name, destination, binding_key, str(arguments)] += 1
+        self.notified[source.name, destination, binding_key, str(arguments)] += 1
 
 
 def bindings(kind: str):
@@ -88,7 +88,7 @@ def test_a_queue_is_gone_before_its_bindings_are_taken_apart(kind):
     assert not router.get("x").in_use
     assert later.finish() >= MANY // PIECE - 1
     assert {"R"} == routed(router)
-    assert (MANY, {1}) == (len(later.told), set(later.told.values()))
+    assert (MANY, {1}) == (len(later.notified), set(later.notified.values()))
     assert not router._leaving
     assert not router.get("x").match("a", {"h": ("long", 1)})
 
@@ -105,10 +105,10 @@ def test_an_exchange_is_gone_before_its_bindings_are_taken_apart(kind):
 
     assert 1 == len(later.jobs)
     assert ({"Q"}, 2) == (routed(router), router.binding_count)
-    assert 1 == later.told["x"]
+    assert 1 == later.notified["x"]
     assert later.finish() >= MANY // PIECE - 1
     assert ({"Q"}, 2) == (routed(router), router.binding_count)
-    assert (MANY + 2, {1}) == (len(later.told), set(later.told.values()))
+    assert (MANY + 2, {1}) == (len(later.notified), set(later.notified.values()))
     assert 1 == len(list(router.bindings_of("Q")))
 
 
@@ -124,7 +124,7 @@ def test_an_exchange_that_goes_while_a_queue_leaves_it():
     for job in reversed(later.jobs):
         next(job, None)
     later.finish()
-    assert (MANY + 2, {1}) == (len(later.told), set(later.told.values()))
+    assert (MANY + 2, {1}) == (len(later.notified), set(later.notified.values()))
     assert 1 == len(list(router.bindings()))
 
 

@@ -49,7 +49,7 @@ def test_exchanges_that_are_not_durable_are_nobodys_business():
     assert (before, set()) == (mirror.exchanges, mirror.bindings)
 
 
-def test_what_goes_with_a_queue_is_told():
+def test_bindings_deleted_with_a_queue_are_reported():
     """A queue's bindings are reported as gone, and an auto-delete exchange that loses its last one, with its own."""
     router, mirror = listened()
     before = set(mirror.exchanges)
@@ -57,10 +57,10 @@ def test_what_goes_with_a_queue_is_told():
     router.add_queue("q", "Q")
     router.bind("amq.topic", router.get("x"), "a")
     router.bind("x", "Q", "b", {"n": ("signedint", 1)})
-    told = len(mirror.bindings)
+    count = len(mirror.bindings)
     router.forget("q")
 
-    assert (2, set(), before) == (told, mirror.bindings, mirror.exchanges)
+    assert (2, set(), before) == (count, mirror.bindings, mirror.exchanges)
 
 
 names = st.sampled_from(["amq.topic", "a", "b", "c"])

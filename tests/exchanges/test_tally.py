@@ -44,7 +44,7 @@ def test_topic_exchanges_tell_keys_apart_up_to_a_limit():
     assert MOST_COUNTED_KEYS + 10 == exchange.published_in
 
 
-def test_keys_may_be_told_apart_no_more():
+def test_keys_need_not_be_distinguished_any_longer():
     """Messages counted by keys that are tracked no longer stay counted, and the keys' places are free for others."""
     exchange = TopicExchange("e")
     for number in range(MOST_COUNTED_KEYS + 10):
@@ -81,7 +81,7 @@ def test_bindings_are_counted():
     assert 3 == exchange.binding_count
 
 
-def test_binding_keys_are_told_by_destination():
+def test_binding_keys_are_reported_by_destination():
     """Each binding's key once, those with arguments too, and none for what is not bound."""
     exchange = TopicExchange("e")
     exchange.bind("q", "a")

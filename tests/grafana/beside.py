@@ -33,7 +33,7 @@ MOST_SECONDS = 20.0
 """Seconds that RabbitMQ's counters may take; it updates them by itself every half second."""
 
 
-class Told:
+class DayMetrics:
     """Metrics of a broker before the day and after it.
 
     Attributes:
@@ -177,7 +177,7 @@ def _has_counted(answer: Scraped) -> bool:
     return (levels, 2, 1, QUEUES) == (found, acked, uncommitted, answer.value("rabbitmq_queues"))
 
 
-def told_by(broker: Broker, base: str) -> Told:
+def scrape(broker: Broker, base: str) -> DayMetrics:
     """Do a day's work, and ask what came of it."""
     before = ask(base, OVERVIEW)
     with working(broker):
@@ -185,21 +185,21 @@ def told_by(broker: Broker, base: str) -> Told:
         while not _has_counted(ask(base, SINGLE)):
             assert time.monotonic() < deadline, "it does not tell what happened"
             time.sleep(0.05)
-        return Told(before, {path: ask(base, path) for path in PATHS})
+        return DayMetrics(before, {path: ask(base, path) for path in PATHS})
 
 
-def told_by_ours() -> Told:
+def scrape_leveret() -> DayMetrics:
     """Return our broker's metrics."""
-    broker = start_ours(SetUp("told", ours=("prometheus.tcp.port=0",)))
+    broker = start_ours(SetUp("scraped", ours=("prometheus.tcp.port=0",)))
     try:
         found = re.search(r"started HTTP listener on (\S+)", broker.log())
         assert found, broker.log()
-        return told_by(broker, f"http://{found[1]}")
+        return scrape(broker, f"http://{found[1]}")
     finally:
         broker.stop()
 
 
-def told_by_rabbitmq() -> Told:
+def scrape_rabbitmq() -> DayMetrics:
     """Return RabbitMQ's metrics."""
     port = free_port()
     lines = (
@@ -207,8 +207,8 @@ def told_by_rabbitmq() -> Told:
         "prometheus.tcp.ip = 127.0.0.1",
         "collect_statistics_interval = 500",
     )
-    broker = start_rabbitmq(SetUp("told", plugins="rabbitmq_prometheus", lines=lines))
+    broker = start_rabbitmq(SetUp("scraped", plugins="rabbitmq_prometheus", lines=lines))
     try:
-        return told_by(broker, f"http://127.0.0.1:{port}")
+        return scrape(broker, f"http://127.0.0.1:{port}")
     finally:
         broker.stop()

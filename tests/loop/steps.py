@@ -185,7 +185,7 @@ def _times(milliseconds: Sequence[float]) -> str:
     return ", ".join(f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in milliseconds)
 
 
-def _told(kept: dict[str, Any]) -> str:
+def _summary(kept: dict[str, Any]) -> str:
     """A row in one line."""
     *cells, verdict = row(kept)
     return ", ".join(
@@ -200,9 +200,9 @@ def table(kept: Sequence[dict[str, Any]]) -> str:
     revisions = ", ".join(sorted({f"`{each['revision']}`" for each in kept}))
     good = sum(map(is_good, kept))
     lines = ["| " + " | ".join(each) + " |" for each in rows]
-    told = f"{good} of {len(kept)} cases are below the bars; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
-    told += f"revision {revisions}, {os.cpu_count()} processors."
-    return "\n".join(lines) + f"\n\n{told}\n"
+    summary = f"{good} of {len(kept)} cases are below the bars; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
+    summary += f"revision {revisions}, {os.cpu_count()} processors."
+    return "\n".join(lines) + f"\n\n{summary}\n"
 
 
 def write(page: Path, text: str) -> None:
@@ -257,7 +257,7 @@ def main() -> int:
             print(f"{case.name}: ", end="", flush=True)
             found[case.name] = run(case, revision, before)
             seconds[case.name] = time.monotonic() - since
-            print(f"{_told(found[case.name])} ({seconds[case.name]:.0f} s)", flush=True)
+            print(f"{_summary(found[case.name])} ({seconds[case.name]:.0f} s)", flush=True)
     print()
     print(table(list(kept_of(chosen))))
     if options.write_docs:

@@ -163,11 +163,11 @@ def promises(site: Site) -> None:
         channel.client.raw(publish("", "q", b"x") * count)
         arrive(other, "q", count)
         other.call(method_name, queue="q")
-        told = 0
-        while told < count:
+        last = 0
+        while last < count:
             nack = channel.receive("basic.nack")
-            assert nack.multiple or nack.delivery_tag == told + 1
-            told = nack.delivery_tag
+            assert nack.multiple or nack.delivery_tag == last + 1
+            last = nack.delivery_tag
 
 
 def expired_queues(site: Site) -> None:

@@ -185,16 +185,16 @@ class Walk:
         for kind, book in list(self.books.items()):
             if KINDS[kind].vanishes and book.name not in self.node.vhosts["/"].queues:
                 self.gone(kind)
-        told = []
+        to_publishers = []
         for client, channels in list(self.clients.items()):
             if client.driver.octets:
                 for item in client.take():
                     who = channels.get(item.channel)
                     if isinstance(who, Publisher):
-                        told.append((who, item))
+                        to_publishers.append((who, item))
                     else:
                         self.received(who, item)
-        for who, item in told:  # what is handed over for good may be confirmed in the same turn
+        for who, item in to_publishers:  # what is handed over for good may be confirmed in the same turn
             self.received(who, item)
 
     def received(self, who: Publisher | Consumer | None, item: Sent) -> None:

@@ -20,7 +20,7 @@ from leveret.broker.connection.handshake import PROTOCOL_HEADER
 SOON = 10.0
 
 
-def told(act: Callable[[], object]) -> tuple[str, int, str]:
+def error_of(act: Callable[[], object]) -> tuple[str, int, str]:
     """Return how an act is closed: channel or connection, code, text."""
     with pytest.raises(ClosedError) as caught:
         act()
@@ -160,7 +160,7 @@ def test_sec_27_refusals_say_the_same(broker):
         client = broker.client()
         client.begin()
         client.start_ok(user, password)
-        answers.append(told(lambda client=client: client.receive(0, "connection.tune")))
+        answers.append(error_of(lambda client=client: client.receive(0, "connection.tune")))
         client.close_socket()
 
     assert {("connection", 403)} == {answer[:2] for answer in answers}
@@ -174,13 +174,13 @@ def test_sec_29_connections_and_channels_of_a_user(broker):
     """A user has no more connections and channels than its limits, over all connections."""
     first = broker.client().login("limited", "limited")
     second = broker.client()
-    answer = told(lambda: second.login("limited", "limited"))
+    answer = error_of(lambda: second.login("limited", "limited"))
     first.channel(1)
     first.channel(2)
 
     assert ("connection", 530) == answer[:2]
     assert "user connection limit (1) is reached" in answer[2]
-    assert ("connection", 530) == told(lambda: first.channel(3))[:2]
+    assert ("connection", 530) == error_of(lambda: first.channel(3))[:2]
     first.close_socket()
     second.close_socket()
 
@@ -192,10 +192,10 @@ def test_sec_29_queues_and_connections_of_a_vhost(broker):
     for number in range(2):
         channel.queue(f"q{number}", exclusive=True)
     other = broker.client()
-    crowd = told(lambda: other.login("small", "small", "small"))
+    crowd = error_of(lambda: other.login("small", "small", "small"))
 
     assert ("connection", 530) == crowd[:2]
-    assert ("channel", 406) == told(lambda: channel.queue("q2", exclusive=True))[:2]
+    assert ("channel", 406) == error_of(lambda: channel.queue("q2", exclusive=True))[:2]
     client.close_socket()
     other.close_socket()
 
@@ -207,7 +207,7 @@ def test_sec_29_consumers_of_a_channel(broker, client):
     for number in range(3):
         channel.consume(name, str(number))
 
-    assert ("connection", 530) == told(lambda: channel.consume(name, "3"))[:2]
+    assert ("connection", 530) == error_of(lambda: channel.consume(name, "3"))[:2]
 
 
 def test_sec_29_objects_of_the_broker():

@@ -47,7 +47,7 @@ def refused(node: Node, port: int) -> None:
         bob(node, port)
 
 
-def told(node: Node, client: Client) -> list[str]:
+def unasked(node: Node, client: Client) -> list[str]:
     """Return the methods sent to the client without a request of its own."""
     node.run_turn()
     return client.sent()
@@ -82,7 +82,7 @@ def test_sec_17_consumers_go_with_the_right_to_read(node, users, change: Callabl
 
     expected = ["1 basic.cancel consumer_tag=c-q nowait"]
     expected += [] if kept == "^other" else ["1 basic.cancel consumer_tag=c-other nowait"]
-    assert expected == told(node, client)
+    assert expected == unasked(node, client)
     queues = node.vhosts["/"].queues
     assert (0, int(kept == "^other")) == (queues["q"].consumer_count, queues["other"].consumer_count)
     Client(node, port=50003).publish("q", b"secret")
@@ -100,7 +100,7 @@ def test_sec_17_a_client_that_knows_no_cancel_loses_its_channel(node, users):
     client.consume("q", tag="two")
     users.set_permissions(None, "/", "bob", **{**ALL, "read": ""})
 
-    (sent,) = told(node, client)
+    (sent,) = unasked(node, client)
     assert sent.startswith(
         "1 channel.close reply_code=403 reply_text=\"ACCESS_REFUSED - read access to queue 'q' in"
     )
@@ -123,7 +123,7 @@ def test_sec_17_an_auto_delete_queue_goes_with_its_last_consumer(node, users):
     assert [
         "1 basic.cancel consumer_tag=c-auto nowait",
         "1 basic.cancel consumer_tag=c-single nowait",
-    ] == told(node, client)
+    ] == unasked(node, client)
 
 
 def test_sec_17_replies_need_no_right(node, users):
@@ -132,7 +132,7 @@ def test_sec_17_replies_need_no_right(node, users):
     client.consume("amq.rabbitmq.reply-to", no_ack=True)
     users.set_permissions(None, "/", "bob", configure="", write="", read="")
 
-    assert [] == told(node, client)
+    assert [] == unasked(node, client)
     assert client.connection.channels[1].reply_consumer is not None
 
 
@@ -149,7 +149,7 @@ def test_sec_17_another_right_is_no_reason(node, users):
     users.set_permissions(None, "/", "bob", configure="", write="", read="^q$")
     users.set_permissions(None, "/", "guest", configure=".*", write=".*", read="q")
 
-    assert ([], [], []) == tuple(told(node, each) for each in (client, guest, elsewhere))
+    assert ([], [], []) == tuple(unasked(node, each) for each in (client, guest, elsewhere))
     assert 2 == node.vhosts["/"].queues["q"].consumer_count
 
 
@@ -218,13 +218,13 @@ def test_sec_17_connections_go_with_their_user(node, users):
     users.delete(None, "bob")
 
     for client in clients:
-        (sent,) = told(node, client)
+        (sent,) = unasked(node, client)
         assert sent == (
             "0 connection.close reply_code=320 reply_text=\"CONNECTION_FORCED - user 'bob' is deleted\""
         )
         client.send(make(Wire.CloseOk), 0)
         assert "closed" == client.connection.state
-    assert ([], "open") == (told(node, other), other.connection.state)
+    assert ([], "open") == (unasked(node, other), other.connection.state)
 
 
 def test_sec_17_connections_go_with_the_access_to_their_vhost(node, users):
@@ -233,11 +233,11 @@ def test_sec_17_connections_go_with_the_access_to_their_vhost(node, users):
     client.declare("mine", exclusive=True)
     users.clear_permissions(None, "/", "bob")
 
-    (sent,) = told(node, client)[-1:]
+    (sent,) = unasked(node, client)[-1:]
     text = "CONNECTION_FORCED - access to vhost '/' refused for user 'bob'"
     assert f'0 connection.close reply_code=320 reply_text="{text}"' == sent
     assert {} == node.vhosts["/"].queues
-    assert [] == told(node, elsewhere)
+    assert [] == unasked(node, elsewhere)
     refused(node, 50003)
 
 
@@ -246,7 +246,7 @@ def test_sec_17_a_new_password_counts_for_the_next_login(node, users):
     client = bob(node)
     users.put(None, "bob", tags=(), password="other")
 
-    assert ([], "open") == (told(node, client), client.connection.state)
+    assert ([], "open") == (unasked(node, client), client.connection.state)
     refused(node, 50002)
 
 
@@ -256,7 +256,7 @@ def test_sec_17_a_limit_of_nothing_keeps_new_ones_out(node, users):
     users.set_limits(None, "bob", {"max-connections": 0})
 
     refused(node, 50002)
-    assert ([], "open") == (told(node, client), client.connection.state)
+    assert ([], "open") == (unasked(node, client), client.connection.state)
 
 
 def test_sec_17_tags_count_at_once(node, users):

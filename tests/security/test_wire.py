@@ -137,18 +137,18 @@ def test_sec_30_one_octet_after_the_other_is_no_way_round(client):
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "code"),
     [(2**63, 501), (513 << 20, 501), ((1 << 20) + 1, 406)],
     ids=["2^63", "more than any broker takes", "more than the configured size"],
 )
-def test_sec_06_a_body_that_is_too_large_is_refused_at_its_header(client, size, told):
+def test_sec_06_a_body_that_is_too_large_is_refused_at_its_header(client, size, code):
     """A content header that announces too much is refused before any octet of the body is kept."""
     client.login().channel()
     client.raw(frame(METHOD, 1, encode_method("basic.publish", exchange="", routing_key="q")))
     client.raw(frame(HEADER, 1, encode_header(size)))
 
-    level = "channel" if told == 406 else "connection"
-    assert (level, told) == closed(lambda: client.receive(1, "basic.return"))
+    level = "channel" if code == 406 else "connection"
+    assert (level, code) == closed(lambda: client.receive(1, "basic.return"))
 
 
 def test_sec_06_a_body_has_the_size_it_announced(client):

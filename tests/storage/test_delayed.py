@@ -245,7 +245,7 @@ def test_octets_bound_the_window_too():
     assert 1 == len(alone)
 
 
-def test_what_a_read_cannot_find_is_told():
+def test_what_a_read_cannot_find_is_reported():
     """Rows that are fewer than were counted are reported, and no longer counted."""
     window = Window(stored=True)
     window.recovered(5)

@@ -82,9 +82,9 @@ def test_config_shows_what_results():
 
 def test_an_unknown_key_is_refused_with_the_closest(tmp_path):
     """A mistyped key stops the start with 78 and the name of the key that was meant."""
-    told = refused(tmp_path, "--set", "heartbit=5")
+    answer = refused(tmp_path, "--set", "heartbit=5")
 
-    assert (78, "--set: unknown key heartbit; did you mean heartbeat?") == told
+    assert (78, "--set: unknown key heartbit; did you mean heartbeat?") == answer
 
 
 def test_an_unreadable_file_is_refused(tmp_path):
@@ -106,10 +106,10 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path, below):
     """A data directory that is a file, or lies below one, stops the start with 73."""
     (tmp_path / "file").touch()
-    code, told = refused(tmp_path, "--data-dir", str(tmp_path / "file" / below))
+    code, answer = refused(tmp_path, "--data-dir", str(tmp_path / "file" / below))
 
     assert 73 == code
-    assert told.startswith(f"cannot use data directory {tmp_path / 'file' / below}: ")
+    assert answer.startswith(f"cannot use data directory {tmp_path / 'file' / below}: ")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -126,26 +126,26 @@ def test_two_brokers_do_not_share_a_data_directory(tmp_path):
     """A data directory that a broker is using stops another one's start with 73 and the process id of the first."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
-        told = refused(tmp_path, "--data-dir", str(running.data_dir))
+        answer = refused(tmp_path, "--data-dir", str(running.data_dir))
         who = f"process {running.process.pid} on {socket.gethostname()}"
 
-    assert (73, f"cannot use data directory {running.data_dir}: another broker is using it, {who}") == told
+    assert (73, f"cannot use data directory {running.data_dir}: another broker is using it, {who}") == answer
 
 
 def test_a_lock_that_somebody_else_holds_is_respected(tmp_path):
     """A lock is respected even if its holder has left no name."""
     with (tmp_path / "leveret.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        told = refused(tmp_path, "--data-dir", str(tmp_path))
+        answer = refused(tmp_path, "--data-dir", str(tmp_path))
 
-    assert (73, f"cannot use data directory {tmp_path}: another broker is using it") == told
+    assert (73, f"cannot use data directory {tmp_path}: another broker is using it") == answer
 
 
 def test_a_log_file_that_cannot_be_opened_is_refused(tmp_path):
     """A log file that is a directory stops the start with 73."""
-    told = refused(tmp_path, "--log-file", str(tmp_path))
+    answer = refused(tmp_path, "--log-file", str(tmp_path))
 
-    assert (73, f"cannot open log file {tmp_path}: Is a directory") == told
+    assert (73, f"cannot open log file {tmp_path}: Is a directory") == answer
 
 
 def test_it_starts_serves_and_stops(tmp_path):
@@ -208,19 +208,19 @@ def test_a_taken_port_is_refused(tmp_path):
     """A port that someone else listens on stops the start with 69 and the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = refused(tmp_path, "--set", f"listeners.tcp.1={address}")
+        answer = refused(tmp_path, "--set", f"listeners.tcp.1={address}")
 
-    assert (69, f"cannot listen on {address}: address already in use") == told
+    assert (69, f"cannot listen on {address}: address already in use") == answer
 
 
 def test_a_bad_permission_pattern_is_refused(tmp_path):
     """A permission that is not a regular expression stops the start with 78."""
-    code, told = refused(
+    code, answer = refused(
         tmp_path, "--set", "default_permissions.write=(", "--set", "listeners.tcp.1=127.0.0.1:0"
     )
 
     assert 78 == code
-    assert told.startswith("invalid permissions of a default user: invalid regular expression '('")
+    assert answer.startswith("invalid permissions of a default user: invalid regular expression '('")
 
 
 def test_a_bare_port_is_every_interface(tmp_path):
@@ -236,10 +236,10 @@ def test_a_bare_port_is_every_interface(tmp_path):
 
 def test_an_address_of_someone_else_is_refused(tmp_path):
     """An address this host does not have stops the start with 69."""
-    code, told = refused(tmp_path, "--set", "listeners.tcp.1=192.0.2.1:0")
+    code, answer = refused(tmp_path, "--set", "listeners.tcp.1=192.0.2.1:0")
 
     assert 69 == code
-    assert told.startswith("cannot listen on 192.0.2.1:0: ")
+    assert answer.startswith("cannot listen on 192.0.2.1:0: ")
 
 
 def test_the_data_directory_is_free_after_a_kill(tmp_path):
@@ -252,7 +252,7 @@ def test_the_data_directory_is_free_after_a_kill(tmp_path):
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
 
 
-def test_clients_are_told_of_the_shutdown(tmp_path):
+def test_clients_are_notified_of_the_shutdown(tmp_path):
     """A connected client gets connection.close 320 with RabbitMQ's text, and the broker ends with 0."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")

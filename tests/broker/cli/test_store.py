@@ -90,12 +90,12 @@ def test_left_over_is_no_damage(tmp_path):
 def test_json(tmp_path):
     """With --json the output is one object: whether the data are clean, the findings, the sums."""
     example(tmp_path)
-    told = json.loads(store("check", "--json", "--data-dir", str(tmp_path)).stdout)
+    report = json.loads(store("check", "--json", "--data-dir", str(tmp_path)).stdout)
 
-    assert (True, [], 189) == (told["clean"], told["findings"], told["stats"]["messages"])
+    assert (True, [], 189) == (report["clean"], report["findings"], report["stats"]["messages"])
     spoil(tmp_path, b"message 150")
-    told = json.loads(store("check", "--json", "--data-dir", str(tmp_path)).stdout)
-    assert (False, True) == (told["clean"], told["findings"][0]["damage"])
+    report = json.loads(store("check", "--json", "--data-dir", str(tmp_path)).stdout)
+    assert (False, True) == (report["clean"], report["findings"][0]["damage"])
 
 
 def test_a_file_that_ends_the_reader_is_damaged(tmp_path, monkeypatch):
@@ -123,12 +123,12 @@ def test_stats(tmp_path):
     """A line for each queue, then the sums; the same as JSON."""
     example(tmp_path)
     lines = store("stats", "--data-dir", str(tmp_path)).stdout.splitlines()
-    told = json.loads(store("stats", "--json", "--data-dir", str(tmp_path)).stdout)
+    report = json.loads(store("stats", "--json", "--data-dir", str(tmp_path)).stdout)
 
     assert ["vhost", "queue", "messages", "octets", "blocks", "dead", "dead_octets"] == lines[0].split()
     assert ["/", "one", "180"] == lines[1].split()[:3]
     assert f"file_size: {size_of(tmp_path)}" in lines
-    assert ("one", 180, 30) == tuple(told["queues"][0][name] for name in ("name", "messages", "dead"))
+    assert ("one", 180, 30) == tuple(report["queues"][0][name] for name in ("name", "messages", "dead"))
 
 
 def drained(data_dir: Path, messages: int = 2000) -> None:
@@ -193,7 +193,7 @@ def test_a_running_broker_is_left_alone(tmp_path):
         channel.queue_declare("q", durable=True)
         channel.confirm_delivery()
         channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
-        told = {
+        messages = {
             store(word, "--data-dir", str(running.data_dir)).stderr for word in ("check", "stats", "compact")
         }
         connection.close()
@@ -202,7 +202,7 @@ def test_a_running_broker_is_left_alone(tmp_path):
         done = store("check", "--data-dir", str(running.data_dir))
 
     text = f"cannot use data directory {running.data_dir}: another broker is using it, {who}"
-    assert {f"leveret: {text}\n"} == told
+    assert {f"leveret: {text}\n"} == messages
     assert (0, "clean: 1 queues, 1 messages, 1 blocks") == (done.exit_code, done.stdout.partition(" in ")[0])
 
 
@@ -243,14 +243,14 @@ def test_a_start_goes_on_without_compaction(tmp_path, monkeypatch, caplog):
     assert caplog.messages[0].startswith("storage: data file not compacted: cannot read the data in ")
 
 
-def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
+def test_a_reader_that_fails_is_reported(tmp_path, monkeypatch):
     """An error of the reading program is a finding that names its place."""
     output = b'{"reading": "blocks"}\n{"find'
     done = subprocess.CompletedProcess([], 1, output, b"Traceback\nKeyError: 5\n")
     monkeypatch.setattr(subprocess, "run", lambda *_words, **_options: done)
-    told = store("check", "--data-dir", str(tmp_path))
+    result = store("check", "--data-dir", str(tmp_path))
 
     assert (65, "damaged: blocks: the reading process ended with KeyError: 5") == (
-        told.exit_code,
-        told.stdout.splitlines()[0],
+        result.exit_code,
+        result.stdout.splitlines()[0],
     )

@@ -213,7 +213,7 @@ def test_storage_is_configured(setting, attribute, value):
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "text"),
     [
         ("disk_free_limit.absolute=much", "size"),
         ("disk_free_limit.relative=-1", "from 0 to 1000"),
@@ -242,12 +242,12 @@ def test_storage_is_configured(setting, attribute, value):
         ("heartbeat", "KEY=VALUE"),
     ],
 )
-def test_a_bad_value_is_told(setting, told):
+def test_a_bad_value_is_reported(setting, text):
     """A value that does not fit its key is refused with the values that would."""
-    assert any(told in problem for problem in problems_of(setting))
+    assert any(text in problem for problem in problems_of(setting))
 
 
-def test_all_problems_are_told_at_once(tmp_path):
+def test_all_problems_are_reported_at_once(tmp_path):
     """Every unreadable file, bad line, bad value and unknown key is reported, with its place."""
     path = tmp_path / "a.conf"
     path.write_text("heartbeat = x\nnonsense\nheartbit = 3\n")
@@ -256,13 +256,13 @@ def test_all_problems_are_told_at_once(tmp_path):
 
     problems = "\n".join(caught.value.problems)
     assert 5 == len(caught.value.problems)
-    for told in (
+    for text in (
         "missing.conf: No such file",
         f"{path}:1: heartbeat",
         f"{path}:2: expected",
         f"{path}:3: unknown",
     ):
-        assert told in problems
+        assert text in problems
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_problems_show_no_passwords(tmp_path, text):
     assert any(f"{path}:2: " in problem for problem in caught.value.problems)
 
 
-def test_where_metrics_are_told():
+def test_where_metrics_are_served():
     """The Prometheus listener has an address and a per-object mode; another address than the default is required."""
     assert [False, True, True] == [
         each.required for each in (PrometheusConfig(), PrometheusConfig(port=0), PrometheusConfig(host="::1"))
@@ -517,7 +517,7 @@ def test_a_pattern_names_files(parts, pattern, read):
     assert read == list(dict.fromkeys(Path(setting.origin.rpartition(":")[0]).stem for setting in found))
 
 
-def test_what_is_no_pattern_is_told(tmp_path):
+def test_an_invalid_pattern_is_reported(tmp_path):
     """A pattern in the first part of a path is an error."""
     problems = []
     path = Path(f"{{{tmp_path},{tmp_path / 'more'}}}/*.conf")
@@ -610,11 +610,11 @@ def test_users_and_virtual_hosts(tmp_path):
     ) == config.users
 
 
-def test_a_bad_vhost_pattern_is_told():
+def test_a_bad_vhost_pattern_is_reported():
     """A pattern that is not a regular expression is an error, not a crash."""
-    told = problems_of("default_users.bob.password=x", "default_users.bob.vhost_pattern=(")
+    found = problems_of("default_users.bob.password=x", "default_users.bob.vhost_pattern=(")
 
-    assert told[0].startswith("default_users.bob.vhost_pattern: ")
+    assert found[0].startswith("default_users.bob.vhost_pattern: ")
 
 
 def test_topic_permissions(tmp_path):
@@ -640,9 +640,9 @@ def test_topic_permissions(tmp_path):
     ) == config.topic_permissions
 
 
-def test_topic_permissions_of_nobody_are_told():
+def test_topic_permissions_of_nobody_are_reported():
     """A row without an exchange, of an unknown user or in an unknown virtual host is an error with its key."""
-    told = problems_of(
+    found = problems_of(
         "default_topic_permissions.1.write=x",
         "default_topic_permissions.2.exchange=e",
         "default_topic_permissions.2.user=bob",
@@ -653,7 +653,7 @@ def test_topic_permissions_of_nobody_are_told():
         "default_topic_permissions.1.exchange is missing",
         "default_topic_permissions.2.user: there is no user bob",
         "default_topic_permissions.2.vhost: there is no virtual host v",
-    ) == told
+    ) == found
 
 
 def test_limits_of_virtual_hosts_and_users():

@@ -373,7 +373,7 @@ def test_exclusive_queues_that_went_before_are_forgotten(client):
     assert ["q"] == list(client.node.vhosts["/"].queues)
 
 
-def test_a_shutdown_is_told():
+def test_a_shutdown_is_reported():
     """`force_close` releases everything and sends 320, or nothing before the end of the handshake."""
     node = Node()
     client = holding(node)

@@ -255,7 +255,7 @@ def test_a_connection_that_declares_waits_for_a_slow_disk():
     assert 1 == driver.resumed
 
 
-def test_light_publishers_are_told_apart_by_what_they_send_in_one_read():
+def test_light_publishers_are_distinguished_by_what_they_send_in_one_read():
     """A read of up to `LIGHT_OCTETS` counts as light; the rest of an earlier one does not."""
     host, _, flow = controlled()
     for size in (LIGHT_OCTETS, LIGHT_OCTETS + 1, 0):

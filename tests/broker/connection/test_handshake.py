@@ -112,7 +112,7 @@ def test_a_refused_login_is_silent():
     assert_silent(*talk(None, start_ok(user="nobody")))
 
 
-def test_a_refused_login_is_told_to_who_asked():
+def test_a_refused_login_is_reported_to_the_client():
     """With the capability `authentication_failure_close` a failed login is answered with 403 before the delay."""
     client, sent = talk(None, start_ok(password="wrong", properties=POLITE))
 
@@ -265,7 +265,7 @@ def test_connections_can_be_limited(settings_of, text):
         (encode_method(1, Channel.Open()), "UNEXPECTED_FRAME - type 1, all octets ="),
     ],
 )
-def test_mistakes_after_the_login_are_told(octets, text):
+def test_mistakes_after_the_login_are_reported(octets, text):
     """A mistake after the login is answered with its error."""
     client, sent = talk(None, start_ok(), tune_ok(), octets)
 

@@ -371,7 +371,7 @@ def test_who_is_gone_does_not_try_again(client, node, loading):
     assert (1, []) == (loading.calls, client.sent())
 
 
-def test_a_method_that_waits_and_then_fails_is_told_as_its_own(client, node, monkeypatch):
+def test_a_method_that_waits_and_then_fails_is_reported_as_its_own(client, node, monkeypatch):
     """An error of the second attempt names the method and closes its channel."""
     loading = Loading()
     monkeypatch.setitem(HANDLERS, Queue.Purge, loading)

@@ -233,11 +233,11 @@ class Session:
     def _sort(self, item: Sent) -> None:
         number, method = item.channel, item.method
         if isinstance(method, Basic.Ack | Basic.Nack):
-            told = self.confirmed[number][-1]
+            tags = self.confirmed[number][-1]
             if method.multiple:
-                told |= set(range(1, method.delivery_tag + 1))
+                tags |= set(range(1, method.delivery_tag + 1))
             else:
-                told.add(method.delivery_tag)
+                tags.add(method.delivery_tag)
             return
         if isinstance(method, ChannelMethods.OpenOk):
             self.confirmed.setdefault(number, []).append(set())
@@ -551,7 +551,7 @@ def test_an_invalid_stream_fails_the_same_way(seed, size, faults):
 
 
 @pytest.mark.parametrize("size", [0, 1, 40])
-def test_repeated_publishes_are_told_apart_by_their_bodies_only(size):
+def test_repeated_publishes_are_distinguished_by_their_bodies_only(size):
     """A run of publishes that differ in their bodies only arrives body by body, in order."""
     session = Session(whole)
     bodies = [bytes([65 + number]) * size for number in range(20)]

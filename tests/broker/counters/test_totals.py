@@ -144,7 +144,7 @@ def test_counts_outlive_what_counted():
     assert (WORK, QUEUE_WORK) == (node.turn.totals.channels, node.turn.totals.queues["classic"])
 
 
-def test_consumers_that_need_not_ack_are_told_apart():
+def test_consumers_that_need_not_ack_are_distinguished():
     """Messages to consumers without acks count as delivered without acks, also after they have left."""
     node = Node()
     client = Client(node)
@@ -228,7 +228,7 @@ def test_nacks_are_no_confirms():
     assert expected == channels(node)
 
 
-def test_dead_letters_are_told_apart_from_publishes():
+def test_dead_letters_are_distinguished_from_publishes():
     """A dead letter counts in its queue but not as published by a client; its reason is counted."""
     node = Node()
     client = Client(node)

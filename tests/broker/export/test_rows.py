@@ -298,7 +298,7 @@ def test_the_node_s_row_sums_up(node, looking):
     } == chosen(row, "queues_created", "published", "cpu_user_us", "cpu_sys_us", "disk_free")
 
 
-def test_what_happens_is_told(node, looking):
+def test_what_happens_is_reported(node, looking):
     """Connections, queues, exchanges, policies, logins and alarms have events, in order."""
     client = Client(node)
     client.declare("q")

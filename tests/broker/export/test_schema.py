@@ -94,14 +94,14 @@ def test_only_what_may_be_missing_is_null():
 
 def test_events_are_described():
     """The list of events has every kind that the code notes, and no other."""
-    told = {
+    noted = {
         word
         for path in (ROOT / "broker").rglob("*.py")
         for word in __import__("re").findall(r'note\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
     }
-    told |= {"alarm_raised", "alarm_cleared", "connection_opened", "connection_closed"}
+    noted |= {"alarm_raised", "alarm_cleared", "connection_opened", "connection_closed"}
 
-    assert set(EVENTS) == told
+    assert set(EVENTS) == noted
     assert {Event, LatencyHist} < set(TABLES.values())
 
 

@@ -68,7 +68,7 @@ def test_a_binding_key_that_is_gone_is_forgotten():
     assert {"a": 2} == counted(patterns, exchange, 3)
 
 
-def test_a_binding_key_that_matches_nothing_is_told():
+def test_a_binding_key_that_matches_nothing_is_reported():
     """A binding key without a match has a count of 0, after those with matches."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "idle")
@@ -79,7 +79,7 @@ def test_a_binding_key_that_matches_nothing_is_told():
     assert [("a", 3), ("idle", 0)] == patterns.most_matched
 
 
-def test_what_is_not_told_apart_is_missed():
+def test_what_is_not_distinguished_is_missed():
     """Messages with keys beyond those counted individually are the error of every count."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "#")
@@ -90,7 +90,7 @@ def test_what_is_not_told_apart_is_missed():
     assert 30 == patterns.missed
 
 
-def test_the_most_matched_are_told():
+def test_the_most_matched_are_reported():
     """The most matched of many binding keys are listed in descending order."""
     exchange, patterns = TopicExchange("e"), Patterns()
     for number in range(MOST + 40):
@@ -148,7 +148,7 @@ def test_counts_are_right_but_for_what_is_known_to_be_missed(few, rounds):
         assert len(patterns._counted) <= few + 5
 
 
-def test_keys_that_come_late_are_told_apart_in_the_end(few):
+def test_keys_that_come_late_are_distinguished_in_the_end(few):
     """A frequent key is soon counted individually, whatever was there first, and those in use stay."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "late")

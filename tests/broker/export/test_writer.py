@@ -306,7 +306,7 @@ def test_the_process_is_looked_at():
 
 
 @pytest.mark.parametrize("where", ["file", "file/below"])
-async def test_a_directory_that_is_none_is_told_at_the_start(tmp_path, where, caplog):
+async def test_a_directory_that_is_none_is_reported_at_the_start(tmp_path, where, caplog):
     """An unusable directory is named in one warning before the first sample, and is retried later."""
     (tmp_path / "file").write_text("in the way")
     exporting = Exporting(tmp_path / where)

@@ -155,13 +155,13 @@ def test_what_was_not_committed_is_not_there(client, node):
 
 def test_a_broker_without_storage_forgets():
     """The journal without storage accepts rows, and nothing waits for it."""
-    told = []
+    results = []
     journal = NullJournal()
     journal.put("defs", b"k", b"v")
     journal.delete("defs", b"k")
-    journal.when_safe(told.append)
+    journal.when_safe(results.append)
 
-    assert [True] == told
+    assert [True] == results
 
 
 # -- topology ---------------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_a_new_queue_of_an_old_name_is_another(client, node):
     assert first < second < again.vhosts["/"].queues["q"].qid
 
 
-def test_the_maker_of_backing_queues_is_told_which_queue():
+def test_the_factory_of_backing_queues_gets_the_queue():
     """The factory of backing queues gets qid and arguments of durable queues, new and restored; 0 for others."""
     made = []
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 from conformance.brokers import rabbitmq_server
-from grafana.beside import LEFT, OVERVIEW, SINGLE, Told, plain, told_by_ours, told_by_rabbitmq
+from grafana.beside import LEFT, OVERVIEW, SINGLE, DayMetrics, plain, scrape_leveret, scrape_rabbitmq
 
 from leveret.broker.metrics.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
 
@@ -20,23 +20,23 @@ MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connect
 
 
 @pytest.fixture(scope="module")
-def ours() -> Told:
-    return told_by_ours()
+def ours() -> DayMetrics:
+    return scrape_leveret()
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Told:
-    told = told_by_rabbitmq()
-    (build,) = told.before.values("rabbitmq_build_info")
+def theirs() -> DayMetrics:
+    metrics = scrape_rabbitmq()
+    (build,) = metrics.before.values("rabbitmq_build_info")
     version = dict(build)["rabbitmq_version"]
     if version.split(".")[:2] != COMPARED.split(".")[:2]:
         pytest.skip(f"the lists are those of RabbitMQ {COMPARED}, and this is {version}")
-    return told
+    return metrics
 
 
-def told_names(told: Told) -> set[str]:
+def scraped_names(metrics: DayMetrics) -> set[str]:
     """Return the names of the aggregated metrics."""
-    return {name for name, _ in told.after[OVERVIEW].samples}
+    return {name for name, _ in metrics.after[OVERVIEW].samples}
 
 
 def covered(name: str, differences: Iterable[Difference]) -> bool:
@@ -44,25 +44,25 @@ def covered(name: str, differences: Iterable[Difference]) -> bool:
     return any(each.covers(name) for each in differences)
 
 
-def families(told: Told) -> dict[str, str]:
+def families(metrics: DayMetrics) -> dict[str, str]:
     """Return types by name of family."""
     return {
-        plain(name): each.type for answer in told.after.values() for name, each in answer.families.items()
+        plain(name): each.type for answer in metrics.after.values() for name, each in answer.families.items()
     }
 
 
-def label_names(told: Told) -> dict[tuple[str, str], set[tuple[str, ...]]]:
+def label_names(metrics: DayMetrics) -> dict[tuple[str, str], set[tuple[str, ...]]]:
     """Return the labels of series, by path and name."""
     found = defaultdict(set)
-    for path, name, labels in told.samples():
+    for path, name, labels in metrics.samples():
         found[path, name].add(tuple(sorted(labels)))
     return found
 
 
-def by_channel(told: Told) -> dict[str, Counter[float]]:
+def by_channel(metrics: DayMetrics) -> dict[str, Counter[float]]:
     """Return by metric how many channels or connections have each value other than 0, summed over their series."""
     sums: Counter[tuple[str, str]] = Counter()
-    for (name, labels), value in told.after[SINGLE].samples.items():
+    for (name, labels), value in metrics.after[SINGLE].samples.items():
         if "channel" in dict(labels) and name.startswith(MEASURED):
             sums[name, dict(labels)["channel"]] += value
     found: dict[str, Counter[float]] = defaultdict(Counter)
@@ -128,8 +128,8 @@ def test_groups_have_the_same_metrics(ours, theirs):
 
 def test_the_day_changes_the_same_sums(ours, theirs):
     """After the same work the sums have changed by the same amounts, unless a reason is documented."""
-    here, there = (told.after[OVERVIEW].changed(told.before) for told in (ours, theirs))
-    both = {name for name in told_names(ours) & told_names(theirs) if not covered(name, VALUES)}
+    here, there = (metrics.after[OVERVIEW].changed(metrics.before) for metrics in (ours, theirs))
+    both = {name for name in scraped_names(ours) & scraped_names(theirs) if not covered(name, VALUES)}
     moved = {name: there[name] for name in both if name in there}
 
     assert moved == {name: here[name] for name in both if name in here}
@@ -141,10 +141,10 @@ def test_the_day_leaves_the_same_queues(ours, theirs):
     here, there = (
         {
             (name, labels): value
-            for (name, labels), value in told.after[SINGLE].samples.items()
+            for (name, labels), value in metrics.after[SINGLE].samples.items()
             if {"vhost", "queue"} == dict(labels).keys() and not covered(name, VALUES)
         }
-        for told in (ours, theirs)
+        for metrics in (ours, theirs)
     )
     both = here.keys() & there.keys()
 
@@ -166,7 +166,7 @@ def test_the_day_leaves_the_same_channels_and_connections(ours, theirs):
 
 def test_each_value_that_is_explained_is_there(ours, theirs):
     """No reason is documented for a metric that neither has."""
-    both = told_names(ours) & told_names(theirs)
+    both = scraped_names(ours) & scraped_names(theirs)
     both |= {name for _, name, _ in ours.samples()} & {name for _, name, _ in theirs.samples()}
 
     for difference in VALUES:

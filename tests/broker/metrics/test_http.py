@@ -325,11 +325,11 @@ def test_a_port_that_is_taken_is_no_reason_not_to_start(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Running(tmp_path, *WATCHED, program=program_with_port(tmp_path, port)) as running:
-            told = running.wait_for("metrics and health checks are disabled")
+            line = running.wait_for("metrics and health checks are disabled")
             running.wait_for("Server startup complete")
             code, _, err = running.stopped_by(signal.SIGTERM)
 
-    assert f"cannot listen on 127.0.0.1:{port}: " in told
+    assert f"cannot listen on 127.0.0.1:{port}: " in line
     assert (0, "") == (code, err)
 
 

@@ -117,7 +117,7 @@ PROTOCOL = {"protocol": "amqp091"}
 CLASSIC = {**PROTOCOL, "queue_type": "rabbit_classic_queue"}
 
 
-def test_messages_are_told(node):
+def test_messages_are_reported(node):
     """The actions of a publisher and a consumer change RabbitMQ's metrics for them by the right amounts."""
     publisher, consumer = Client(node), Client(node, port=50001)
     publisher.ask(Confirm.Select())
@@ -180,7 +180,7 @@ def test_quorum_queues_have_series_of_their_own(node):
     assert (1, 0) == (scraped(node).value(name, **labels), scraped(node).value(name, **CLASSIC))
 
 
-def test_the_same_is_told_of_each_object(node):
+def test_each_object_has_the_same_metrics(node):
     """Per-object metrics that add up have the sums of `/metrics`, and RabbitMQ's labels."""
     client = Client(node)
     client.declare("q")

@@ -226,11 +226,11 @@ def test_the_end_of_a_client_is_not_put_off_for_its_confirms(tmp_path, opened):
         channel.client.raw((method + header + frame(3, 1, b"x")) * 20)
         channel.client.socket.shutdown(socket.SHUT_WR)
 
-        told = set()
+        names = set()
         with contextlib.suppress(ClosedError):
             while True:
-                told.add(channel.receive().name)
-        assert {"basic.ack"} >= told
+                names.add(channel.receive().name)
+        assert {"basic.ack"} >= names
         assert "end" == ended(channel.client.socket)
         other.consume("held", "next")
         assert other.deliver().redelivered

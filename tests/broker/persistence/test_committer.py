@@ -78,7 +78,7 @@ def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
     assert "disk full at shutdown: messages=2 definitions=0 not written" in caplog.text
 
 
-def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
+def test_data_lost_to_a_full_disk_at_the_end_is_reported(disk, monkeypatch, caplog):
     """A disk that stays full does not delay a stop; lost messages and definitions are counted."""
     monkeypatch.setattr(committer, "RETRY_SECONDS", 1000.0)
 
@@ -134,10 +134,10 @@ def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
         host, queue = started(disk)
         disk.environment.commit = fail_once
         queue.publish([message(10)], persistent=True)
-        told = asyncio.get_running_loop().create_future()
-        disk.journal.when_safe(told.set_result)
+        result = asyncio.get_running_loop().create_future()
+        disk.journal.when_safe(result.set_result)
         disk.commits.wake()
-        stored = await told
+        stored = await result
         await asyncio.wait_for(disk.stop([queue]), 10)
         return stored, host.full
 
@@ -350,15 +350,15 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
         slices.run()
         commits.wake()
         await asyncio.wait_for(done, 10)
-        told = host.cleared.is_set(), commits.is_held, commits.backlogged
+        state = host.cleared.is_set(), commits.is_held, commits.backlogged
         kept = len(list(disk.environment.rows("blocks"))), one.backing.unacked_count
         await disk.stop([one.backing, two.backing])
-        return held, told, kept
+        return held, state, kept
 
-    held, told, kept = asyncio.run(run())
+    held, state, kept = asyncio.run(run())
 
     assert (True, None, 1, True, True) == held
-    assert (True, False, False) == told
+    assert (True, False, False) == state
     assert (1, 0) == kept
 
 
@@ -518,9 +518,9 @@ def test_files_are_written_a_few_at_a_time(tmp_path):
             channel.publish("", "q", b"%3d" % number + bytes(70_000), delivery_mode=2)
         waiting = set(range(1, 301))
         while waiting:  # files are done in any order
-            told = client.receive(1, "basic.ack").fields
-            tag = told["delivery_tag"]
-            waiting -= set(range(1, tag + 1)) if told["multiple"] else {tag}
+            fields = client.receive(1, "basic.ack").fields
+            tag = fields["delivery_tag"]
+            waiting -= set(range(1, tag + 1)) if fields["multiple"] else {tag}
         client.close_socket()
         code, out, err = running.stopped_by(signal.SIGTERM)
     assert (0, "") == (code, err)
@@ -573,10 +573,10 @@ def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
         stored = asyncio.get_running_loop().create_future()
         disk.journal.when_all_safe(stored.set_result)
         disk.commits.wake()
-        told = await asyncio.wait_for(stored, 10)
+        result = await asyncio.wait_for(stored, 10)
         second.drop(1)
         await asyncio.wait_for(disk.stop([]), 10)
-        return begun, told, host.cleared.is_set()
+        return begun, result, host.cleared.is_set()
 
     assert ({}, True, True) == asyncio.run(run())
     assert [] == list((tmp_path / "data" / "blobs").iterdir())

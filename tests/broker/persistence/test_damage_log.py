@@ -64,7 +64,7 @@ def damaged_total(address: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["missing_file", "file", "record", "body"])
-def test_damage_is_told(tmp_path, kind):
+def test_damage_is_reported(tmp_path, kind):
     """A message that cannot be read is dropped, logged with queue and position, and counted."""
     with Running(tmp_path, *BLOB) as running:
         running.wait_for("Server startup complete")

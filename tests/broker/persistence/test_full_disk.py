@@ -66,19 +66,19 @@ class Publisher:
             self.channel.publish("", "q", self.body, delivery_mode=2)
             self.sent += 1
             self.open = 1
-        told = self.client.receive(
+        answer = self.client.receive(
             None, "basic.ack", "basic.nack", "connection.blocked", "connection.unblocked"
         )
-        if told.name.startswith("basic."):
+        if answer.name.startswith("basic."):
             self.open = 0
-            self.verdicts[told.name] += 1
-        return told.fields["reason"] if told.name == "connection.blocked" else told.name
+            self.verdicts[answer.name] += 1
+        return answer.fields["reason"] if answer.name == "connection.blocked" else answer.name
 
     def until(self, *names: str) -> str:
         """Publish until one of these outcomes."""
-        while (told := self.publish()) not in names:
+        while (answer := self.publish()) not in names:
             pass
-        return told
+        return answer
 
 
 def drained(address: tuple[str, int]) -> int:

@@ -46,8 +46,8 @@ class Fanned:
             self.channel.publish("amq.fanout", "", bytes([number]) * size, delivery_mode=1 + persistent)
         left = count
         while left > 0:
-            told = self.client.receive(self.channel.number, "basic.ack")
-            left = count - told.fields["delivery_tag"]
+            ack = self.client.receive(self.channel.number, "basic.ack")
+            left = count - ack.fields["delivery_tag"]
 
     def peak(self, seconds: float) -> tuple[float, float]:
         """Return the peak increase of memory and of disk space, in megabytes, within so many seconds."""

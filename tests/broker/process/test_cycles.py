@@ -23,14 +23,14 @@ CLOSE = {"reply_code": 200, "reply_text": "", "class_id": 0, "method_id": 0}
 
 def look(running: Running, home: Path) -> tuple[Counter[str], int]:
     """Return our objects found by a collection, by type, and the number of connections."""
-    told = home / ANSWER
-    told.unlink(missing_ok=True)
+    answer_file = home / ANSWER
+    answer_file.unlink(missing_ok=True)
     running.process.send_signal(signal.SIGUSR2)
     deadline = time.monotonic() + SECONDS
-    while not told.exists():
+    while not answer_file.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    answer = json.loads(told.read_text())
+    answer = json.loads(answer_file.read_text())
     found = {name: count for name, count in answer["cycles"].items() if name.startswith(OURS)}
     return Counter(found), answer["connections"]
 

@@ -26,11 +26,11 @@ def test_the_memory_alarm_is_raised_above_the_limit(limit, sizes):
     alarm = MemoryAlarm(limit)
     raised = False
     for used in sizes:
-        told = alarm.check(used)
+        changed = alarm.check(used)
         before, raised = raised, used > limit or (raised and used > 0.95 * limit)
 
         assert (raised, used) == (alarm.raised, alarm.used)
-        assert (before != raised) == told
+        assert (before != raised) == changed
 
 
 def test_memory_at_the_limit_does_not_flutter():
@@ -55,11 +55,11 @@ def test_the_disk_alarm_is_raised_below_the_limit(limit, sizes):
     alarm = DiskAlarm(limit)
     raised = False
     for free in sizes:
-        told = alarm.check(free)
+        changed = alarm.check(free)
         before, raised = raised, free < limit or (raised and free < 1.05 * limit)
 
         assert (raised, free) == (alarm.raised, alarm.free)
-        assert (before != raised) == told
+        assert (before != raised) == changed
 
 
 def test_a_commit_without_room_raises_the_disk_alarm():
@@ -74,7 +74,7 @@ def test_a_commit_without_room_raises_the_disk_alarm():
     assert (True, False) == (alarm.check(105), alarm.raised)
 
 
-def test_a_disk_that_is_full_twice_is_told_once():
+def test_a_disk_that_is_full_twice_is_reported_once():
     """A commit without space changes nothing while the alarm is raised."""
     alarm = DiskAlarm(100)
     alarm.check(10)
@@ -120,7 +120,7 @@ def test_publishers_that_are_blocked_wait_a_second_at_most():
         (True, True, "low on disk & memory"),
     ],
 )
-def test_publishers_are_told_what_is_short(memory, disk, text):
+def test_publishers_are_notified_of_what_is_short(memory, disk, text):
     """Reasons for blocking have RabbitMQ's words and order."""
     in_use, on_disk = MemoryAlarm(10), DiskAlarm(10)
     in_use.check(20 if memory else 0)

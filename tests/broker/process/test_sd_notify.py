@@ -34,7 +34,7 @@ async def received(heard: socket.socket) -> str:
     return (await asyncio.wait_for(asyncio.get_running_loop().sock_recv(heard, 4096), SECONDS)).decode()
 
 
-async def test_ready_and_stopping_are_told(manager):
+async def test_ready_and_stopping_are_reported(manager):
     """READY and STOPPING come with a status line each; without a watchdog nothing follows."""
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()}, os.getpid())
 

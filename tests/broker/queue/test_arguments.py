@@ -297,7 +297,7 @@ def test_queue_properties_are_compared_before_arguments():
         (("binary", b"lazy"), None, ("the value 'lazy' of type 'binary'", "none")),
     ],
 )
-def test_an_unequal_argument_is_told_with_both_values(received, current, texts):
+def test_an_unequal_argument_is_reported_with_both_values(received, current, texts):
     """Types are named only if one side has none; a void compared with a value is none."""
     existing = ExistingQueue(arguments={} if current is None else {"x-expires": current})
     assert "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received {} but current is {}".format(
@@ -470,7 +470,7 @@ def test_consumers_of_quorum_queues_have_fewer_arguments(key):
         ),
     ],
 )
-def test_an_unequal_exchange_is_told_by_its_first_difference(changes, difference):
+def test_an_unequal_exchange_is_reported_by_its_first_difference(changes, difference):
     """Type, durable, auto_delete, internal, alternate-exchange are compared in this order; types are Erlang atoms."""
     expected = "inequivalent arg " + difference.format("exchange 'e' in vhost '/'")
     assert expected == refusal(redeclare_exchange, ExistingExchange(), **changes)

@@ -558,7 +558,7 @@ def test_the_empty_table_that_idle_queues_share_is_immutable():
     assert queue.run_listeners is make_queue(Turn()).run_listeners
 
 
-def test_listeners_are_told_of_runs_and_of_the_end():
+def test_listeners_are_notified_of_runs_and_of_the_end():
     """A listener is called after each run and at the deletion, until it is removed."""
 
     class Listener(RunListener):

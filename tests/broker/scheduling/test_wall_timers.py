@@ -24,15 +24,15 @@ def test_timers_are_called_when_they_are_due_and_not_before() -> None:
     assert calls == ["early", "early too", "late"]
 
 
-def test_the_driver_is_told_of_whatever_comes_sooner() -> None:
+def test_the_driver_is_notified_of_sooner_timers() -> None:
     """The driver is notified only of a time before all others."""
-    told: list[int] = []
+    calls: list[int] = []
     timers = Timers()
-    timers.on_sooner = told.append
+    timers.on_sooner = calls.append
     for when in (50, 70, 20, 20, 10):
         timers.at(when, list)
 
-    assert told == [50, 20, 10]
+    assert calls == [50, 20, 10]
 
 
 def test_what_a_callback_asks_for_waits_for_the_next_run() -> None:

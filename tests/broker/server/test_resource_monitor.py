@@ -21,13 +21,13 @@ class Host:
         self.alarm = ""
         self.turn = Turn()
         self.turn.events = Events()
-        self.told: list[str] = []
+        self.reasons: list[str] = []
         self.relieved: list[int] = []
         self.failed: BaseException | None = None
 
     def set_alarm(self, reason: str) -> None:
         self.alarm = reason
-        self.told.append(reason)
+        self.reasons.append(reason)
 
     def free_memory(self, octets: int) -> None:
         self.relieved.append(octets)
@@ -161,7 +161,7 @@ def test_publishers_go_on_when_all_is_there_again(watched, caplog):
     watched.use(0)
     watched.look(PLENTY)
 
-    assert ["low on memory", "low on disk & memory", "low on disk", ""] == watched.host.told
+    assert ["low on memory", "low on disk & memory", "low on disk", ""] == watched.host.reasons
     assert [
         "memory alarm raised: 1001 bytes used, limit 1000; publishers are blocked (low on memory)",
         "disk alarm raised: 10 bytes free, limit 50000000; publishers are blocked (low on disk & memory)",
@@ -206,18 +206,18 @@ def test_memory_is_looked_at_once_a_second(watched):
     assert ("", "low on memory") == (before, watched.host.alarm)
 
 
-def test_a_full_disk_is_told_at_once_and_looked_at_soon(watched):
+def test_a_full_disk_is_reported_at_once_and_checked_soon(watched):
     """A full disk raises the alarm at once; a check within a second clears it once commits succeed."""
     watched.watch.report_full(True)
 
-    assert ["low on disk"] == watched.host.told
+    assert ["low on disk"] == watched.host.reasons
     assert [watched.loop.now + 1] == [at for at, _ in watched.loop.later]
     watched.look(PLENTY)
-    assert ["low on disk"] == watched.host.told
+    assert ["low on disk"] == watched.host.reasons
     watched.watch.report_full(False)
-    assert ["low on disk"] == watched.host.told
+    assert ["low on disk"] == watched.host.reasons
     watched.look(PLENTY)
-    assert ["low on disk", ""] == watched.host.told
+    assert ["low on disk", ""] == watched.host.reasons
 
 
 def test_a_full_disk_during_a_look(watched):
@@ -261,13 +261,13 @@ def test_an_alarm_ends_with_its_cause_whatever_the_allocator_keeps(watched):
     """The alarm is cleared for good once objects take less than the limit, although the kernel's figure stays."""
     watched.memory = 2000
     watched.pass_seconds(3)
-    assert ["low on memory"] == watched.host.told
+    assert ["low on memory"] == watched.host.reasons
     watched.pages.taken = 100
     watched.pass_seconds(3)
-    assert ["low on memory", ""] == watched.host.told
+    assert ["low on memory", ""] == watched.host.reasons
     assert [2000] == watched.pages.calibrated
     watched.pass_seconds(10)
-    assert ["low on memory", ""] == watched.host.told
+    assert ["low on memory", ""] == watched.host.reasons
 
 
 def test_memory_in_use_again_raises_the_alarm_again(watched):
@@ -276,13 +276,13 @@ def test_memory_in_use_again_raises_the_alarm_again(watched):
     watched.pass_seconds(3)
     watched.memory, watched.pages.taken = 2901, 1001
     watched.pass_seconds(3)
-    assert ["low on memory", "", "low on memory"] == watched.host.told
+    assert ["low on memory", "", "low on memory"] == watched.host.reasons
     watched.pages.taken = 100
     watched.pass_seconds(1)
-    assert ["low on memory", "", "low on memory", ""] == watched.host.told
+    assert ["low on memory", "", "low on memory", ""] == watched.host.reasons
     watched.pages.taken = 1500
     watched.pass_seconds(2)
-    assert ["low on memory", "", "low on memory", "", "low on memory"] == watched.host.told
+    assert ["low on memory", "", "low on memory", "", "low on memory"] == watched.host.reasons
 
 
 def test_those_who_hold_much_are_closed_while_an_alarm_stands(watched):

@@ -115,12 +115,12 @@ def test_the_memory_alarm_blocks_publishers_only(tmp_path, opened):
         consumer, publisher = opened(running), opened(running)
         consumer.consume(consumer.queue("q"))
         publisher.publish("", "q", b"")  # is complete with its header
-        told = publisher.client.receive(0, "connection.blocked")
+        blocked = publisher.client.receive(0, "connection.blocked")
         publisher.publish("", "q", b"second")
         delivered = consumer.deliver()
         consumer.send("basic.ack", delivery_tag=delivered.fields["delivery_tag"])
 
-        assert {"reason": "low on memory"} == told.fields
+        assert {"reason": "low on memory"} == blocked.fields
         assert b"" == delivered.body
         assert consumer.quiet("basic.deliver", timeout=0.5)
         assert 0 == consumer.ready("q")
@@ -134,7 +134,7 @@ def test_the_memory_alarm_blocks_publishers_only(tmp_path, opened):
         assert (0, "") == stopped(running, since)
 
 
-def test_clients_at_work_are_told_of_the_end(tmp_path, opened):
+def test_clients_at_work_are_notified_of_the_end(tmp_path, opened):
     """SIGTERM under load sends publishers and consumers connection.close 320, with exit code 0."""
     with serving(tmp_path, *QUIET) as running:
         publishers, consumers = [opened(running) for _ in range(2)], [opened(running) for _ in range(2)]

@@ -178,7 +178,7 @@ def test_bodies_of_dead_letters_go_with_their_last_record(disk: DiskNode) -> Non
     assert [] == list(disk.disk.environment.rows("bodies"))
 
 
-def test_a_publisher_is_told_once_where_its_message_and_dead_letters_find_no_room(disk: DiskNode) -> None:
+def test_a_publisher_is_notified_once_where_its_message_and_dead_letters_find_no_room(disk: DiskNode) -> None:
     """A publish refused with one commit is neither refused again nor confirmed with a later one."""
     client = Client(disk)
     client.send(make(Confirm.Select, False))

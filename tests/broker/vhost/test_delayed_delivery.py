@@ -369,7 +369,7 @@ class TestTypes:
         assert (0, 0) == (line_of(node).count, line_of(node, "d2").count)
 
     @pytest.mark.parametrize(
-        ("arguments", "told"),
+        ("arguments", "text"),
         [
             ({}, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
             ({"x-delayed-type": ("signedint", 1)}, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
@@ -377,7 +377,7 @@ class TestTypes:
             ({"x-delayed-type": ("longstr", "sharded")}, "unknown exchange type 'sharded'"),
         ],
     )  # fmt: skip
-    def test_the_type_behind_has_to_be_one(self, node, arguments, told):
+    def test_the_type_behind_has_to_be_one(self, node, arguments, text):
         """A missing or wrong `x-delayed-type` is 406 with the plugin's text."""
         client = Client(node)
         declare = make(
@@ -385,7 +385,7 @@ class TestTypes:
         )
         (sent,) = client.ask(declare)
         assert (
-            f'1 channel.close reply_code=406 reply_text="PRECONDITION_FAILED - {told}" class_id=40 method_id=10'
+            f'1 channel.close reply_code=406 reply_text="PRECONDITION_FAILED - {text}" class_id=40 method_id=10'
             == sent
         )
         assert "d" not in node.vhosts["/"].router.exchanges
@@ -671,12 +671,12 @@ class TestOnDisk:
             txn.delete(count, db=db)
         environment.close()
         Check(tmp_path, findings.append).run()
-        told = [(finding.text.partition(" message ")[0], finding.damage) for finding in findings]
-        assert ("delayed", True) in told
-        assert ("2 delayed messages, but the count is missing", True) in told
-        assert ("1 delayed messages of an exchange that does not exist", False) in told
+        reported = [(finding.text.partition(" message ")[0], finding.damage) for finding in findings]
+        assert ("delayed", True) in reported
+        assert ("2 delayed messages, but the count is missing", True) in reported
+        assert ("1 delayed messages of an exchange that does not exist", False) in reported
 
-    def test_a_damaged_row_is_lost_and_told_and_the_others_are_delivered(self, disk_node, caplog):
+    def test_a_damaged_row_is_lost_and_reported_and_the_others_are_delivered(self, disk_node, caplog):
         """A damaged row, or a count that cannot be read, is skipped and logged, and the others are delivered."""
         client = setup(disk_node)
         for delay in (1000, 2000, 3000):

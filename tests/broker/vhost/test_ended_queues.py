@@ -314,7 +314,7 @@ def test_every_promise_has_one_verdict(mode: str) -> None:
     client.send(make(Basic.Nack, 0, True, False))
     delete(client)
     clear(client.node)
-    told = [0] * (COUNT + 1)
+    verdict_counts = [0] * (COUNT + 1)
     last = 0
     for line in publisher.sent():
         if "ack" not in line:
@@ -322,7 +322,7 @@ def test_every_promise_has_one_verdict(mode: str) -> None:
         tag = int(line.split("delivery_tag=")[1].split()[0])
         first = last + 1 if "multiple" in line else tag
         for number in range(first, tag + 1):
-            told[number] += 1
+            verdict_counts[number] += 1
     assert publisher.connection.channels[1].confirms is not None
     confirms = publisher.connection.channels[1].confirms
 

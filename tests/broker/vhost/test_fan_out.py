@@ -116,8 +116,8 @@ def test_a_message_is_confirmed_when_all_its_queues_have_it(properties: dict[str
     begun(client, publish_frames(body=b"x", exchange="amq.fanout", mandatory=True, **properties) * 2)
     seen = [(client.sent(), min(map(taken, queues))) for _ in steps(client.node)]
 
-    told = [(sent, least) for sent, least in seen if sent]
-    assert [(["1 basic.ack delivery_tag=1"], 1), (["1 basic.ack delivery_tag=2"], 2)] == told
+    answers = [(sent, least) for sent, least in seen if sent]
+    assert [(["1 basic.ack delivery_tag=1"], 1), (["1 basic.ack delivery_tag=2"], 2)] == answers
     assert len(seen) > 4
 
 
@@ -202,13 +202,13 @@ def test_consumers_of_all_queues_are_waited_for():
     client.ask(make(Confirm.Select, False))
     begun(client, publish_frames(body=b"x", exchange="amq.fanout"))
     list(steps(client.node))
-    told = [client.sent()]
+    answers = [client.sent()]
     for tag in range(1, QUEUES + 1):
         consumer.send(make(Basic.Ack, tag, False))
-        told.append(client.sent())
+        answers.append(client.sent())
 
-    assert [[]] * QUEUES == told[:-1]
-    assert ["1 basic.ack delivery_tag=1"] == told[-1]
+    assert [[]] * QUEUES == answers[:-1]
+    assert ["1 basic.ack delivery_tag=1"] == answers[-1]
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["committed", "cut meanwhile"])
@@ -226,9 +226,9 @@ def test_a_transaction_keeps_its_order(is_cut: bool):
     client.connection.receive(encode_method(1, Tx.Commit()))
     if is_cut:
         client.connection.lost()
-    told = [len(client.sent()) for _ in steps(client.node) if not min(map(taken, queues))]
+    answers = [len(client.sent()) for _ in steps(client.node) if not min(map(taken, queues))]
 
-    assert 0 == sum(told)
+    assert 0 == sum(answers)
     assert is_cut or ["1 tx.commit-ok"] == client.sent()
     assert [[b"wide"]] * (QUEUES - 1) == [bodies(queue) for queue in queues[:-1]]
     assert [b"wide", b"narrow"] == bodies(queues[-1])
@@ -247,18 +247,18 @@ def test_all_queues_have_a_message_on_disk_or_none(tmp_path: Path):
         split.append(node.turn.is_split)
         assert [] == client.sent()
     node.commit()
-    told = client.sent()
+    answers = client.sent()
     client.connection.lost()
     node = node.killed()
     queues = list(node.vhosts["/"].queues.values())
 
     assert split[0]
     assert not split[-1]
-    assert ["1 basic.ack delivery_tag=1"] == told
+    assert ["1 basic.ack delivery_tag=1"] == answers
     assert [1] * QUEUES == [queue.ready_count for queue in queues]
 
 
-def test_after_an_internal_error_the_publisher_is_told(
+def test_after_an_internal_error_the_publisher_is_notified(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     """A message that a bug keeps from one of many queues is nacked, and the connection goes on."""
@@ -389,9 +389,9 @@ def test_a_publish_whose_dead_letter_is_refused_late_is_nacked(looks: int):
     begun(client, b"".join(octets), looks=looks)
     list(steps(client.node))
 
-    told = client.sent()
-    assert "1 basic.nack delivery_tag=2 requeue" in told
-    assert not any("basic.ack" in each for each in told if "delivery_tag=2" in each)
+    answers = client.sent()
+    assert "1 basic.nack delivery_tag=2 requeue" in answers
+    assert not any("basic.ack" in each for each in answers if "delivery_tag=2" in each)
     assert [b"first"] == bodies(client.node.vhosts["/"].queues["full"])
 
 

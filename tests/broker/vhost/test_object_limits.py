@@ -10,7 +10,7 @@ from leveret.broker.config.config import ConfigError, DefaultLimits, VHostLimits
 LARGE: Table = {"x-text": ("longstr", "x" * 16_400)}
 
 
-def told(client: Client) -> str:
+def close_text(client: Client) -> str:
     """Return the text of the last close that was sent."""
     return str(client.take()[-1].method.reply_text)
 
@@ -35,7 +35,7 @@ def test_queues_are_limited_in_all_vhosts_together():
     assert ["1 queue.declare-ok queue=q1"] == client.declare("q1")
     client.send(make(Queue.Declare, 0, "q3", False, False, False, False, False, {}))
     text = "PRECONDITION_FAILED - cannot declare queue 'q3': queue limit in cluster (2) is reached"
-    assert text == told(client)
+    assert text == close_text(client)
 
 
 def test_exchanges_are_limited_in_all_vhosts_together():
@@ -46,7 +46,7 @@ def test_exchanges_are_limited_in_all_vhosts_together():
     assert ["1 exchange.declare-ok"] == client.ask(declare_exchange("x1"))
     client.send(declare_exchange("x2"))
     text = "PRECONDITION_FAILED - cannot declare exchange 'x2' in vhost '/': exchange limit of 8 is reached"
-    assert text == told(client)
+    assert text == close_text(client)
 
 
 def test_bindings_are_limited_in_each_vhost():
@@ -62,7 +62,7 @@ def test_bindings_are_limited_in_each_vhost():
     assert ["1 queue.bind-ok"] == client.ask(bind("q", "c"))
     client.send(bind("q", "d"))
     text = "PRECONDITION_FAILED - cannot add a binding: binding limit in vhost '/' (2) is reached"
-    assert text == told(client)
+    assert text == close_text(client)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_large_arguments_are_refused(method):
 
     octets = 4 + 1 + len("x-text") + 1 + 4 + 16_400
     text = f"PRECONDITION_FAILED - arguments of {octets} bytes are too large: limits.argument_bytes is 16384"
-    assert text == told(client)
+    assert text == close_text(client)
 
 
 def test_arguments_are_limited_by_their_own_size():
@@ -120,7 +120,7 @@ def test_limits_are_configured_with_the_keys_of_rabbitmq():
     assert (DefaultLimits("^dev", 3, None), DefaultLimits(".*", None, 7)) == config.default_limits
 
 
-def test_a_wrong_pattern_of_limits_is_told():
+def test_a_wrong_pattern_of_limits_is_reported():
     """An invalid pattern is an error of the configuration that names its key."""
     with pytest.raises(ConfigError) as caught:
         load(settings=["default_limits.vhosts.1.pattern = ("])

@@ -516,7 +516,7 @@ def test_without_a_cycle_all_queues_remain(caplog):
     assert [] == caplog.messages
 
 
-def test_cycles_told_of_are_bounded(caplog):
+def test_reported_cycles_are_bounded(caplog):
     """Cycles caused by clients fill neither memory nor the log."""
     detector = Cycles()
     detector.MAX_LOGGED = 2

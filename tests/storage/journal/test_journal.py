@@ -15,13 +15,13 @@ class Publisher:
     """Notes its verdicts."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.outcomes: list[tuple[str, int]] = []
 
     def accepted(self, seq_no: int) -> None:
-        self.told.append(("accepted", seq_no))
+        self.outcomes.append(("accepted", seq_no))
 
     def refused(self, seq_no: int) -> None:
-        self.told.append(("refused", seq_no))
+        self.outcomes.append(("refused", seq_no))
 
 
 class FakeQueue:
@@ -90,12 +90,12 @@ def test_nothing_is_confirmed_before_its_commit(
     assert WRITING == entry.state
     assert 1 == len(batch.durable.blocks)
     assert batch.needs_sync
-    assert [] == publisher.told
+    assert [] == publisher.outcomes
 
     journal.settled()
 
     assert STORED == entry.state
-    assert [("accepted", 1)] == publisher.told
+    assert [("accepted", 1)] == publisher.outcomes
     assert not journal.has_work
 
 
@@ -105,7 +105,7 @@ def test_what_is_acked_before_the_cut_is_never_written(
     """A message acked before the cut is confirmed at once, and the batch has nothing of it."""
     queue.settle(queue.take(message(publisher), 1))
 
-    assert [("accepted", 1)] == publisher.told
+    assert [("accepted", 1)] == publisher.outcomes
 
     batch = journal.cut()
 
@@ -121,12 +121,12 @@ def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
     first = journal.cut()
     queue.settle(entry)
 
-    assert [("accepted", 1)] == publisher.told
+    assert [("accepted", 1)] == publisher.outcomes
 
     journal.settled()
     second = journal.cut()
 
-    assert [("accepted", 1)] == publisher.told
+    assert [("accepted", 1)] == publisher.outcomes
     assert [plan.block.key for plan in first.durable.blocks] == second.durable.deletes
     assert [] == second.durable.blocks
 
@@ -163,11 +163,11 @@ def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:
     queues = [FakeQueue(journal, qid) for qid in (1, 2)]
     for each in queues:
         each.take(message(publisher, each.qid), 5)
-    told: list[bool] = []
+    results: list[bool] = []
     journal.put("defs", b"k", b"v")
     journal.delete("defs", b"l")
     journal.sweep(3, 0, 9)
-    journal.when_safe(told.append)
+    journal.when_safe(results.append)
 
     assert journal.urgent
 
@@ -177,36 +177,36 @@ def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:
     assert [("defs", b"k", b"v"), ("defs", b"l", None)] == batch.rows
     assert [(3, 0, 9)] == batch.durable.sweeps == batch.paged.sweeps
     assert not journal.has_work
-    assert [] == told
+    assert [] == results
 
     journal.settled()
 
-    assert [True] == told
+    assert [True] == results
 
 
 def test_waiting_for_nothing(journal: Journal) -> None:
     """A wait with nothing noted and nothing under way ends at once; with a commit under way, after that."""
-    told: list[bool] = []
-    journal.when_safe(told.append)
+    results: list[bool] = []
+    journal.when_safe(results.append)
 
-    assert [True] == told
+    assert [True] == results
 
     journal.put("defs", b"k", b"v")
     journal.cut()
-    journal.when_safe(told.append)
+    journal.when_safe(results.append)
 
-    assert [True] == told
+    assert [True] == results
 
     journal.settled()
 
-    assert [True, True] == told
+    assert [True, True] == results
 
 
 def test_a_full_disk_refuses_and_notes_again(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
     """Publishers are refused once and never accepted afterwards; everything is in the next batch again."""
-    told: list[bool] = []
+    results: list[bool] = []
     stored = queue.take(message(publisher, 1), 1)
     queue.take(message(publisher, 2), 2)
     journal.cut()
@@ -214,12 +214,12 @@ def test_a_full_disk_refuses_and_notes_again(
     queue.settle(stored)
     entry = queue.take(message(publisher, 3), 3)
     journal.put("defs", b"k", b"v")
-    journal.when_safe(told.append)
+    journal.when_safe(results.append)
     first = journal.cut()
     journal.settled(DiskFullError("full"))
 
-    assert ("refused", 3) == publisher.told[-1]
-    assert [False] == told
+    assert ("refused", 3) == publisher.outcomes[-1]
+    assert [False] == results
     assert NEW == entry.state
 
     second = journal.cut()
@@ -230,7 +230,7 @@ def test_a_full_disk_refuses_and_notes_again(
 
     journal.settled()
 
-    assert ("refused", 3) == publisher.told[-1]
+    assert ("refused", 3) == publisher.outcomes[-1]
     assert STORED == entry.state
 
 
@@ -264,7 +264,7 @@ def test_what_died_in_a_failed_batch_was_never_there(
     batch = journal.cut()
 
     assert not batch.needs_sync
-    assert [("accepted", 1)] == publisher.told
+    assert [("accepted", 1)] == publisher.outcomes
 
 
 @pytest.mark.parametrize("durable", [Done.NOTHING, Done.DELETIONS])
@@ -303,7 +303,7 @@ def test_large_and_shared_bodies_are_written_once(journal: Journal, publisher: P
 
     journal.settled()
 
-    assert [("accepted", 2), ("accepted", 1)] == sorted(publisher.told, reverse=True)
+    assert [("accepted", 2), ("accepted", 1)] == sorted(publisher.outcomes, reverse=True)
 
     queues[0].settle(entries[0])
 
@@ -366,7 +366,7 @@ def test_a_file_without_room(journal: Journal, queue: FakeQueue, publisher: Publ
     journal.write_blob(queue, Entry(1, large, 1000, durable=True), large)
     journal.file_failed(100)
 
-    assert [("refused", 1)] == publisher.told
+    assert [("refused", 1)] == publisher.outcomes
     assert [100] == list(journal.files)
 
 
@@ -422,16 +422,16 @@ def test_transient_messages_without_room_stay_in_memory(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
     """Durable data are safe and reported so; messages that could not be paged are no work until the next try."""
-    told: list[bool] = []
+    results: list[bool] = []
     needed, settled = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in (1, 2)]
     queue.journal_paged += [needed, settled]
     entry = queue.take(message(publisher, 3), 3)
-    journal.when_safe(told.append)
+    journal.when_safe(results.append)
     journal.cut()
     journal.settled(DiskFullError("full", durable=Done.ALL))
 
     assert STORED == entry.state
-    assert ([("accepted", 3)], [True]) == (publisher.told, told)
+    assert ([("accepted", 3)], [True]) == (publisher.outcomes, results)
     assert (NEW, NEW) == (needed.state, settled.state)
     assert (1, 1, 0) == (journal.commits, journal.written, journal.paged_out)
     assert (True, False) == (journal.has_unpaged, journal.has_work)

@@ -22,10 +22,10 @@ class Publisher:
     """Notes the accepted messages."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.confirmed: list[int] = []
 
     def accepted(self, seq_no: int) -> None:
-        self.told.append(seq_no)
+        self.confirmed.append(seq_no)
 
     def refused(self, seq_no: int) -> None:
         raise AssertionError(seq_no)
@@ -47,7 +47,7 @@ class Site:
         self.publish(UNDER_WAY)
         self.journal.cut()
         self.publish(FRESH)
-        self.publisher.told.clear()
+        self.publisher.confirmed.clear()
         self.queue.fetch(FRESH.stop, ack_required=True)
 
     def publish(self, numbers: range) -> None:
@@ -81,7 +81,7 @@ def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Sit
     ):
         site.queue.delete()
 
-    assert site.publisher.told == [*FRESH, *UNDER_WAY]
+    assert site.publisher.confirmed == [*FRESH, *UNDER_WAY]
     assert site.queue.unacked_count == site.queue.ready_count == 0
     (run,) = site.released
     assert len(run) == FRESH.stop
@@ -106,7 +106,7 @@ def test_a_file_that_is_being_written_is_not_needed_when_its_queue_is_deleted(is
 
     queue.delete()
 
-    assert publisher.told == [7]
+    assert publisher.confirmed == [7]
     assert not journal.file_written(message.msg_id)
     assert not journal.cut().durable.blocks
 

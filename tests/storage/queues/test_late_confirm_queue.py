@@ -15,13 +15,13 @@ class Publisher:
     """Notes the verdicts."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.outcomes: list[tuple[str, int]] = []
 
     def accepted(self, seq_no: int) -> None:
-        self.told.append(("ack", seq_no))
+        self.outcomes.append(("ack", seq_no))
 
     def refused(self, seq_no: int) -> None:
-        self.told.append(("nack", seq_no))
+        self.outcomes.append(("nack", seq_no))
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def test_what_is_acked_before_its_commit_is_written_and_confirmed_then(journal, 
     """A message acked before its commit is written and confirmed then; the next commit deletes all of it."""
     queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
     take(queue)
-    told = list(publisher.told)
+    results = list(publisher.outcomes)
 
-    assert ([], 0) == (told, queue.unacked_count)
+    assert ([], 0) == (results, queue.unacked_count)
     assert (2, 0, 0) == commit(journal)
-    assert [("ack", 1), ("ack", 2)] == publisher.told
+    assert [("ack", 1), ("ack", 2)] == publisher.outcomes
     assert (0, 0, 1) == commit(journal)
     take(queue)
     assert (0, 1, 0) == commit(journal)
@@ -76,10 +76,10 @@ def test_what_is_acked_during_its_commit_is_confirmed_behind_it(journal, queue, 
     queue.publish([message(publisher, 1)], persistent=True)
     journal.cut()
     take(queue)
-    assert [] == publisher.told
+    assert [] == publisher.outcomes
     journal.settled()
 
-    assert [("ack", 1)] == publisher.told
+    assert [("ack", 1)] == publisher.outcomes
     assert (0, 1, 0) == commit(journal)
 
 
@@ -87,9 +87,9 @@ def test_what_is_delivered_without_acks_is_written_too(journal, queue, publisher
     """A message delivered without acks goes straight through the queue, and to the disk."""
     seq_ids = queue.publish_delivered([message(publisher, 1)], ack_required=False, persistent=True)
 
-    assert (range(1), []) == (seq_ids, publisher.told)
+    assert (range(1), []) == (seq_ids, publisher.outcomes)
     assert (1, 0, 0) == commit(journal)
-    assert [("ack", 1)] == publisher.told
+    assert [("ack", 1)] == publisher.outcomes
     assert (0, 1, 0) == commit(journal)
 
 
@@ -98,25 +98,25 @@ def test_whoever_waits_for_an_end_waits_for_its_commit(journal, queue, publisher
     """A purge is reported when it is on disk, which is one commit after the message."""
     queue.publish([message(publisher, 1)], persistent=True)
     settle(queue)
-    told = []
-    journal.when_safe(told.append)
+    results = []
+    journal.when_safe(results.append)
 
     assert (1, 0, 0) == commit(journal)
-    assert ([], True) == (told, journal.urgent)
+    assert ([], True) == (results, journal.urgent)
     assert (0, 1, 0) == commit(journal)
-    assert [True] == told
+    assert [True] == results
 
 
 def test_what_waits_is_not_put_off_twice(journal, queue, publisher):
     """A waiter is put off once, however many messages end early in every commit."""
-    told = []
+    results = []
     for number in range(3):
         queue.publish([message(publisher, number)], persistent=True)
         take(queue)
-        journal.when_safe(lambda _, number=number: told.append(number))
+        journal.when_safe(lambda _, number=number: results.append(number))
         commit(journal)
 
-    assert [0, 1] == told
+    assert [0, 1] == results
 
 
 def test_what_is_on_its_way_to_disk_when_its_queue_is_deleted(journal, queue, publisher):
@@ -124,32 +124,32 @@ def test_what_is_on_its_way_to_disk_when_its_queue_is_deleted(journal, queue, pu
     queue.publish([message(publisher, 1)], persistent=True)
     take(queue)
     journal.cut()
-    told = []
-    journal.when_safe(told.append)
+    results = []
+    journal.when_safe(results.append)
     queue.delete()
     journal.settled()
 
-    assert ([("ack", 1)], []) == (publisher.told, told)
+    assert ([("ack", 1)], []) == (publisher.outcomes, results)
 
     batch = journal.cut()
     journal.settled()
 
     assert [QID] == [sweep.qid for sweep in batch.durable.sweeps]
-    assert [True] == told
+    assert [True] == results
 
 
 def test_a_full_disk_writes_nothing_that_nobody_needs(journal, queue, publisher):
     """Messages refused and then consumed need no room any more; the end of the others is reported to callers that wait."""
     queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
     take(queue)
-    told = []
-    journal.when_safe(told.append)
+    results = []
+    journal.when_safe(results.append)
     journal.cut()
     journal.settled(DiskFullError("planted"))
 
-    assert ([("nack", 1), ("nack", 2)], [False]) == (publisher.told, told)
+    assert ([("nack", 1), ("nack", 2)], [False]) == (publisher.outcomes, results)
     assert (1, 0, 0) == commit(journal)
-    assert [("nack", 1), ("nack", 2)] == publisher.told
+    assert [("nack", 1), ("nack", 2)] == publisher.outcomes
 
 
 def test_a_file_that_finds_no_room_is_not_needed_if_its_message_was_consumed(journal, queue, publisher):
@@ -160,7 +160,7 @@ def test_a_file_that_finds_no_room_is_not_needed_if_its_message_was_consumed(jou
     journal.file_failed(msg_id)
 
     assert not journal.file_written(msg_id)
-    assert [("nack", 1)] == publisher.told
+    assert [("nack", 1)] == publisher.outcomes
 
 
 def test_a_file_is_written_for_what_was_consumed(journal, queue, publisher):
@@ -170,7 +170,7 @@ def test_a_file_is_written_for_what_was_consumed(journal, queue, publisher):
     (msg_id,) = journal.files
 
     assert journal.file_written(msg_id)
-    assert ((1, 0, 0), [("ack", 1)]) == (commit(journal), publisher.told)
+    assert ((1, 0, 0), [("ack", 1)]) == (commit(journal), publisher.outcomes)
     assert (0, 1, 0) == commit(journal)
 
 
@@ -179,7 +179,7 @@ def test_what_moves_is_confirmed_by_where_it_goes(journal, queue, publisher):
     queue.publish([message(publisher, 1)], persistent=True)
     queue.ack(queue.fetch(1, ack_required=True).seq_ids, moved=True)
 
-    assert [("ack", 1)] == publisher.told
+    assert [("ack", 1)] == publisher.outcomes
     assert (0, 0, 0) == commit(journal)
 
 
@@ -189,7 +189,7 @@ def test_deleting_a_queue_confirms_at_once(journal, queue, publisher):
     take(queue)
     queue.delete()
 
-    assert [("ack", 1), ("ack", 2)] == publisher.told
+    assert [("ack", 1), ("ack", 2)] == publisher.outcomes
     assert (0, 0, 0) == commit(journal)
 
 

@@ -752,11 +752,11 @@ class Machine(RuleBasedStateMachine):
         """Request a notice when all that was settled so far is written down."""
         ended = [copy for copy in self.every_copy() if copy.state == GONE and not copy.moved]
 
-        def told(stored: bool) -> None:
+        def on_stored(stored: bool) -> None:
             self.note("waited for a commit")
             assert not stored or not any(copy.on_disk for copy in ended)
 
-        self.journal.when_all_safe(told)
+        self.journal.when_all_safe(on_stored)
 
     @precondition(lambda self: self.journal.files)
     @rule(room=st.sampled_from([True, True, True, False]))

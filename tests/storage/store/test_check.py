@@ -300,7 +300,7 @@ def test_torn_files_never_go_unnoticed_as_a_crash(tmp_path):
     example(tmp_path / "whole", clean=True)
     whole = (tmp_path / "whole" / "store" / "data.mdb").read_bytes()
     rng = random.Random(7)
-    told = 0
+    reported = 0
     for number in range(12):
         data_dir = tmp_path / str(number)
         shutil.copytree(tmp_path / "whole", data_dir)
@@ -319,10 +319,10 @@ def test_torn_files_never_go_unnoticed_as_a_crash(tmp_path):
         root = Path(__file__).parents[3]
         done = subprocess.run(words, capture_output=True, timeout=30, check=False, cwd=root)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.endswith(b"}")]
-        told += done.returncode != 0 or any("finding" in line for line in lines)
+        reported += done.returncode != 0 or any("finding" in line for line in lines)
 
         assert done.returncode <= 0, done.stderr
-    assert told >= 6
+    assert reported >= 6
 
 
 def test_each_page_is_in_a_table_or_free(tmp_path):

@@ -226,7 +226,7 @@ def test_another_format_is_left_alone(tmp_path):
             step(tmp_path)
 
 
-def test_no_data_is_told(tmp_path):
+def test_no_data_is_reported(tmp_path):
     """A directory without readable data is an error, and nothing is made in it."""
     with pytest.raises(StorageError, match="there is no data in"):
         measure(tmp_path)

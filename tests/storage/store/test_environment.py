@@ -547,7 +547,7 @@ def test_damage_is_reported_and_the_rest_recovered(tmp_path: Path, caplog: pytes
         ("_begin", lmdb.DiskError("mdb_txn_commit: No space left on device")),
     ],
 )
-def test_a_disk_without_any_room_is_told(tmp_path, what, error):
+def test_a_disk_without_any_room_is_reported(tmp_path, what, error):
     """A start on a disk without room reports so, and nothing ends in a signal or stays open."""
     Environment(tmp_path, sync=False).close()
     target = Environment if what == "_begin" else os

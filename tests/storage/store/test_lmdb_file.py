@@ -92,7 +92,7 @@ def test_what_is_no_data_file_is_left_to_lmdb(tmp_path: Path, octets: bytes) -> 
         DataFile(path)
 
 
-def test_damage_in_the_tree_of_free_pages_is_told(tmp_path: Path) -> None:
+def test_damage_in_the_tree_of_free_pages_is_reported(tmp_path: Path) -> None:
     """A page of the tree that is another's, or is cut off, is never taken for a list of free pages."""
     path = made(tmp_path)
     with DataFile(path) as file:
