@@ -128,7 +128,7 @@ def new_server(*, measured_for_export: bool = False):
         server.turn.slices = slices()  # no step ends early, however slow a profiler makes the broker
     events = measured("leveret.broker.counters.sampling", "Events") if measured_for_export else None
     if events is not None:
-        server.turn.events = events()
+        context_of(server).events = events()
     return server
 
 
@@ -149,12 +149,17 @@ def connect(server, channels: Sequence[int] = (1,)):
     return connection
 
 
+def context_of(server):
+    """Return the object with the time of the turn and the latencies: the turn itself in earlier revisions."""
+    return getattr(server, "context", server.turn)
+
+
 def finish(server) -> None:
     """Do the driver's work after a read."""
     outboxes, server.turn.outboxes = server.turn.outboxes, []
     for outbox in outboxes:
         outbox.flush()
-    latencies = getattr(server.turn, "latencies", None)
+    latencies = getattr(context_of(server), "latencies", None)
     if latencies is not None and latencies.is_ending:
         latencies.settle(time.monotonic_ns())
     while server.turn.unfinished or server.turn.queues:
@@ -190,11 +195,11 @@ def run(
     """Return the CPU microseconds per message of feeding the reads."""
     gc.collect()  # garbage of earlier cases must not count here
     began = time.process_time()
-    turn = server.turn
-    timed = hasattr(turn, "now")
+    context = context_of(server)
+    timed = hasattr(context, "now")
     for data in prepared:
         if timed:
-            turn.now = time.monotonic_ns()
+            context.now = time.monotonic_ns()
         connection.receive(data)
         finish(server)
         if after is not None:

@@ -24,6 +24,7 @@ from pamqp import commands
 
 from bench import brokers
 from bench.client import Client
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Table
@@ -108,7 +109,7 @@ def main() -> int:
             count,
             lambda number, kind=type_name, to=router: to.declare(f"exchange {number}", kind, durable=True),
         )
-    vhost = VHost("/", Turn())
+    vhost = VHost("/", Turn(), NodeContext())
     measure(
         "queue, durable, empty, with its default binding",
         count,

@@ -83,7 +83,7 @@ class Node(Server):
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass, and run the calls that have become due."""
         self.clock.now += milliseconds / 1000
-        self.turn.timers.run(self.wall_clock())
+        self.context.timers.run(self.wall_clock())
         self.run_turn()
 
 
@@ -159,7 +159,9 @@ class StoringNode(Node):
         ids = itertools.count((boot + 1) << 32)
         self.definitions = Definitions(self.journal, ids.__next__)
         self.users = StoredUsers(self.definitions, self.config.loopback_users, self.patterns)
-        self.clients = ConnectionTracking(self.turn, self.users, self.vhosts, node_name=self.config.node_name)
+        self.clients = ConnectionTracking(
+            self.turn, self.context, self.users, self.vhosts, node_name=self.config.node_name
+        )
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.vhosts.clear()
         self.restored = self.load_definitions(self.store.rows.items())
@@ -503,7 +505,7 @@ class Client:
     def receive(self, octets: bytes) -> None:
         """Receive one read of the connection, with the work of a driver around it, until it is all done."""
         self.node.turn.slices.begin()
-        self.node.turn.now = self.node.monotonic()
+        self.node.context.now = self.node.monotonic()
         self.connection.receive(octets)
         self.node.finish_turn()
         if self.connection.stalled:

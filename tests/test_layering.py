@@ -35,7 +35,7 @@ FOLDERS = (
     "broker.auth",  # users, passwords, patterns of names, failed logins
     "broker.amqp",  # the wire: octets and AMQP methods
     "broker.counters",  # totals, histograms, samples
-    "broker.scheduling",  # turns, time slices, timers
+    "broker.scheduling",  # turns, the context of a node, time slices, timers
     "broker.queue",  # a queue, its consumers, settings and limits
     "broker.vhost",  # publishing, policies, dead letters, delays
     "broker.channel",  # a channel

@@ -506,9 +506,9 @@ class Channel:
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
             times = self.confirm_times
             if times.watched:
-                times.look(confirms, new_count, self.outbox.turn)
+                times.look(confirms, new_count, self.vhost.context)
             if confirms.seq_no >= times.due:
-                times.watch(confirms, new_count, self.numbered.confirm_mode, self.outbox.turn)  # type: ignore[union-attr]
+                times.watch(confirms, new_count, self.numbered.confirm_mode, self.vhost.context)  # type: ignore[union-attr]
             self.numbered = None
 
     # -- settling ---------------------------------------------------------------------------------------------------

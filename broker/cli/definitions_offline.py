@@ -11,6 +11,7 @@ from leveret.broker.config.config import Config
 from leveret.broker.metadata.recorder import Definitions, NullJournal
 from leveret.broker.metadata.restore import restore
 from leveret.broker.persistence.data_store import DataStore
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters
@@ -26,11 +27,12 @@ class _Stored:
         self.global_parameters = GlobalParameters()
         self.vhosts: dict[str, VHost] = {}
         self._turn = Turn()
+        self._context = NodeContext()
         definitions = Definitions(NullJournal(), lambda: 0)
         restore(rows, definitions, self.users, self.global_parameters, self._make_vhost)
 
     def _make_vhost(self, name: str) -> VHost:
-        vhost = self.vhosts[name] = VHost(name, self._turn)
+        vhost = self.vhosts[name] = VHost(name, self._turn, self._context)
         return vhost
 
 

@@ -9,6 +9,7 @@ from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, Users
 from leveret.broker.errors import not_allowed
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import VHost
 
@@ -21,7 +22,8 @@ class ConnectionTracking:
     """The open connections of a node, and counters of closed ones.
 
     Arguments:
-        turn: collects the counters of closed connections, and reports events.
+        turn: gets the jobs that close connections.
+        context: collects the counters of closed connections, and reports events.
         users, vhosts: users and vhosts that may be connected to.
         node_name: for the texts of refusals.
         connection_max, channel_max: limits of the node; None for none.
@@ -31,6 +33,7 @@ class ConnectionTracking:
     def __init__(
         self,
         turn: Turn,
+        context: NodeContext,
         users: Users,
         vhosts: Mapping[str, VHost],
         *,
@@ -39,6 +42,7 @@ class ConnectionTracking:
         channel_max: int | None = None,
     ) -> None:
         self._turn = turn
+        self._context = context
         self._users = users
         self._vhosts = vhosts
         self._node_name = node_name
@@ -112,7 +116,7 @@ class ConnectionTracking:
         """Remove a connection, keeping its totals; called once for each opened one."""
         self.connections.discard(connection)
         self.connections_closed += 1
-        self._turn.totals.connection_closed(connection.counts())
+        self._context.totals.connection_closed(connection.counts())
         self.connections_of_users[connection.user.name] -= 1
         connection.vhost.connection_count -= 1
         reason = connection.close_reason or "client unexpectedly closed TCP connection"
@@ -155,13 +159,13 @@ class ConnectionTracking:
                 yield None
 
     def _report(self, kind: str, connection: Any, **detail: str) -> None:
-        if self._turn.events is not None:
+        if self._context.events is not None:
             detail |= {
                 "user": connection.user.name,
                 "peer": connection.peer[0],
                 "client": client_name(connection),
             }
-            self._turn.note(kind, connection.vhost.name, connection.name, **detail)
+            self._context.note(kind, connection.vhost.name, connection.name, **detail)
 
     def channel_opened(self, user: User) -> None:
         """Count an opened channel."""
@@ -174,7 +178,7 @@ class ConnectionTracking:
         self.channel_count -= 1
         self.channels_closed += 1
         self.channels_of_users[user.name] -= 1
-        self._turn.totals.channel_closed(channel.counts())
+        self._context.totals.channel_closed(channel.counts())
 
 
 def client_name(connection: Any) -> str:

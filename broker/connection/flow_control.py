@@ -20,6 +20,7 @@ from typing import Protocol
 
 from leveret.broker.connection.connection import Connection
 from leveret.broker.queue.queue import Queue, RunListener
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import AT_ONCE
 
@@ -47,6 +48,7 @@ class FlowHost(Protocol):
     """The part of the server that flow control uses."""
 
     turn: Turn
+    context: NodeContext
 
     def now(self) -> float:
         """Return seconds of a monotonic clock."""
@@ -140,7 +142,7 @@ class FlowControl:
             host.turn.when_caught_up(driver.process_buffered)
 
     def _waits_for_disk(self) -> None:
-        self._host.turn.totals.pauses_disk += 1
+        self._host.context.totals.pauses_disk += 1
         self._driver.connection.paused_at = float("inf")
 
     def _pace(self, size: int) -> None:
@@ -155,7 +157,7 @@ class FlowControl:
         queue = congested(connection.published_to, now)
         if queue is not None and (queue.is_behind or not connection.consumes):
             connection.paused_at = queue.publishers_paused_at = now
-            host.turn.totals.pauses_queue += 1
+            host.context.totals.pauses_queue += 1
             pause = Pause(queue, driver, connection.message_size)
             host.call_later(PAUSE_SECONDS, lambda: pause.expire(host.now()))
         elif size == driver.read_limit:

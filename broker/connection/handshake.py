@@ -155,13 +155,13 @@ class Handshake:
             self._user = node.users.authenticate(name, password, address)
         except LoginRefusedError as error:
             delay = node.auth_failure_delay * node.login_throttle.failed(address, name, node.now())
-            node.turn.totals.auth_failed += 1
-            node.turn.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
+            node.context.totals.auth_failed += 1
+            node.context.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
             reason = str(error).replace(name, shown(name)) if name else str(error)
             self._refuse_login(mechanism, reason, delay)
             return
         node.login_throttle.succeeded(address, name)
-        self._node.turn.totals.auth_succeeded += 1
+        self._node.context.totals.auth_succeeded += 1
         connection.enter(TUNING)
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
 from leveret.broker.auth.users import Users
 from leveret.broker.connection.connection_tracking import ConnectionTracking
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
@@ -29,6 +30,7 @@ class Node(Protocol):
     """The part of the server that connections use: settings, users, vhosts and the shared work list."""
 
     turn: Turn
+    context: NodeContext
     users: Users
     clients: ConnectionTracking
     vhosts: dict[str, VHost]

@@ -129,7 +129,7 @@ class ReceiveLoop:
         # per process
         self.node = node
         self.max_message_size = node.max_message_size
-        self._sizes = node.turn.totals.sizes
+        self._sizes = node.context.totals.sizes
         # per connection
         self.name = name
         self.state = HEADER

@@ -5,7 +5,7 @@ it represents all numbers since the previous sample. Where confirms take long, f
 with a million unconfirmed numbers costs no more than one with a hundred.
 """
 
-from leveret.broker.counters.sampling import SAMPLE_EVERY, MeteringTurn, next_place, one_of
+from leveret.broker.counters.sampling import SAMPLE_EVERY, MeteringContext, next_place, one_of
 from leveret.confirm.channel_confirms import ChannelConfirms
 
 WATCHED_CONFIRMS = 8
@@ -31,9 +31,9 @@ class ConfirmTimes:
         self._every = SAMPLE_EVERY
         self._place = 0
 
-    def look(self, confirms: ChannelConfirms, came: int, turn: MeteringTurn) -> None:
+    def look(self, confirms: ChannelConfirms, came: int, context: MeteringContext) -> None:
         """Record the latency of the samples that are confirmed by now; `came` as for `watch`."""
-        latencies = turn.latencies
+        latencies = context.latencies
         waiting = []
         for watched in self.watched:
             if watched[0] in confirms.held:
@@ -46,14 +46,14 @@ class ConfirmTimes:
             self._last = confirms.seq_no - came  # numbers of a long wait do not represent later ones
             self.due = self._last + SAMPLE_EVERY
 
-    def watch(self, confirms: ChannelConfirms, came: int, mode: str, turn: MeteringTurn) -> None:
+    def watch(self, confirms: ChannelConfirms, came: int, mode: str, context: MeteringContext) -> None:
         """Sample one of the numbers published in this turn: record its latency, or watch it until it is confirmed.
 
         Args:
             confirms: the channel's confirms, with those of this turn already sent.
             came: count of numbers published in this turn, at least one.
             mode: confirm mode of the last of them, assumed for all.
-            turn: the current turn.
+            context: the context of the node.
 
         """
         last = confirms.seq_no
@@ -62,11 +62,11 @@ class ConfirmTimes:
         stands_for = last - self._last
         self._last = last
         if number not in confirms.held:
-            turn.latencies.ended(turn.latencies.confirm[mode], turn.now, stands_for)
+            context.latencies.ended(context.latencies.confirm[mode], context.now, stands_for)
         else:
             if len(self.watched) >= WATCHED_CONFIRMS:
                 self._thin_out()
-            self.watched.append((number, mode, turn.now, stands_for))
+            self.watched.append((number, mode, context.now, stands_for))
         self.due = last + self._every
 
     def _thin_out(self) -> None:

@@ -9,7 +9,7 @@ order (and always on average). Each sample represents all messages since the pre
 equally whether they arrive alone or by the hundred, and mean times agree with areas (Little's law: mean number of
 messages in the queue = messages per second times mean time in the queue).
 
-Times are nanoseconds of the driver's monotonic clock (`Turn.now`); histograms are in microseconds.
+Times are nanoseconds of the driver's monotonic clock (`NodeContext.now`); histograms are in microseconds.
 """
 
 from collections import defaultdict, deque
@@ -141,8 +141,8 @@ class SampledQueue(Protocol):
     backing: BackingQueue
 
 
-class MeteringTurn(Protocol):
-    """A turn, as meters see it."""
+class MeteringContext(Protocol):
+    """The context of the node, as meters see it: the start of the turn (ns), and its latencies."""
 
     now: int
     latencies: Latencies
@@ -258,9 +258,9 @@ class QueueMeter:
 
     # -- times ------------------------------------------------------------------------------------------------------
 
-    def ran(self, queue: SampledQueue, turn: MeteringTurn) -> None:
+    def ran(self, queue: SampledQueue, context: MeteringContext) -> None:
         """Update the areas and the watched messages after a run of the queue."""
-        now, latencies = turn.now, turn.latencies
+        now, latencies = context.now, context.latencies
         ready, unacked = self._ready_now, self._unacked_now
         self.update(queue, now)
         came = queue.published

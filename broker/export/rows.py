@@ -31,6 +31,7 @@ from leveret.broker.export.tables import (
 )
 from leveret.broker.export.topic_patterns import Patterns
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -59,6 +60,7 @@ class SampledBroker(Protocol):
     """The part of the broker that rows use."""
 
     turn: Turn
+    context: NodeContext
     vhosts: dict[str, VHost]
     clients: ConnectionTracking
     resource_monitor: Any
@@ -118,12 +120,12 @@ class Rows:
 
         """
         broker = self._broker
-        if broker.turn.events is not None:
-            yield from map(self._event, broker.turn.events.take())
+        if broker.context.events is not None:
+            yield from map(self._event, broker.context.events.take())
         ready, unacked = yield from self._queue_rows(ts)
         yield from self._exchange_rows(ts)
         counted, paused, consumers = yield from self._connection_rows(ts)
-        totals, latencies = broker.turn.totals, broker.turn.latencies
+        totals, latencies = broker.context.totals, broker.context.latencies
         for mode, latency in latencies.confirm.items():
             yield from self._histogram(ts, "confirm", mode, latency.take())
         if broker.disk is not None:
@@ -308,7 +310,7 @@ class Rows:
         """Yield connection rows; returns channels' counters, and the numbers of paused connections and consumers."""
         broker, seen = self._broker, self._connections
         seen.begin()
-        totals: Totals = broker.turn.totals
+        totals: Totals = broker.context.totals
         total = totals.channels
         live = [
             (each, list(each.channels.values()), each.channels_gone) for each in broker.clients.connections

@@ -124,7 +124,7 @@ class Export:
         """True if the last attempt to write has failed."""
         self._lost = 0
         """Number of rows that could not be written."""
-        broker.turn.events = self._events = Events()
+        broker.context.events = self._events = Events()
 
     @property
     def lost(self) -> int:
@@ -134,12 +134,12 @@ class Export:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the export; clients may connect from now on."""
         self._rows.begin()
-        self._broker.turn.note("start", "", __version__)
+        self._broker.context.note("start", "", __version__)
         self._task = loop.create_task(self._run())
 
     async def stop(self, reason: str) -> None:
         """Write the final state, and finish all files."""
-        self._broker.turn.note("stop", "", reason)
+        self._broker.context.note("stop", "", reason)
         self._stopping.set()
         await self._task
 
@@ -156,7 +156,7 @@ class Export:
             self._unlock()
         except Exception:
             log.exception("internal error in the export: nothing more is exported until a restart")
-            self._broker.turn.events = None
+            self._broker.context.events = None
 
     async def _try(self, work: Awaitable[object]) -> None:
         """Run a file operation; log a failure, once."""
@@ -226,7 +226,7 @@ class Export:
         if self.failed:
             self.failed = False
             log.info("export resumed: lost_rows=%d", self.lost)
-            self._broker.turn.note("export_gap", "", "", lost=str(self.lost))
+            self._broker.context.note("export_gap", "", "", lost=str(self.lost))
         await self._finish([name for name, file in self._files.items() if self._is_full(file, ts)])
         if self._retention_ms and time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + TIDY_SECONDS

@@ -31,7 +31,7 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
     else:
         queue = _declare(channel, method, name)
     channel.await_exact(queue)
-    channel.outbox.turn.totals.queues_declared += not method.passive
+    channel.vhost.context.totals.queues_declared += not method.passive
     queue.used()
     channel.last_queue = queue.name
     if not method.nowait:

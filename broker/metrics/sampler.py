@@ -40,6 +40,7 @@ from leveret.broker.metrics.rows import (
 from leveret.broker.metrics.text import labels_text
 from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import KINDS, Damages
@@ -94,6 +95,7 @@ class MeasuredBroker(Protocol):
     """The measured broker (`broker.server.server.Server`)."""
 
     turn: Turn
+    context: NodeContext
     vhosts: dict[str, VHost]
     clients: ConnectionTracking
     blocked: set[Connection]
@@ -164,7 +166,7 @@ class Sampler:
         self._selection = selection
         self._keeps_rows = keeps_rows
         self._churn = _churn(broker)
-        totals = broker.turn.totals
+        totals = broker.context.totals
         self.by_type = dict(totals.queues)
         gone = QueueRow(QueueCounts(lost=totals.lost), QueueLevels(), dict(totals.transitions))
         self.queue = all_queues(
@@ -267,8 +269,8 @@ class Sampler:
     def node(self, identity: Identity, endpoint: str, process: Process) -> Node:
         """Return the sampled values, and those of the broker as a whole."""
         broker = self._broker
-        turn, disk = broker.turn, broker.disk
-        totals = turn.totals
+        context, disk = broker.context, broker.disk
+        totals = context.totals
         return Node(
             identity=identity,
             endpoint=endpoint,
@@ -296,15 +298,15 @@ class Sampler:
             dead_letters=totals.dead_letters,
             sizes=tuple(totals.sizes.counts),
             octets=totals.sizes.octets,
-            confirm={mode: latency.whole() for mode, latency in turn.latencies.confirm.items()},
+            confirm={mode: latency.whole() for mode, latency in context.latencies.confirm.items()},
             commit=Histogram() if disk is None else disk.commits.duration.whole(),
-            loop_lag=turn.latencies.loop_lag.whole(),
-            longest_step=turn.slices.longest / 1e9,
+            loop_lag=context.latencies.loop_lag.whole(),
+            longest_step=broker.turn.slices.longest / 1e9,
         )
 
 
 def _churn(broker: MeasuredBroker) -> Churn:
-    totals = broker.turn.totals
+    totals = broker.context.totals
     return Churn(
         connections_opened=broker.clients.connections_opened,
         connections_closed=broker.clients.connections_closed,

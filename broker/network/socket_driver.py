@@ -135,7 +135,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         connection.reads += 1
         connection.octets_in += nbytes
         turn = server.turn
-        turn.now = began = turn.slices.begin()
+        server.context.now = began = turn.slices.begin()
         is_full = nbytes == self.read_limit
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
@@ -166,8 +166,8 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._waiting += 1  # each call ends one pause
             return
         self.resumed += 1
-        turn = self._server.turn
-        turn.now = turn.slices.renew()
+        server = self._server
+        server.context.now = server.turn.slices.renew()
         connection.receive(b"")
         self._server.finish_turn()
         self._flow.after_rest()

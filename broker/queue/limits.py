@@ -22,6 +22,7 @@ from leveret.broker.amqp.properties import Properties, expiration, may_expire, p
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.dead_letter_line import DeadLetterLine, DeadLetterPublisher, DiscardingQueue
 from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
@@ -63,6 +64,8 @@ class LimitedQueue(DiscardingQueue, Protocol):
 class ParentVHost(DeadLetterPublisher, Protocol):
     """The vhost, which expires queues and publishes their dead letters."""
 
+    context: NodeContext
+
     def expire(self, queue: Any) -> None:
         """Delete an unused queue."""
 
@@ -101,7 +104,7 @@ class QueueLimits:
     def __init__(self, queue: LimitedQueue, parent: ParentVHost) -> None:
         self._queue = queue
         self._parent = parent
-        self._clock = queue.turn.clock
+        self._clock = parent.context.clock
         self.settings = NO_SETTINGS
         self.dead_letters = DeadLetterLine(queue, parent)
         """Unacked messages on their way to the dead letter exchange."""
@@ -171,7 +174,7 @@ class QueueLimits:
         """Cancel the timer and the counting job."""
         self._size_count = None
         if self._timer is not None:
-            self._queue.turn.timers.cancel(self._timer)
+            self._parent.context.timers.cancel(self._timer)
             self._timer = None
 
     def used(self) -> None:
@@ -485,7 +488,7 @@ class QueueLimits:
             when = min(when, own) if when else own
         if when and (self._timer is None or self._timer.when > when):
             self.close()
-            self._timer = self._queue.turn.timers.at(when, self._wake)
+            self._timer = self._parent.context.timers.at(when, self._wake)
 
     def _wake(self) -> None:
         self._timer = None

@@ -3,19 +3,21 @@
 Whether a queue is measured is decided once, when it is created (`queue_class`): `Queue` knows nothing of meters.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from leveret.broker.counters.sampling import QueueMeter
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 
 
-def queue_class(turn: Turn) -> type[Queue]:
+def queue_class(context: NodeContext) -> Callable[..., Queue]:
     """Return the class of new queues: `MeteredQueue` if there is an export."""
-    return Queue if turn.events is None else MeteredQueue
+    return Queue if context.events is None else partial(MeteredQueue, context)
 
 
 class MeteredQueue(Queue):
@@ -26,27 +28,30 @@ class MeteredQueue(Queue):
 
     """
 
-    __slots__ = ("meter",)
+    __slots__ = ("_context", "meter")
 
     meter: QueueMeter
 
-    def __init__(self, name: str, vhost: str, backing: BackingQueue, turn: Turn, **options: Any) -> None:
+    def __init__(
+        self, context: NodeContext, name: str, vhost: str, backing: BackingQueue, turn: Turn, **options: Any
+    ) -> None:
         super().__init__(name, vhost, backing, turn, **options)
-        self.meter = QueueMeter(turn.now, turn.clock())
+        self._context = context
+        self.meter = QueueMeter(context.now, context.clock())
 
     def run(self) -> bool:
         """Do the accumulated work, as `Queue.run`, and update the meter."""
         acks = self.acks
         if acks:
-            self.meter.removed(acks, self.tally.discarded, self.turn.latencies)
+            self.meter.removed(acks, self.tally.discarded, self._context.latencies)
         more = Queue.run(self)  # `super` takes longer
-        self.meter.ran(self, self.turn)
+        self.meter.ran(self, self._context)
         return more
 
     def deliver_to(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
         """Deliver a batch, as `Queue.deliver_to`, and time an ack of it."""
         if not consumers[0].no_ack:
-            self.meter.delivered(batch.seq_ids[-1], self.turn.now)
+            self.meter.delivered(batch.seq_ids[-1], self._context.now)
         Queue.deliver_to(self, consumers, batch)
 
     def get(self, *, no_ack: bool) -> Fetched | None:
@@ -63,5 +68,5 @@ class MeteredQueue(Queue):
 
     def discard(self, seq_ids: Collection[int]) -> None:
         """Discard unacked messages, as `Queue.discard`; they count as settled."""
-        self.meter.settled(seq_ids, self.turn.latencies)
+        self.meter.settled(seq_ids, self._context.latencies)
         super().discard(seq_ids)

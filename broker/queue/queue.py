@@ -557,8 +557,8 @@ class Queue:
         if self.awaiting is not None:
             seq_ids, gone = self.awaiting.split(seq_ids)
             self.awaiting.refuse_light(gone)
-            if self.deleted:
-                self.turn.totals.lost += len(gone)
+            if self.deleted and self._parent is not None:
+                self._parent.context.totals.lost += len(gone)
         if self.deleted:
             return
         self.settle()

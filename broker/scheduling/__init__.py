@@ -1,1 +1,1 @@
-"""The work of a turn of the event loop, time slices and timers."""
+"""The work of a turn of the event loop, the context of a node, time slices and timers."""

@@ -11,10 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from leveret.broker.counters.sampling import BrokerEvent, Events, Latencies
-from leveret.broker.counters.totals import Totals
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
-from leveret.broker.scheduling.wall_timers import Timers
 
 log = logging.getLogger("leveret.queue")
 
@@ -64,8 +61,8 @@ def _never() -> bool:
 class Turn:
     """The work lists of one event-loop turn, shared by all connections of a server.
 
-    `clock` returns the wall-clock time (epoch ms), `timers` are the timers of that clock, used for expiry. `slices`
-    bounds the duration of steps, and has the jobs left for later. `totals` collects the counters of ended objects.
+    It has what is to be done and by when: `slices` bounds the duration of steps, and has the jobs left for later.
+    Clock, timers, counters and latencies are in the `NodeContext`.
     """
 
     __slots__ = (
@@ -77,30 +74,16 @@ class Turn:
         "_others_due",
         "_paused_jobs",
         "channels",
-        "clock",
-        "events",
         "is_backlogged",
-        "latencies",
-        "now",
         "outboxes",
         "queues",
         "slices",
-        "timers",
-        "totals",
         "unfinished",
         "waiting_for_disk",
     )
 
-    def __init__(self, clock: Callable[[], int] = lambda: 0, slices: TimeSlices | None = None) -> None:
-        self.clock = clock
+    def __init__(self, slices: TimeSlices | None = None) -> None:
         self.slices = TimeSlices() if slices is None else slices
-        self.timers = Timers()
-        self.totals = Totals()
-        self.now = 0
-        """Start of this turn, in nanoseconds of a monotonic clock; set by the driver."""
-        self.latencies = Latencies()
-        self.events: Events | None = None
-        """Collects events of queues, exchanges and connections; None without an export."""
         self.queues: list[Runnable] = []
         self.channels: list[Confirming] = []
         self.outboxes: list[Flushing] = []
@@ -268,11 +251,6 @@ class Turn:
             return False
         self._defer_without_input(queue)
         return True
-
-    def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
-        """Record an event for the export, if there is one (`export.schema.EVENTS`)."""
-        if self.events is not None:
-            self.events.add(BrokerEvent(self.clock(), self.now, kind, vhost, name, detail))
 
     def wait_for_disk(self, queue: Runnable) -> bool:
         """Return whether a queue must not cause more writes now; if so, it runs again at `disk_caught_up`."""

@@ -21,7 +21,7 @@ from leveret.broker.process.resource_alarms import (
     anonymous_memory,
     reason,
 )
-from leveret.broker.scheduling.turn import Turn
+from leveret.broker.scheduling.node_context import NodeContext
 
 log = logging.getLogger("leveret.connection")
 
@@ -40,7 +40,7 @@ class MonitorHost(Protocol):
     """The part of the server that the monitor uses."""
 
     alarm: str
-    turn: Turn
+    context: NodeContext
 
     def set_alarm(self, reason: str) -> None:
         """Block connections that publish from now on, for this reason; with an empty one, unblock all."""
@@ -204,6 +204,6 @@ class ResourceMonitor:
         state = "raised" if alarm.raised else "cleared"
         what = f"publishers are blocked ({text})" if text else "publishers are unblocked"
         log.warning("%s alarm %s: %s; %s", name, state, str(alarm), what)
-        self._host.turn.note(f"alarm_{state}", "", name)
+        self._host.context.note(f"alarm_{state}", "", name)
         if text != self._host.alarm:
             self._host.set_alarm(text)

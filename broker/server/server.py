@@ -43,6 +43,7 @@ from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.periodic_sweep import PeriodicSweep
 from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
@@ -114,12 +115,11 @@ class Server:
         self.config = config
         self.disk = disk
         # shared by connections (see `broker.connection.node.Node`)
-        self.turn = Turn(
-            self.wall_clock, TimeSlices(self.monotonic, self.used, round(config.slow_step * 1e9))
-        )
+        self.turn = Turn(TimeSlices(self.monotonic, self.used, round(config.slow_step * 1e9)))
+        self.context = NodeContext(self.wall_clock)
         self.turn.is_backlogged = self._is_backlogged
         for mode in CONFIRM_MODES:
-            self.turn.latencies.confirm[mode] = Latency()
+            self.context.latencies.confirm[mode] = Latency()
         self.export = self._make_export()
         self.journal: MetadataJournal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
@@ -129,6 +129,7 @@ class Server:
         self.vhosts: dict[str, VHost] = {}
         self.clients = ConnectionTracking(
             self.turn,
+            self.context,
             self.users,
             self.vhosts,
             node_name=config.node_name,
@@ -234,8 +235,8 @@ class Server:
         stored = list(rows)
         if stored:
             queues = restore(stored, self.definitions, self.users, self.global_parameters, self._make_vhost)
-            if self.turn.events is not None:
-                self.turn.events.forget()
+            if self.context.events is not None:
+                self.context.events.forget()
             return queues
         if self.config.definitions is None:
             self._seed()
@@ -293,6 +294,7 @@ class Server:
         vhost = self.vhosts[name] = VHost(
             name,
             self.turn,
+            self.context,
             limits=lambda: self.users.vhost_limits(name),
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
@@ -347,7 +349,7 @@ class Server:
         except BaseException:
             await self._abandon()
             raise
-        self.turn.timers.on_sooner = self._set_timer
+        self.context.timers.on_sooner = self._set_timer
         self._run_timers()
         self._ticks = TimerWheel(self.now())
         self._schedule_tick()
@@ -453,8 +455,9 @@ class Server:
             turn.outboxes = []
             for outbox in outboxes:
                 outbox.flush()
-        if turn.latencies.is_ending:
-            turn.latencies.settle(self.monotonic())
+        latencies = self.context.latencies
+        if latencies.is_ending:
+            latencies.settle(self.monotonic())
         if self.disk is not None:
             self.disk.commits.wake()
         if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
@@ -491,7 +494,7 @@ class Server:
 
     def run_turn(self) -> None:
         """Run the turn in a time slice of its own, then write."""
-        self.turn.now = self.turn.slices.renew()
+        self.context.now = self.turn.slices.renew()
         self._run_and_finish_turn()
 
     def _run_and_finish_turn(self) -> None:
@@ -508,7 +511,7 @@ class Server:
 
         """
         slices = self.turn.slices
-        self.turn.now = slices.begin()
+        self.context.now = slices.begin()
         try:
             work()
         finally:
@@ -627,7 +630,7 @@ class Server:
 
     def _tick(self) -> None:
         now = self._ticked = self.now()
-        self.turn.latencies.loop_lag.record((self.turn.now - self._tick_due) // 1000)
+        self.context.latencies.loop_lag.record((self.context.now - self._tick_due) // 1000)
         self._schedule_tick()
         self._ticks.run(now)
         self._peer_checks.run(now)
@@ -665,12 +668,11 @@ class Server:
     def _all_queues(self) -> Iterable[Queue]:
         return itertools.chain.from_iterable(vhost.all_queues() for vhost in self.vhosts.values())
 
-    @staticmethod
-    def _check_queue(queue: Queue, now: float) -> None:
+    def _check_queue(self, queue: Queue, now: float) -> None:
         queue.sample_capacity()
         if queue.awaiting is not None and is_trapped(queue, now):
             queue_log.warning(TRAP, queue, queue.awaiting.open_count, TRAP_SECONDS)
-            queue.turn.note("trap", queue.vhost, queue.name)
+            self.context.note("trap", queue.vhost, queue.name)
 
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far.
@@ -679,7 +681,7 @@ class Server:
         """
         if self._timer is not None:
             self._timer.cancel()
-        seconds = min(max(0, when - self.turn.clock()) / 1000, CLOCK_SECONDS)
+        seconds = min(max(0, when - self.context.clock()) / 1000, CLOCK_SECONDS)
         self._timer = self._loop.call_later(seconds, self._run_timers)
 
     def _run_timers(self) -> None:
@@ -687,7 +689,7 @@ class Server:
         self.run_step("timers, last", self._run_due_timers)
 
     def _run_due_timers(self) -> None:
-        following = self.turn.timers.run(self.turn.clock(), self.turn.slices.is_over)
+        following = self.context.timers.run(self.context.clock(), self.turn.slices.is_over)
         if following is not None:
             self._set_timer(following)
         self.run_turn()

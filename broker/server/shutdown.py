@@ -12,6 +12,7 @@ from leveret.broker.export.writer import Export
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.shutdown_flush import STEP_OCTETS, ShutdownFlush
 from leveret.broker.vhost.vhost import VHost
@@ -29,6 +30,7 @@ class ShutdownHost(Protocol):
     """The part of the server that a shutdown uses."""
 
     turn: Turn
+    context: NodeContext
     vhosts: dict[str, VHost]
     disk: DataStore | None
     export: Export | None
@@ -86,7 +88,7 @@ class Shutdown:
         host.log_damage()
         if host.export is not None:  # last, as its folder may be on a disk that does not respond
             await host.export.stop(reason)
-        done = host.turn.totals.channels
+        done = host.context.totals.channels
         log.info(
             "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
             done.published,

@@ -19,6 +19,7 @@ from functools import partial
 from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import PERSISTENT_MODE, offer, saved_among
@@ -35,7 +36,8 @@ class DeadLettering:
     Args:
         find_exchange: returns the exchange of a name, or None.
         route: returns the queues for an exchange, routing keys and headers.
-        turn: the server's work list and clock.
+        turn: the server's work lists.
+        context: clock and counters of the node.
         blob_threshold: content size in bytes from which a body is written to a file of its own.
         most_deaths: maximum number of x-death entries in a dead letter.
 
@@ -46,12 +48,14 @@ class DeadLettering:
         find_exchange: Callable[[str], Exchange | None],
         route: Callable[[Exchange, Sequence[str], Headers], Sequence[Queue]],
         turn: Turn,
+        context: NodeContext,
         blob_threshold: int,
         most_deaths: int = MOST_DEATHS,
     ) -> None:
         self._find_exchange = find_exchange
         self._route = route
         self._turn = turn
+        self._context = context
         self._blob_threshold = blob_threshold
         self._most_deaths = most_deaths
         self._cycles = Cycles()
@@ -69,7 +73,7 @@ class DeadLettering:
                     if message.promise is not None:
                         message.promise.refused()
             return len(letters), [seq_id for seq_id, _ in letters]
-        now = self._turn.clock() // 1000
+        now = self._context.clock() // 1000
         is_over = self._turn.slices.is_over
         moved = []
         count = 0
@@ -95,7 +99,7 @@ class DeadLettering:
                 promise.refused()
             if self._send(queue, seq_id, message, letter, targets, promise):
                 moved.append(seq_id)
-        self._turn.totals.dead_lettered(queue.type, reason, count)
+        self._context.totals.dead_lettered(queue.type, reason, count)
         return count, moved
 
     def _targets(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:

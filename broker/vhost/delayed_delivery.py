@@ -17,6 +17,7 @@ from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.broker.vhost.fan_out import Deliveries
@@ -90,7 +91,8 @@ class DelayLine:
     Args:
         exchange: the exchange that delays.
         router: routes messages when they are due.
-        turn: the server's work list, clock and timers.
+        turn: the server's work lists.
+        context: clock and timers of the node.
         disk: stores the messages; None to keep them in memory only.
 
     Attributes:
@@ -104,6 +106,7 @@ class DelayLine:
     limits = None
 
     __slots__ = (
+        "_context",
         "_deliveries",
         "_disk",
         "_exchange",
@@ -126,10 +129,13 @@ class DelayLine:
         "window",
     )
 
-    def __init__(self, exchange: Exchange, router: Router, turn: Turn, disk: DelayDisk | None = None) -> None:
+    def __init__(
+        self, exchange: Exchange, router: Router, turn: Turn, context: NodeContext, disk: DelayDisk | None
+    ) -> None:
         self._exchange = exchange
         self._router = router
         self.turn = turn
+        self._context = context
         self._disk = disk
         self.number = 0
         self.window = Window(stored=disk is not None)
@@ -196,7 +202,7 @@ class DelayLine:
         if self.deleted:
             self.give_up()
             return False
-        now = self.turn.clock()
+        now = self._context.clock()
         if self.inbox:
             self._take_in(now)
         more = not self._stopped and self._release(now)
@@ -355,8 +361,8 @@ class DelayLine:
         if self._timer is not None:
             if self._timer.when <= due:
                 return
-            self.turn.timers.cancel(self._timer)
-        self._timer = self.turn.timers.at(due, self._wake)
+            self._context.timers.cancel(self._timer)
+        self._timer = self._context.timers.at(due, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
@@ -385,7 +391,7 @@ class DelayLine:
         self.deleted = True
         self.window = Window(stored=False)  # exchange and line refer to each other: both are freed late
         if self._timer is not None:
-            self.turn.timers.cancel(self._timer)
+            self._context.timers.cancel(self._timer)
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))

@@ -18,6 +18,7 @@ from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Owner, Queue
 from leveret.broker.queue.settings import queue_settings
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import DeadLettering
 from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
@@ -79,7 +80,8 @@ class VHost:
 
     Args:
         name: its name.
-        turn: the server's work list, used by its queues.
+        turn: the server's work lists, used by its queues.
+        context: clocks, timers and counters of the node, used by its queues and channels.
         limits: returns its current limits.
         make_backing: creates the backing queue, given the qid (0: not durable) and the arguments.
         delay_disk: stores delayed messages; None to keep them in memory.
@@ -98,6 +100,7 @@ class VHost:
         self,
         name: str,
         turn: Turn,
+        context: NodeContext,
         *,
         limits: Callable[[], VHostLimits] = VHostLimits,
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
@@ -118,8 +121,8 @@ class VHost:
         """Number of policy changes so far."""
         self._is_reconfiguring = False
         self.router = router = Router()
-        router.on_deleted = lambda exchange: turn.note("exchange_deleted", name, exchange.name)
-        router.make_line = lambda exchange: DelayLine(exchange, router, turn, delay_disk)
+        router.on_deleted = lambda exchange: context.note("exchange_deleted", name, exchange.name)
+        router.make_line = lambda exchange: DelayLine(exchange, router, turn, context, delay_disk)
         router.work = self._work
         router.predeclare()
         self.queues: dict[str, Queue] = {}
@@ -132,11 +135,14 @@ class VHost:
         self._reply_number = 0
         self.connection_count = 0
         self._turn = turn
+        self.context = context
         self._limits = limits
         self.object_limits = object_limits or ObjectLimits({})
         self._make_backing = make_backing
         blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
-        self._dead_lettering = DeadLettering(router.get, self.route, turn, blob_threshold, most_deaths)
+        self._dead_lettering = DeadLettering(
+            router.get, self.route, turn, context, blob_threshold, most_deaths
+        )
         self._confirm_mode = confirm_mode
 
     # -- exchanges ----------------------------------------------------------------------------------------------
@@ -164,7 +170,7 @@ class VHost:
         )
         if self.policies:
             self._configure_exchange(exchange)
-        self._turn.note("exchange_created", self.name, name, type=type_name)
+        self.context.note("exchange_created", self.name, name, type=type_name)
         return exchange
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
@@ -233,7 +239,7 @@ class VHost:
             self._forget_rows(ending)
         if durable and exclusive_owner is None and is_new and self.record is not None:
             qid = self.record.queue_created(name, auto_delete=auto_delete, arguments=arguments)
-        queue = queue_class(self._turn)(
+        queue = queue_class(self.context)(
             name,
             self.name,
             self._make_backing(qid, arguments),
@@ -248,8 +254,8 @@ class VHost:
         self.queues[name] = queue
         self.router.add_queue(name, queue)
         self._configure_queue(queue)
-        self._turn.totals.queues_created += is_new
-        self._turn.note("queue_created", self.name, name)
+        self.context.totals.queues_created += is_new
+        self.context.note("queue_created", self.name, name)
         return queue
 
     def dead_letter(
@@ -300,8 +306,8 @@ class VHost:
         if queue.qid and self.record is not None:
             self.record.queue_ending(queue.qid)
         self.router.forget(queue.name)
-        self._turn.totals.queues_deleted += 1
-        self._turn.note("queue_deleted", self.name, queue.name, ready=str(count))
+        self.context.totals.queues_deleted += 1
+        self.context.note("queue_deleted", self.name, queue.name, ready=str(count))
         if queue.exclusive_owner is not None:
             queue.exclusive_owner.exclusive_queues.pop(queue.name, None)
         return count
@@ -358,7 +364,7 @@ class VHost:
                 dropped=counts.dropped - before.dropped,
                 dead_lettered=counts.dead_lettered - before.dead_lettered,
             )
-            self._turn.totals.queue_deleted(queue.type, late, {})
+            self.context.totals.queue_deleted(queue.type, late, {})
 
     def _forget_rows(self, queue: Queue) -> None:
         """Record that a queue is gone, in the commit of the last messages it has discarded."""
@@ -376,8 +382,8 @@ class VHost:
         """Add a deleted queue's counters to the totals."""
         queue.final = counts = queue.counts()
         if queue.meter is not None:
-            queue.meter.ended(queue, self._turn.now)
-        self._turn.totals.queue_deleted(queue.type, counts, queue.backing.paging_counts().transitions)
+            queue.meter.ended(queue, self.context.now)
+        self.context.totals.queue_deleted(queue.type, counts, queue.backing.paging_counts().transitions)
 
     def consumer_left(self, queue: Queue) -> None:
         """Delete an auto-delete queue whose last consumer was cancelled."""
@@ -399,7 +405,7 @@ class VHost:
 
         If there are many, the last follow in later steps. Objects declared meanwhile get the policies at once.
         """
-        self._turn.note("policies_changed", self.name, "")
+        self.context.note("policies_changed", self.name, "")
         self._policies_changed += 1
         if not self._is_reconfiguring:
             self._is_reconfiguring = True
@@ -443,7 +449,7 @@ class VHost:
         """Create a queue for one direct reply-to consumer, under an unguessable name."""
         self._reply_number = self._reply_number % 0xFFFFFFFF + 1
         name = reply_address(self._reply_number, secrets.token_bytes(16))
-        queue = queue_class(self._turn)(name, self.name, self._make_backing(0, {}), self._turn)
+        queue = queue_class(self.context)(name, self.name, self._make_backing(0, {}), self._turn)
         self.reply_queues[name] = queue
         self.router.generation += 1
         return queue

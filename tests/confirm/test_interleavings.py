@@ -330,7 +330,7 @@ class Script:
         self.end_read()
         node = self.world.node
         node.clock.now += TTL / 1000
-        node.turn.timers.run(node.wall_clock())
+        node.context.timers.run(node.wall_clock())
         self.model.now += TTL
 
     def follow(self, **definition: Any) -> None:

@@ -355,7 +355,7 @@ def test_totals_outlive_their_channels():
     client.send(make(Basic.Ack, 1, False))
     client.connection.lost()
 
-    done = node.turn.totals.channels
+    done = node.context.totals.channels
     assert (2, 1, 1, 1) == (done.published, done.delivered_ack, done.got_ack, done.acked)
 
 

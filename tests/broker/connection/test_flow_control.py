@@ -19,6 +19,7 @@ from leveret.broker.connection.flow_control import (
     congested,
 )
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue
@@ -197,6 +198,7 @@ class Host:
 
     def __init__(self) -> None:
         self.turn = Turn()
+        self.context = NodeContext()
         self.is_slow = False
         self.waits: list[tuple[bool, bool]] = []
         self.later: list[Any] = []
@@ -236,7 +238,11 @@ def test_a_publisher_waits_for_a_slow_disk(stalled):
     host.is_slow = True
     flow.after_read(LIGHT_OCTETS + 1)
 
-    assert (1, float("inf"), 1) == (driver.pauses, driver.connection.paused_at, host.turn.totals.pauses_disk)
+    assert (1, float("inf"), 1) == (
+        driver.pauses,
+        driver.connection.paused_at,
+        host.context.totals.pauses_disk,
+    )
     assert [(True, False)] == host.waits
     flow.disk_caught_up()
     assert (int(stalled), NOW, int(stalled)) == (driver.pauses, driver.connection.paused_at, driver.resumed)
@@ -284,7 +290,7 @@ def test_a_publisher_to_a_congested_queue_is_paused_unless_it_consumes(queue, co
     host, driver, flow = controlled(published_to=[queue], consumes=consumes)
     flow.after_read(100)
 
-    assert (int(not consumes), host.turn.totals.pauses_queue) == (driver.pauses, int(not consumes))
+    assert (int(not consumes), host.context.totals.pauses_queue) == (driver.pauses, int(not consumes))
     for callback in host.later:
         callback()
     assert 0 == driver.pauses

@@ -58,11 +58,12 @@ def test_auto_delete_queues_are_gone_before_close_ok():
 
 def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
     """Two pauses that end while the socket is full both end when it has drained."""
-    turn = Client().node.turn
+    node = Client().node
     received = []
     outbox = SimpleNamespace(transport_full=True, full=True, drained=lambda: None)
     server = SimpleNamespace(
-        turn=turn,
+        turn=node.turn,
+        context=node.context,
         read_buffer=memoryview(bytearray(10)),
         finish_turn=lambda: None,
         run_turn=lambda: None,

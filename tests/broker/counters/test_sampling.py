@@ -299,7 +299,7 @@ def confirmed_after(node: Node, arguments: dict, between: Callable[[Client], obj
     client.send(make(Confirm.Select, False))
     client.publish("q")
     between(client)
-    latencies = node.turn.latencies.confirm
+    latencies = node.context.latencies.confirm
     return {mode: [latency.recent.count, latency.recent.total] for mode, latency in latencies.items()}
 
 
@@ -333,11 +333,11 @@ def test_many_numbers_that_wait_are_watched_more_thinly():
     client.consume("q")
     for number in range(1, 3001):
         client.send(Basic.Ack(number, False))
-    slow = node.turn.latencies.confirm["consumer-ack"].take()
+    slow = node.context.latencies.confirm["consumer-ack"].take()
     for _ in range(SAMPLE_EVERY):
         client.publish("q")
         client.send(Basic.Ack(channel.delivery_tag, False))
-    fast = node.turn.latencies.confirm["consumer-ack"].take()
+    fast = node.context.latencies.confirm["consumer-ack"].take()
 
     assert 3000 * 3 / 4 <= slow.count <= 3000
     assert 1_500_000 == pytest.approx(slow.total / slow.count, rel=0.25)  # the first waited for three seconds
@@ -357,7 +357,7 @@ def test_numbers_of_one_read_are_timed_at_all_their_places():
         for tag in range(channel.delivery_tag - 49, channel.delivery_tag + 1):
             node.pass_time(1)
             client.send(Basic.Ack(tag, False))
-    found = node.turn.latencies.confirm["consumer-ack"].take()
+    found = node.context.latencies.confirm["consumer-ack"].take()
 
     assert 60 * 50 == found.count
     assert 25_500 == pytest.approx(found.total / found.count, rel=0.05)

@@ -15,14 +15,14 @@ SIZES = st.one_of(st.integers(0, 300), st.sampled_from(SIZE_BOUNDS), st.integers
 def channels(node: Node) -> ChannelCounts:
     """Return the counters of all channels, open or closed."""
     live = [channel.counts() for each in node.clients.connections for channel in each.channels.values()]
-    return ChannelCounts(*map(sum, zip(node.turn.totals.channels, *live, strict=True)))
+    return ChannelCounts(*map(sum, zip(node.context.totals.channels, *live, strict=True)))
 
 
 def queues(node: Node) -> QueueCounts:
     """Return the counters of all classic queues, existing or deleted."""
     live = [queue.counts() for vhost in node.vhosts.values() for queue in vhost.queues.values()]
     return QueueCounts(
-        *map(sum, zip(node.turn.totals.queues.get("classic", QueueCounts()), *live, strict=True))
+        *map(sum, zip(node.context.totals.queues.get("classic", QueueCounts()), *live, strict=True))
     )
 
 
@@ -51,8 +51,8 @@ def test_different_sizes_do_not_pile_up():
         client.publish("", b"x" * size)
 
         assert len(sizes.fresh) <= MOST_SIZES
-        assert len(node.turn.totals.sizes.fresh) <= MOST_SIZES
-    assert 3 * MOST_SIZES == sum(sizes.counts) == sum(node.turn.totals.sizes.counts)
+        assert len(node.context.totals.sizes.fresh) <= MOST_SIZES
+    assert 3 * MOST_SIZES == sum(sizes.counts) == sum(node.context.totals.sizes.counts)
 
 
 @given(
@@ -141,7 +141,7 @@ def test_counts_outlive_what_counted():
     publisher.connection.lost()
     consumer.connection.lost()
     assert (WORK, QUEUE_WORK) == (channels(node), queues(node))
-    assert (WORK, QUEUE_WORK) == (node.turn.totals.channels, node.turn.totals.queues["classic"])
+    assert (WORK, QUEUE_WORK) == (node.context.totals.channels, node.context.totals.queues["classic"])
 
 
 def test_consumers_that_need_not_ack_are_distinguished():
@@ -247,7 +247,7 @@ def test_dead_letters_are_distinguished_from_publishes():
     found = queues(node)
 
     assert (2, 1) == (found.published, found.forwarded)
-    assert {("classic", "rejected"): 1} == node.turn.totals.dead_letters
+    assert {("classic", "rejected"): 1} == node.context.totals.dead_letters
 
 
 def test_light_deliveries_that_come_back_are_counted():
@@ -260,12 +260,12 @@ def test_light_deliveries_that_come_back_are_counted():
     publisher.publish("q")
     publisher.publish("q")
     consumer.ask(make(Basic.Reject, 1, True))
-    assert (1, 0) == (queues(node).lost, node.turn.totals.lost)
+    assert (1, 0) == (queues(node).lost, node.context.totals.lost)
 
     publisher.ask(make(Queue.Delete, 0, "q", False, False, False))
     consumer.connection.lost()
 
-    assert (1, 1) == (queues(node).lost, node.turn.totals.lost)
+    assert (1, 1) == (queues(node).lost, node.context.totals.lost)
 
 
 def test_sizes_of_messages_are_those_of_their_bodies():
@@ -277,8 +277,8 @@ def test_sizes_of_messages_are_those_of_their_bodies():
         client.publish("q", body)
     client.publish("q", b"x" * 1_000_001, frame_max=131072)
 
-    assert [2, 3, 1, 0, 0, 1, 0, 0, 0] == node.turn.totals.sizes.counts
-    assert 3 * 101 + 5000 + 1_000_001 == node.turn.totals.sizes.octets
+    assert [2, 3, 1, 0, 0, 1, 0, 0, 0] == node.context.totals.sizes.counts
+    assert 3 * 101 + 5000 + 1_000_001 == node.context.totals.sizes.octets
 
 
 def test_logins_are_counted():
@@ -289,4 +289,4 @@ def test_logins_are_counted():
     stranger.receive(b"AMQP\x00\x00\x09\x01")
     stranger.send(make(Wire.StartOk, {}, "PLAIN", "\0guest\0wrong", "en_US"), channel=0)
 
-    assert (1, 1) == (node.turn.totals.auth_succeeded, node.turn.totals.auth_failed)
+    assert (1, 1) == (node.context.totals.auth_succeeded, node.context.totals.auth_failed)

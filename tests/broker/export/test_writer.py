@@ -103,7 +103,7 @@ async def test_a_new_hour_begins_new_files(tmp_path):
     now = exporting.node.wall_clock()
     exporting.node.pass_time(HOUR - now % HOUR - 1000)
     await exporting.look()
-    exporting.node.turn.note("trap", "/", "before")
+    exporting.node.context.note("trap", "/", "before")
     await exporting.look(2)
     rows = await exporting.finish()
 
@@ -204,7 +204,7 @@ async def test_a_bug_ends_the_export_and_not_the_broker(tmp_path, monkeypatch, c
 
     monkeypatch.setattr(exporting.export._rows, "take", broken)
     exporting.export.start(asyncio.get_running_loop())
-    while exporting.node.turn.events is not None:
+    while exporting.node.context.events is not None:
         await asyncio.sleep(0.01)
     await exporting.export.stop("shutdown")
 
@@ -377,7 +377,7 @@ async def test_names_that_are_no_text_are_written_so_that_they_can_be_read(tmp_p
     exporting = Exporting(tmp_path)
     properties = {"product": ("longstr", "caf\udce9"), "version": ("longstr", "1")}
     exporting.client.connection.client_properties = encode_table(properties)
-    exporting.node.turn.note("auth_failed", "", "\udcffx", peer="\udcfe")
+    exporting.node.context.note("auth_failed", "", "\udcffx", peer="\udcfe")
     names = ['a"b\\c', "\u2028", "é𝄞", " ", "../..", "a=b/c%2F"]
     for name in names:
         exporting.client.declare(name)
@@ -394,9 +394,9 @@ async def test_names_that_are_no_text_are_written_so_that_they_can_be_read(tmp_p
 async def test_events_that_nobody_kept_are_counted_as_lost(tmp_path):
     """Events above the limit between two samples are counted in `export_lost`."""
     exporting = Exporting(tmp_path)
-    exporting.node.turn.events.take()
+    exporting.node.context.events.take()
     for _ in range(MOST_EVENTS + 5):
-        exporting.node.turn.note("trap", "/", "q")
+        exporting.node.context.note("trap", "/", "q")
     await exporting.look()
 
     assert [5] == [row["export_lost"] for row in (await exporting.finish())["node_interval"]]

@@ -12,6 +12,8 @@ from leveret.broker.amqp.tables import encode_table
 from leveret.broker.auth.passwords import Password, check_password
 from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.metadata.recorder import Definitions, NullJournal
+from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.errors import DamagedError, UnknownFormatError
@@ -314,7 +316,7 @@ def test_the_factory_of_backing_queues_gets_the_queue():
         return MemoryQueue()
 
     node = StoringNode()
-    vhost = VHost("/v", node.turn, make_backing=make_backing)
+    vhost = VHost("/v", node.turn, node.context, make_backing=make_backing)
     node.definitions.add_vhost(vhost)
     options = {"exclusive_owner": None, "auto_delete": False, "arguments": {"x": ("bool", True)}}
     stored = vhost.create_queue("q", durable=True, **options)
@@ -649,7 +651,7 @@ def test_rows_are_small():
     """Rows are small enough for a million bindings or queues in less than a gigabyte."""
     journal = ManualJournal()
     definitions = Definitions(journal, iter(range(1 << 40, 1 << 41)).__next__)
-    vhost = VHost("/", StoringNode().turn)
+    vhost = VHost("/", Turn(), NodeContext())
     definitions.add_vhost(vhost)
     queue = vhost.create_queue(
         "queue-123456", durable=True, exclusive_owner=None, auto_delete=False, arguments={}

@@ -31,7 +31,7 @@ class Host:
         """Run nothing: no queue is touched."""
 
     def run_step(self, _kind, work, _whom=None):
-        self.turn.now = self.turn.slices.begin()
+        self.turn.slices.begin()
         work()
 
     def storage_failed(self, error):

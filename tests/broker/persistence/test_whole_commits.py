@@ -121,7 +121,7 @@ class Broker:
         client, node = self.clients[number], self.node
         if not client.driver.reading:
             return
-        node.turn.now = node.turn.slices.begin()
+        node.context.now = node.turn.slices.begin()
         client.connection.receive(octets)
         node.finish_turn()
         if client.connection.stalled:

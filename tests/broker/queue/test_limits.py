@@ -263,7 +263,7 @@ def test_an_unused_queue_expires() -> None:
     assert use() is not None
     node.pass_time(1)
     assert use() is None
-    assert len(node.turn.timers) == 0
+    assert len(node.context.timers) == 0
 
 
 def test_a_message_comes_back_so_often_and_no_more() -> None:

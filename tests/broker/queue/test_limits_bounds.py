@@ -15,7 +15,7 @@ def test_deleted_queues_leave_no_timer() -> None:
     client.send(make(Wire.Delete, 0, "q", False, False, False))
     client.send(make(Basic.Ack, 1, False))
 
-    assert 0 == len(client.node.turn.timers)
+    assert 0 == len(client.node.context.timers)
 
 
 def test_exclusive_queues_leave_no_timer() -> None:
@@ -27,7 +27,7 @@ def test_exclusive_queues_leave_no_timer() -> None:
     client.connection.lost()
     client.node.run_turn()
 
-    assert 0 == len(client.node.turn.timers)
+    assert 0 == len(client.node.context.timers)
 
 
 def test_counts_of_returns_go_with_their_messages() -> None:

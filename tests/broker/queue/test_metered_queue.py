@@ -26,7 +26,7 @@ def test_queues_are_metered_only_if_there_is_an_export(node):
 
     assert [Queue, Queue] == [type(plain.queues["q"]), type(plain.create_reply_queue())]
     assert [MeteredQueue, MeteredQueue] == [type(metered.queues["q"]), type(metered.create_reply_queue())]
-    assert (None, None) == (plain.queues["q"].meter, quiet.node.turn.events)
+    assert (None, None) == (plain.queues["q"].meter, quiet.node.context.events)
     assert metered.queues["q"].meter is not None
 
 

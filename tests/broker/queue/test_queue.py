@@ -16,6 +16,7 @@ from leveret.broker.amqp.properties import build
 from leveret.broker.channel.channel import Channel
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import RUN_BUDGET, Queue, RunListener
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import VHost
@@ -33,7 +34,7 @@ def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
             pass
 
     return SimpleNamespace(
-        vhost=vhost or VHost("/", turn),
+        vhost=vhost or VHost("/", turn, NodeContext()),
         outbox=outbox,
         frame_max=131072,
         driver=driver,
@@ -71,7 +72,7 @@ class Bench:
 
     def __init__(self, specs: list[Spec], global_prefetch: list[int]) -> None:
         self.turn = Turn()
-        vhost = VHost("/", self.turn)
+        vhost = VHost("/", self.turn, NodeContext())
         self.queue = vhost.create_queue(
             "q", durable=False, exclusive_owner=None, auto_delete=False, arguments={}
         )
@@ -301,7 +302,7 @@ def test_many_messages_keep_their_order(counts, prefetches, share):
 
 
 def make_queue(turn: Turn) -> Queue:
-    return VHost("/", turn).create_queue(
+    return VHost("/", turn, NodeContext()).create_queue(
         "q", durable=False, exclusive_owner=None, auto_delete=False, arguments={}
     )
 

@@ -7,7 +7,7 @@ from fakes import Clock
 
 from leveret.broker.counters.sampling import Events
 from leveret.broker.persistence.data_store import DiskUsage
-from leveret.broker.scheduling.turn import Turn
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.server import resource_monitor
 from leveret.broker.server.resource_monitor import ResourceMonitor
 
@@ -19,8 +19,8 @@ class Host:
 
     def __init__(self) -> None:
         self.alarm = ""
-        self.turn = Turn()
-        self.turn.events = Events()
+        self.context = NodeContext()
+        self.context.events = Events()
         self.reasons: list[str] = []
         self.relieved: list[int] = []
         self.failed: BaseException | None = None
@@ -173,7 +173,7 @@ def test_publishers_go_on_when_all_is_there_again(watched, caplog):
         ("alarm_raised", "disk"),
         ("alarm_cleared", "memory"),
         ("alarm_cleared", "disk"),
-    ] == [(event.kind, event.name) for event in watched.host.turn.events.take()]
+    ] == [(event.kind, event.name) for event in watched.host.context.events.take()]
 
 
 def test_what_is_short_at_the_start_blocks_from_the_start(monkeypatch):

@@ -111,7 +111,7 @@ class TestDelay:
             delayed(client, 500, b"%d" % number)
         hurry(node, looks=1)
         node.clock.now += 0.5
-        node.turn.timers.run(node.wall_clock())
+        node.context.timers.run(node.wall_clock())
         node.run_turn()
         left = line_of(node).count
         node.clock.run()

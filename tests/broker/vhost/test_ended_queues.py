@@ -212,7 +212,7 @@ def test_dead_letters_after_the_deletion_are_counted() -> None:
     client.send(make(Basic.Nack, 0, True, False))
     cancel(client)
     clear(client.node)
-    gone = client.node.turn.totals.queues["classic"]
+    gone = client.node.context.totals.queues["classic"]
 
     assert (COUNT, COUNT) == (gone.rejected, gone.dead_lettered)
 
@@ -470,7 +470,7 @@ def test_expired_messages_that_wait_for_the_disk_keep_nothing_busy() -> None:
 
     assert (0, 0) == counts(client.node, "dead")
     assert [] == turn.unfinished
-    assert 0 == len(turn.timers)
+    assert 0 == len(client.node.context.timers)
     turn.is_backlogged = lambda: False
     client.node.backlog_cleared()
     client.node.run_turn()

@@ -8,6 +8,7 @@ import pytest
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import REPLY_PREFIX, VHost
 from leveret.storage.message import Message
@@ -19,7 +20,7 @@ YOU: Any = SimpleNamespace(exclusive_queues={})
 
 @pytest.fixture
 def vhost() -> VHost:
-    return VHost("/v", Turn(), limits=lambda: VHostLimits(max_queues=2))
+    return VHost("/v", Turn(), NodeContext(), limits=lambda: VHostLimits(max_queues=2))
 
 
 def create(vhost: VHost, name: str, owner: object = None) -> Queue:
@@ -91,7 +92,7 @@ def test_a_queue_can_be_reached_by_its_name_until_it_goes(vhost):
     assert 3 == vhost.delete_queue(queue)
     assert 0 == vhost.delete_queue(queue)
     assert () == vhost.router.route_key(default, "q")
-    totals = vhost._turn.totals
+    totals = vhost.context.totals
     assert ([], 1, 1) == (list(vhost.all_queues()), totals.queues_created, totals.queues_deleted)
 
 
@@ -144,7 +145,7 @@ def test_a_message_reaches_queues_and_reply_queues_by_the_default_exchange_once_
 
 def test_a_new_confirm_mode_makes_routes_anew():
     """Routes know which queues wait for consumers; a policy that does not change that keeps them."""
-    vhost = VHost("/", Turn(), confirm_mode="consumer-ack")
+    vhost = VHost("/", Turn(), NodeContext(), confirm_mode="consumer-ack")
     queue = create(vhost, "q")
     assert "consumer-ack" == queue.settings.confirm_mode
     generation = vhost.router.generation
@@ -178,6 +179,6 @@ def test_the_maker_of_backing_queues_is_the_vhosts():
         made.append(MemoryQueue())
         return made[-1]
 
-    vhost = VHost("/", Turn(), make_backing=make)
+    vhost = VHost("/", Turn(), NodeContext(), make_backing=make)
 
     assert [create(vhost, "a").backing, create(vhost, "b").backing] == made
