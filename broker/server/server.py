@@ -23,7 +23,7 @@ from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, hash_password
-from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, default_credentials
+from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
 from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
@@ -49,7 +49,7 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.resource_monitor import ResourceMonitor
-from leveret.broker.server.shutdown import Shutdown
+from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
@@ -111,6 +111,8 @@ class Server:
     Raises what `load_definitions` raises.
     """
 
+    monitor_class = ResourceMonitor
+
     def __init__(self, config: Config, disk: DataStore | None = None) -> None:  # noqa: PLR0915 - all it has, in one place
         self.config = config
         self.disk = disk
@@ -169,7 +171,7 @@ class Server:
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
         self.collector = Collector()
         relative = config.disk_free_relative
-        self.resource_monitor = ResourceMonitor(
+        self.resource_monitor = self.monitor_class(
             self,
             disk,
             memory_limit(config.memory_absolute, config.memory_relative),
@@ -355,8 +357,6 @@ class Server:
         self._schedule_tick()
         self._ticked = self.now()
         self._is_open = True
-        if self.addresses and (warning := default_credentials(self.users)):
-            log.warning("%s", warning)
         self.turn.slices.watch()
         if self.export is not None:
             self.export.start(loop)
@@ -429,10 +429,13 @@ class Server:
                 raise DefinitionsError(f"cannot import definitions {file}: {error}") from None
             log.info("definitions: imported %s from %s", done, file)
 
-    async def stop(self, reason: str = "shutdown") -> None:
-        """Stop accepting, close every connection with 320, write to disk what only memory has, and close the store."""
+    async def stop(self, reason: str = "shutdown", seconds: float = STOP_SECONDS) -> None:
+        """Stop accepting, close every connection with 320, write to disk what only memory has, and close the store.
+
+        `seconds`: time for clients to answer; the sockets of those that did not are closed then.
+        """
         self._stopping = True
-        await Shutdown(self).run(reason)
+        await Shutdown(self, seconds).run(reason)
 
     def close_listeners(self) -> None:
         """Stop accepting connections."""

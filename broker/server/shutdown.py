@@ -64,11 +64,13 @@ class Shutdown:
 
     Args:
         host: the server; it must refuse connections already.
+        seconds: time for clients to answer `connection.close`.
 
     """
 
-    def __init__(self, host: ShutdownHost) -> None:
+    def __init__(self, host: ShutdownHost, seconds: float = STOP_SECONDS) -> None:
         self._host = host
+        self._seconds = seconds
 
     async def run(self, reason: str) -> None:
         """Close every connection with 320, which names the reason, then the data store and the export."""
@@ -104,9 +106,9 @@ class Shutdown:
         for driver in list(host.drivers):
             driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
         host.finish_turn()
-        await self._wait_until_closed(STOP_SECONDS)
+        await self._wait_until_closed(self._seconds)
         if host.drivers:
-            log.warning("%d connections did not close within %.0f s", len(host.drivers), STOP_SECONDS)
+            log.warning("%d connections did not close within %g s", len(host.drivers), self._seconds)
         for driver in list(host.drivers):
             driver.abort()
         await self._wait_until_closed(ABORT_SECONDS)

@@ -1,0 +1,71 @@
+"""`AsyncBroker`: a broker in the event loop of the application (driver)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from leveret.broker.embedded.core import Core
+
+
+class AsyncBroker:
+    """A broker in the running event loop; `async with`, or `start` and `stop`.
+
+    It stops with the loop: a broker that is to serve clients while the loop is busy with something else needs a thread
+    (`Broker`).
+
+    Args:
+        data_dir: directory for what is durable, created if needed; None keeps everything in memory.
+        config: keys of the configuration file and their values, as text or as bool, number or path.
+        port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
+
+    Raises:
+        ConfigurationError: a key or value of `config` is wrong.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | Path | None = None,
+        config: Mapping[str, object] | None = None,
+        port: int = 0,
+    ) -> None:
+        self._core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
+
+    async def start(self) -> Self:
+        """Start; clients can connect when this returns. A broker that was stopped starts again at the same port.
+
+        Raises:
+            PortInUseError: the port is taken.
+            DataDirectoryError: another broker uses the directory, or it cannot be read.
+            ClosedBrokerError: it is running already.
+
+        """
+        await self._core.start()
+        return self
+
+    async def stop(self) -> None:
+        """Disconnect the clients and close; what is durable is on disk then. No effect if it is not running."""
+        await self._core.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url if self._core.is_running else 'closed'}>"
+
+    @property
+    def url(self) -> str:
+        """URL for clients, such as `amqp://guest:guest@127.0.0.1:54321/%2F`. Raises ClosedBrokerError."""
+        return self._core.url
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener. Raises ClosedBrokerError."""
+        return self._core.address[1]

@@ -1,0 +1,178 @@
+"""The core of an embedded broker: a server and the lock on its data, in the running event loop (driver).
+
+Theory. The process belongs to the application. So nothing of what `broker.cli` does for a process of the broker's own
+happens here: no signal handlers, no limits, no umask, no settings of the garbage collector or of the interpreter, no
+release of free memory, no log output. Where a broker that is alone ends its process because the disk has failed, this
+one disconnects its clients without a reply, and refuses further calls.
+"""
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from leveret.broker.administration.definitions_document import DefinitionsError
+from leveret.broker.auth.name_patterns import InvalidPatternError
+from leveret.broker.config.config import Config, Listener
+from leveret.broker.embedded.errors import (
+    ClosedBrokerError,
+    ConfigurationError,
+    DataDirectoryError,
+    PortInUseError,
+)
+from leveret.broker.embedded.settings import make_config
+from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.broker.server.resource_monitor import ResourceMonitor
+from leveret.broker.server.server import Server
+from leveret.broker.server.startup import open_data_store, port_problem
+from leveret.storage.errors import StorageError
+
+log = logging.getLogger("leveret")
+log.addHandler(logging.NullHandler())  # an application without logging gets no warnings on its standard error
+
+STOP_SECONDS = 0.25
+"""Time for clients to answer `connection.close`: one in a thread of its own may not be reading at all."""
+_ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to bind
+
+
+class _Monitor(ResourceMonitor):
+    """The resource alarms, without a release of the application's memory."""
+
+    def _release_pages(self, now: float, resident: int) -> None:
+        """Do nothing."""
+
+
+class EmbeddedServer(Server):
+    """A server in a process that is not its own.
+
+    Attributes:
+        failure: the reason for which the disk has failed; None normally.
+
+    """
+
+    monitor_class = _Monitor
+    failure: BaseException | None = None
+
+    def storage_failed(self, error: BaseException) -> None:
+        """Disconnect all clients: the contents of the disk are unknown, so nothing may be confirmed or retried."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("storage failed, disconnecting all clients: %s", error, exc_info=error)
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        """Stop without a word to clients, and without writing anything."""
+        self._stopping = True
+        self.close_listeners()
+        self.stop_timers()
+        for driver in list(self.drivers):
+            driver.abort()
+
+
+class Core:
+    """One embedded broker. All of it belongs to the event loop in which `start` runs.
+
+    Args:
+        data_dir: the data directory; None for a broker in memory.
+        config: keys of the configuration file and their values.
+        port: port on 127.0.0.1, 0 for a free one.
+
+    Raises:
+        ConfigurationError: with all problems.
+
+    """
+
+    def __init__(self, data_dir: Path | None, config: Mapping[str, object], port: int) -> None:
+        self.config: Config = make_config(config, data_dir, port)
+        self._is_on_disk = data_dir is not None
+        self._server: EmbeddedServer | None = None
+        self._lock = contextlib.ExitStack()
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start; clients may connect when this returns. Further starts have the port of the first.
+
+        Raises:
+            PortInUseError, DataDirectoryError: nothing has changed, and nothing is left open.
+            ConfigurationError: a pattern or a definitions file of the configuration is invalid.
+
+        """
+        if self._server is not None:
+            raise ClosedBrokerError("the broker has been started already")
+        with contextlib.ExitStack() as ending:
+            try:
+                if self._is_on_disk:
+                    ending.enter_context(locked(self.config.data_dir))
+                server = self._make_server()
+                await server.start()
+            except (DataDirError, StorageError) as error:
+                raise DataDirectoryError(str(error)) from None
+            except (DefinitionsError, InvalidPatternError) as error:
+                raise ConfigurationError((str(error),)) from None
+            except OSError as error:
+                raise PortInUseError(port_problem(error, self.config.listeners)) from None
+            self._server = server
+            self._lock = ending.pop_all()
+        if server.addresses:
+            bound = tuple(Listener(*address) for address in server.addresses)
+            self.config = msgspec.structs.replace(self.config, listeners=bound)
+
+    def _make_server(self) -> EmbeddedServer:
+        if not self._is_on_disk:
+            return EmbeddedServer(self.config)
+        disk = open_data_store(self.config)
+        try:
+            return EmbeddedServer(self.config, disk)
+        except BaseException:
+            disk.close()
+            raise
+
+    async def stop(self) -> None:
+        """Disconnect the clients, write everything to disk, and close; without effect if it is not running."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        with self._lock:
+            if server.failure is None:
+                await server.stop("shutdown", STOP_SECONDS)
+            elif server.disk is not None:
+                server.disk.close()
+
+    @property
+    def is_running(self) -> bool:
+        """True between `start` and `stop`."""
+        return self._server is not None
+
+    @property
+    def server(self) -> EmbeddedServer:
+        """The running server. Raises ClosedBrokerError."""
+        if self._server is None:
+            raise ClosedBrokerError(
+                "the broker is not running: use it within `with`, or between start() and stop()"
+            )
+        if self._server.failure is not None:
+            raise ClosedBrokerError(f"the disk of the broker has failed: {self._server.failure}")
+        return self._server
+
+    # -- addresses --------------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port for clients: of the first listener. Raises ClosedBrokerError."""
+        addresses = self.server.addresses
+        if not addresses:
+            raise ClosedBrokerError("the broker has no listener (listeners.tcp = none)")
+        host, port = addresses[0]
+        return _ANY.get(host, host), port
+
+    @property
+    def url(self) -> str:
+        """URL for clients, with the first user and virtual host of the configuration. Raises ClosedBrokerError."""
+        host, port = self.address
+        user = self.config.users[0]
+        login = f"{quote(user.name, safe='')}:{quote(user.password, safe='')}"
+        return f"amqp://{login}@{Listener(host, port)}/{quote(self.config.vhosts[0], safe='')}"

@@ -1,0 +1,52 @@
+"""The configuration of an embedded broker: a mapping with the keys of the configuration file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from leveret.broker.config.config import Config, ConfigError, load
+from leveret.broker.embedded.errors import ConfigurationError
+
+# Settings of a process that is nothing but a broker; here the process is the application's.
+_OF_THE_PROCESS: Final = {
+    "data_dir": "it is the argument data_dir",
+    "pid_file": "an embedded broker has no process of its own",
+    "log": "an embedded broker logs to the loggers below 'leveret' of the module logging, which are the application's",
+    "prometheus": "an embedded broker has no metrics listener",
+}
+_DEFAULTS: Final = {
+    # All memory of the process counts, so the broker would block publishers because of what the application needs.
+    "vm_memory_high_watermark.relative": "1",
+}
+
+
+def make_config(values: Mapping[str, object], data_dir: Path | None, port: int) -> Config:
+    """Return the configuration of an embedded broker.
+
+    Args:
+        values: keys of the configuration file and their values, as text or as bool, number or path.
+        data_dir: the data directory; None for a broker in memory.
+        port: port on 127.0.0.1, 0 for a free one; used unless `values` has listeners.
+
+    Raises:
+        ConfigurationError: with all problems.
+
+    """
+    problems = [
+        f"config: {key}: {_OF_THE_PROCESS[top]}"
+        for key in values
+        if (top := str(key).partition(".")[0]) in _OF_THE_PROCESS
+    ]
+    if problems:
+        raise ConfigurationError(tuple(problems))
+    given: dict[str, object] = dict(_DEFAULTS)
+    if not any(str(key).startswith("listeners.tcp") for key in values):
+        given["listeners.tcp.default"] = f"127.0.0.1:{port}"
+    elif port:
+        raise ConfigurationError(("config: listeners.tcp: the argument port is given, too",))
+    if any(str(key).startswith("vm_memory_high_watermark.") for key in values):
+        del given["vm_memory_high_watermark.relative"]
+    try:
+        return load((), data_dir, values=given | dict(values))
+    except ConfigError as error:
+        raise ConfigurationError(error.problems) from None

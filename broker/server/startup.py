@@ -1,0 +1,30 @@
+"""Start of a server: its data directory opened, and the address named that could not be bound."""
+
+import re
+from collections.abc import Iterable
+
+from leveret.broker.config.config import Config, Listener
+from leveret.broker.persistence.data_store import DataStore, compact_if_worth_it
+from leveret.broker.process.resource_alarms import memory_limit
+
+
+def open_data_store(config: Config) -> DataStore:
+    """Open the data directory, which must be locked; compact its file before if that is worth it.
+
+    Raises:
+        StorageError: it cannot be opened; UnknownFormatError if a later version has written it.
+
+    """
+    memory = memory_limit(config.memory_absolute, config.memory_relative)
+    ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
+    compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)
+    return DataStore(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
+
+
+def port_problem(error: OSError, listeners: Iterable[Listener]) -> str:
+    """Return one line for a listener that could not be bound; the error's own text contains the address if possible."""
+    reason = error.strerror or str(error)
+    # asyncio says "error while attempting to bind on address ('127.0.0.1', 5672): address already in use".
+    if (match := re.search(r"\('([^']*)', (\d+)[^)]*\): (.+)", reason)) is not None:
+        return f"cannot listen on {Listener(match[1], int(match[2]))}: {match[3]}"
+    return f"cannot listen on {', '.join(map(str, listeners))}: {reason}"
