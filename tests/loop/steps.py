@@ -140,11 +140,11 @@ HEAD = (
     "runs",
     "longest step, ms",
     "seconds",
-    "confirms without, ms: p50, p99",
-    "beside: p50, p99, max",
-    "since due: p99",
-    "canary late: p99",
-    "others used",
+    "confirms when idle, ms: p50, p99",
+    "confirms during the case, ms: p50, p99, max",
+    "since due, ms: p99",
+    "sent late, ms: p99",
+    "processors used by others",
     "",
 )
 
@@ -194,7 +194,7 @@ def _summary(kept: dict[str, Any]) -> str:
 
 
 def table(kept: Sequence[dict[str, Any]]) -> str:
-    """The table, and how it came about."""
+    """The table, and a line with dates, revisions and processors."""
     rows = [HEAD, ("---",) * len(HEAD), *map(row, kept)]
     dates = sorted({each["date"] for each in kept})
     revisions = ", ".join(sorted({f"`{each['revision']}`" for each in kept}))
