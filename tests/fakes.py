@@ -26,6 +26,7 @@ from leveret.broker.metadata.recorder import Definitions, StoredUsers
 from leveret.broker.persistence.data_store import DataStore, paging
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
+from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.server.server import Server
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
@@ -61,20 +62,27 @@ class Clock:
             self.soon.pop(0)()
 
 
+class ClockTime(TimeSource):
+    """The time of a `Clock`, for the wall clock, too."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.attach(clock)  # type: ignore[arg-type]
+
+    def wall(self) -> int:  # type: ignore[override]
+        return round(self._clock.now * 1000)
+
+
 class Node(Server):
     """A server without listeners."""
 
     def __init__(self, disk: DataStore | None = None, **settings: Any) -> None:
         self.clock = Clock()
-        super().__init__(Config(**settings), disk)
+        super().__init__(Config(**settings), disk, ClockTime(self.clock))
         self.settings = settings
         self._loop = self.resource_monitor._loop = self.clock
         self.turn.slices = TimeSlices()  # no step is over because a test lets time pass; see `hurry`
         self.turn.slices.on_waiting = self._schedule_jobs
-
-    def wall_clock(self) -> int:  # type: ignore[override]
-        """Return the time of the loop's clock as wall-clock time, in milliseconds."""
-        return round(self.clock.now * 1000)
 
     def monotonic(self) -> int:  # type: ignore[override]
         """Return the time of the loop's clock in nanoseconds."""

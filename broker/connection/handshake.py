@@ -154,7 +154,9 @@ class Handshake:
         try:
             self._user = node.users.authenticate(name, password, address)
         except LoginRefusedError as error:
-            delay = node.auth_failure_delay * node.login_throttle.failed(address, name, node.now())
+            delay = node.auth_failure_delay * node.login_throttle.failed(
+                address, name, node.time_source.now()
+            )
             node.context.totals.auth_failed += 1
             node.context.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
             reason = str(error).replace(name, shown(name)) if name else str(error)
@@ -223,5 +225,5 @@ class Handshake:
     def _log(self, text: str, *values: object) -> None:
         """Log a line, at most one per second for the client's address."""
         connection = self._connection
-        if self._node.refusal_log.admit(connection.peer[0], self._node.now()):
+        if self._node.refusal_log.admit(connection.peer[0], self._node.time_source.now()):
             log.error(text, connection.name, *values)

@@ -7,6 +7,7 @@ from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
 from leveret.broker.auth.users import Users
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
@@ -31,6 +32,7 @@ class Node(Protocol):
 
     turn: Turn
     context: NodeContext
+    time_source: TimeSource
     users: Users
     clients: ConnectionTracking
     vhosts: dict[str, VHost]
@@ -66,9 +68,6 @@ class Node(Protocol):
     @property
     def journal(self) -> CommitNotifier:
         """The journal of what must be on disk before clients get a reply."""
-
-    def now(self) -> float:
-        """Return seconds of a monotonic clock."""
 
     def deadline(self, connection: Any, seconds: float) -> None:
         """Set the connection's deadline to that many seconds from now."""

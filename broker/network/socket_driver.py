@@ -89,7 +89,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self.origin = ""
         """The origin whose half-open place it holds; '' once it has none."""
         self.half_open_until = 0.0
-        """Earliest time at which that place is released, even if the client disconnects earlier."""
+        """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
         self._closing = False
         self._pauses = 0
         self._is_output_full = False
@@ -116,7 +116,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         server = self._server
         peer = socket_state.address(transport.get_extra_info("peername"))
         local = socket_state.address(transport.get_extra_info("sockname"))
-        self.connection = Connection(server, self, peer, local, server.now())
+        self.connection = Connection(server, self, peer, local, server.time_source.now())
         if not server.register(self):
             self._closing = True
             self._transport.abort()
@@ -244,7 +244,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             return
         self._closing = True
         if delay:
-            self.half_open_until = self._server.now() + delay
+            self.half_open_until = self._server.time_source.now() + delay
         self._server.close_soon(self, delay)
 
     def finish(self) -> None:

@@ -25,6 +25,7 @@ from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.persistence.worker_thread import WorkerThread
+from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
@@ -72,6 +73,7 @@ class Committer:
         host: notified of the results.
         loop: the event loop.
         report_full: called with true when a commit, or a file, finds the disk full, and with false when all have space.
+        time_source: the time of the next try after the disk was full; None for the real time.
         max_records: maximum number (at least 1) of persistent copies waiting for a commit: when it is reached a commit
             starts at once, and publishers are not read until it is done (`queue_index_max_journal_entries`).
         min_gap: seconds between two commits under load. A value above `MIN_GAP` is cut short when the broker is idle.
@@ -85,6 +87,7 @@ class Committer:
         host: StorageHost,
         loop: asyncio.AbstractEventLoop,
         report_full: Callable[[bool], object],
+        time_source: TimeSource | None = None,
         *,
         max_records: int = MAX_RECORDS,
         min_gap: float = MIN_GAP,
@@ -94,10 +97,14 @@ class Committer:
         self._host = host
         self._loop = loop
         self._report_full = report_full
+        if time_source is None:
+            time_source = TimeSource()
+            time_source.attach(loop)
+        self._time_source = time_source
         self._max_records = max_records
         self._min_gap = min_gap
         self._writer = WorkerThread("leveret-writer", loop, host)
-        self._timer: asyncio.Handle | None = None
+        self._timer: TimerHandle | None = None
         self._due = 0.0
         self._started = 0.0
         self._began = 0
@@ -183,10 +190,12 @@ class Committer:
         has_work = journal.has_work or environment.has_unfinished_durable
         if not (has_work or self._full or journal.has_unpaged or environment.paged.unfinished):
             return
-        now = self._loop.time()
         if self._full:
-            due = self._started + RETRY_SECONDS
-        elif self.is_held:
+            if self._timer is None:
+                self._timer = self._time_source.call_later(RETRY_SECONDS, self._commit)
+            return
+        now = self._loop.time()
+        if self.is_held:
             due = now
         elif journal.urgent or self._has_much or journal.records >= self._max_records:
             due = self._urgently(now)
@@ -417,7 +426,9 @@ class Committer:
         self._record_full(full=True, msg_id=msg_id)
         self._report_if_cleared(backlogged=backlogged)
         self._host.run_turn()
-        await asyncio.sleep(RETRY_SECONDS)
+        waited = self._loop.create_future()
+        self._time_source.call_later(RETRY_SECONDS, waited.set_result, None)
+        await waited
         del self._files[msg_id]
         self.wake()
 

@@ -19,6 +19,7 @@ from leveret.broker.persistence.message_reader import MessageReader
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.queue.arguments import max_priority
+from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.storage.damage import Damages
 from leveret.storage.delayed import DelayedRows, Due
@@ -114,13 +115,32 @@ class DataStore:
         self._reader: MessageReader
 
     def start(
-        self, host: StorageHost, loop: asyncio.AbstractEventLoop, report_full: Callable[[bool], object]
+        self,
+        host: StorageHost,
+        loop: asyncio.AbstractEventLoop,
+        report_full: Callable[[bool], object],
+        time_source: TimeSource | None = None,
     ) -> None:
-        """Start the threads; `report_full` is called with true when a write finds the disk full, with false later."""
+        """Start the threads.
+
+        Args:
+            host: notified of results.
+            loop: the event loop.
+            report_full: called with true when a write finds the disk full, with false later.
+            time_source: the time of the next try then; None for the real time.
+
+        """
         self._host = host
         records, gap = self.config.max_journal_records, self.config.commit_interval
         self.commits = Committer(
-            self.environment, self.journal, host, loop, report_full, max_records=records, min_gap=gap
+            self.environment,
+            self.journal,
+            host,
+            loop,
+            report_full,
+            time_source,
+            max_records=records,
+            min_gap=gap,
         )
         self._reader = MessageReader(self.environment, host, loop)
         self._loop = loop

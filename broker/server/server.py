@@ -46,6 +46,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.periodic_sweep import PeriodicSweep
 from leveret.broker.scheduling.time_slices import TimeSlices
+from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.resource_monitor import ResourceMonitor
@@ -73,7 +74,6 @@ UNSENT_LEAST = 16 * 1024 * 1024
 UNSENT_SECONDS = 1.0
 HELD_OCTETS = 1024 * 1024
 """Bytes of incomplete publishes that a connection may hold while memory is short."""
-CLOCK_SECONDS = 10.0  # maximum delay of wall-clock timers after the clock was set forward
 RESERVED_FILES = 64  # file descriptors reserved for everything that is not a client
 
 
@@ -107,18 +107,22 @@ class Server:
     Args:
         config: the configuration. `start` binds its listeners; `stop` ends every connection.
         disk: the data store; None for a broker without persistence. The server closes it.
+        time_source: the time of everything that happens after a time; None for the real time.
 
     Raises what `load_definitions` raises.
     """
 
     monitor_class = ResourceMonitor
 
-    def __init__(self, config: Config, disk: DataStore | None = None) -> None:  # noqa: PLR0915 - all it has, in one place
+    def __init__(  # noqa: PLR0915 - all it has, in one place
+        self, config: Config, disk: DataStore | None = None, time_source: TimeSource | None = None
+    ) -> None:
         self.config = config
         self.disk = disk
+        self.time_source = TimeSource() if time_source is None else time_source
         # shared by connections (see `broker.connection.node.Node`)
         self.turn = Turn(TimeSlices(self.monotonic, self.used, round(config.slow_step * 1e9)))
-        self.context = NodeContext(self.wall_clock)
+        self.context = NodeContext(self.time_source.wall)
         self.turn.is_backlogged = self._is_backlogged
         for mode in CONFIRM_MODES:
             self.context.latencies.confirm[mode] = Latency()
@@ -204,7 +208,7 @@ class Server:
         self._turn_scheduled = False
         self._jobs_scheduled = False
         self._paging_due = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: TimerHandle | None = None
         self._waiting_for_disk: list[FlowControl] = []
         self._ticks = TimerWheel(0.0)
         self._peer_checks = PeriodicSweep(lambda: self.drivers, SocketDriver.check_peer, CHECK_SECONDS)
@@ -332,6 +336,7 @@ class Server:
         later, and no recovery is needed.
         """
         self._loop = loop = asyncio.get_running_loop()
+        self.time_source.attach(loop)
         self.turn.slices.on_waiting = self._schedule_jobs
         self._schedule_jobs()
         self._began = self.now()
@@ -353,7 +358,7 @@ class Server:
             raise
         self.context.timers.on_sooner = self._set_timer
         self._run_timers()
-        self._ticks = TimerWheel(self.now())
+        self._ticks = TimerWheel(self.time_source.now())
         self._schedule_tick()
         self._ticked = self.now()
         self._is_open = True
@@ -377,7 +382,7 @@ class Server:
     async def _start_disk(self, disk: DataStore) -> None:
         """Recover the messages of the last run, and have the configuration's objects stored."""
         began = self.now()
-        disk.start(self, self._loop, self.resource_monitor.report_full)
+        disk.start(self, self._loop, self.resource_monitor.report_full, self.time_source)
         slices = self.turn.slices
         disk.pager.release = lambda run: slices.add(freeing(run), "release of dropped messages")
         total = disk.recover([queue.store for queue in self._recovered])
@@ -594,10 +599,9 @@ class Server:
 
     # -- time -------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def wall_clock() -> int:
-        """Return milliseconds since the epoch: expirations use the wall clock, because they continue over restarts."""
-        return time.time_ns() // 1_000_000
+    def wall_clock(self) -> int:
+        """Return milliseconds since the epoch, by the time source."""
+        return self.time_source.wall()
 
     @staticmethod
     def monotonic() -> int:
@@ -610,21 +614,21 @@ class Server:
         return time.thread_time_ns()
 
     def now(self) -> float:
-        """Return seconds of the loop's monotonic clock."""
+        """Return seconds of the loop's monotonic clock, for what depends on the machine, its network and its load."""
         return self._loop.time()
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call a function later, in a step of its own."""
+        """Call a function later by the loop's clock, in a step of its own."""
         return self._loop.call_later(seconds, self.run_step, "timer", callback, callback)
 
     def deadline(self, connection: Connection, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""
-        connection.set_deadline(self.now() + seconds)
+        connection.set_deadline(self.time_source.now() + seconds)
         self.wake(connection, seconds)
 
     def wake(self, connection: Connection, seconds: float) -> None:
         """Schedule the connection's `tick` that many seconds from now."""
-        self._ticks.schedule(connection, self.now() + seconds)
+        self._ticks.schedule(connection, self.time_source.now() + seconds)
 
     def _schedule_tick(self) -> None:
         """Schedule the next `_tick`."""
@@ -635,13 +639,12 @@ class Server:
         now = self._ticked = self.now()
         self.context.latencies.loop_lag.record((self.context.now - self._tick_due) // 1000)
         self._schedule_tick()
-        self._ticks.run(now)
+        self.run_timeouts(self.time_source.now())
         self._peer_checks.run(now)
         self.collector.collect_due(now, self.resource_monitor.memory.used)
         if now >= self._unsent_due:
             self._unsent_due = now + UNSENT_SECONDS
             self._limit_unsent()
-        self._overdue.run(now)
         self._queue_checks.run(now)
         self.resource_monitor.check_memory(now)
         if self.disk is not None and now >= self._paging_due:
@@ -652,8 +655,16 @@ class Server:
         if self._refused_count:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused_count)
             self._refused_count = 0
-        for address, count in self.refusal_log.take_suppressed(now):
+        for address, count in self.refusal_log.take_suppressed(self.time_source.now()):
             log.error("refused %d more connections from %s that did not log in", count, address)
+
+    def run_timeouts(self, now: float) -> None:
+        """Carry out deadlines, heartbeats, consumer and confirm timeouts that are due; called every tick.
+
+        `now`: seconds of the time source.
+        """
+        self._ticks.run(now)
+        self._overdue.run(now)
 
     def _update_ram_targets(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
         """Update the queues' memory limits; with very many queues this takes longer than the interval of checks."""
@@ -680,12 +691,12 @@ class Server:
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far.
 
-        Or earlier, to read the wall clock again: it may have been set, while the loop's clock is not.
+        Or earlier, to read the wall clock again (`TimeSource.longest_wait`).
         """
         if self._timer is not None:
             self._timer.cancel()
-        seconds = min(max(0, when - self.context.clock()) / 1000, CLOCK_SECONDS)
-        self._timer = self._loop.call_later(seconds, self._run_timers)
+        seconds = min(max(0, when - self.context.clock()) / 1000, self.time_source.longest_wait)
+        self._timer = self.time_source.call_later(seconds, self._run_timers)
 
     def _run_timers(self) -> None:
         self._timer = None
@@ -725,7 +736,7 @@ class Server:
             self._refused_count += 1
             return False
         self.drivers.add(driver)
-        self._ticks.schedule(driver.connection, self.now() + self.handshake_timeout)
+        self._ticks.schedule(driver.connection, self.time_source.now() + self.handshake_timeout)
         return True
 
     def _limit_unsent(self) -> None:
@@ -748,9 +759,9 @@ class Server:
         origin, driver.origin = driver.origin, ""
         if not origin:
             return
-        left = driver.half_open_until - self.now()
+        left = driver.half_open_until - self.time_source.now()
         if left > 0:
-            self._loop.call_later(left, self._listeners.release, origin)
+            self.time_source.call_later(left, self._listeners.release, origin)
         else:
             self._listeners.release(origin)
 
@@ -769,7 +780,7 @@ class Server:
             driver.flush()
             if delay:
                 driver.stop_reading()
-                self.call_later(delay, driver.finish)
+                self.time_source.call_later(delay, self.run_step, "timer", driver.finish, driver.finish)
             else:
                 driver.finish()
 
