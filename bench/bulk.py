@@ -41,13 +41,13 @@ class Bulk:
     """
 
     def __init__(self, port: int, *, patience: float = PATIENCE) -> None:
-        self.plug = socket.create_connection(("127.0.0.1", port), patience)
-        self.plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.create_connection(("127.0.0.1", port), patience)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.patience = patience
         self.rest = b""
         self.confirming = False
         self.sent = self.confirmed = 0
-        self.plug.sendall(b"AMQP\0\0\x09\x01")
+        self.socket.sendall(b"AMQP\0\0\x09\x01")
         self.reply()
         capabilities = {"capabilities": {"basic.nack": True, "publisher_confirms": True}}
         self.call(commands.Connection.StartOk(capabilities, "PLAIN", "\0guest\0guest", "en_US"), 0)
@@ -57,11 +57,11 @@ class Bulk:
 
     def close(self) -> None:
         """Close the socket without the protocol's close handshake."""
-        self.plug.close()
+        self.socket.close()
 
     def send(self, method, channel: int = 1) -> None:
         """Write a method."""
-        self.plug.sendall(frame.marshal(method, channel))
+        self.socket.sendall(frame.marshal(method, channel))
 
     def call(self, method, channel: int = 1):
         """Write a method and return the reply.
@@ -80,7 +80,7 @@ class Bulk:
             BulkError: the connection was closed, or no data came in time.
         """
         try:
-            octets = self.plug.recv(1 << 20)
+            octets = self.socket.recv(1 << 20)
         except TimeoutError:
             message = f"nothing came for {self.patience:.0f} s"
             raise BulkError(message) from None
@@ -155,11 +155,11 @@ class Bulk:
         view = memoryview(octets)
         deadline = time.monotonic() + self.patience
         while view:
-            readable, writable, _ = select.select([self.plug], [self.plug], [], self.patience)
+            readable, writable, _ = select.select([self.socket], [self.socket], [], self.patience)
             if readable:
                 self._confirms()
             if writable:
-                view = view[self.plug.send(view[:CHUNK_OCTETS], socket.MSG_DONTWAIT) :]
+                view = view[self.socket.send(view[:CHUNK_OCTETS], socket.MSG_DONTWAIT) :]
                 deadline = time.monotonic() + self.patience
             elif time.monotonic() > deadline:
                 message = f"the broker took nothing for {self.patience:.0f} s"
@@ -269,7 +269,7 @@ class Drain:
             octets = client.rest[: many * shape.length]
             shape.check(octets, many, self.first + self.got, redelivered=self.redelivered)
             (tag,) = struct.unpack_from(">Q", octets, (many - 1) * shape.length + shape.tag)
-            client.plug.sendall(
+            client.socket.sendall(
                 ack_frame(1, 1, 13, 60, 80, tag, True, 0xCE) if self.multiple else acks(tag, many)
             )
             client.rest = client.rest[many * shape.length :]

@@ -85,13 +85,13 @@ class Client(asyncio.Protocol):
 
         """
         loop = asyncio.get_running_loop()
-        plug = socket.socket()
+        sock = socket.socket()
         if narrow:
-            plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        plug.setblocking(False)
-        await loop.sock_connect(plug, ("127.0.0.1", port))
-        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport, client = await loop.create_connection(lambda: cls(**options), sock=plug)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setblocking(False)
+        await loop.sock_connect(sock, ("127.0.0.1", port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport, client = await loop.create_connection(lambda: cls(**options), sock=sock)
         start = client.expect()
         transport.write(b"AMQP\0\0\x09\x01")
         client.greeting = await start

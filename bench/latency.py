@@ -109,7 +109,7 @@ def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[fl
     times = [0.0] * total
     open_tags = set(range(1, total + 1))
     sent = oldest = 0
-    plugs = [client.plug] if reader is None else [client.plug, reader.plug]
+    sockets = [client.socket] if reader is None else [client.socket, reader.socket]
     gc.collect()
     gc.disable()
     began = time.perf_counter()
@@ -120,12 +120,12 @@ def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[fl
                 message = f"{len(open_tags)} of {total} messages were not confirmed"
                 raise BulkError(message)
             if sent < total and now >= began + sent / rate:
-                client.plug.sendall(octets)
+                client.socket.sendall(octets)
                 sent += 1
                 continue
             wait = began + sent / rate - now if sent < total else 1.0
-            readable, _, _ = select.select(plugs, [], [], max(0.0, wait))
-            if client.plug in readable:
+            readable, _, _ = select.select(sockets, [], [], max(0.0, wait))
+            if client.socket in readable:
                 client.read()
                 now = time.perf_counter()
                 for tag, multiple in settled(client):
@@ -134,9 +134,9 @@ def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[fl
                             open_tags.remove(each)
                             times[each - 1] = now - began - (each - 1) / rate
                     oldest = tag if multiple else oldest
-            if reader is not None and reader.plug in readable:
+            if reader is not None and reader.socket in readable:
                 reader.read()
-                reader.plug.sendall(acks_of(reader))
+                reader.socket.sendall(acks_of(reader))
     finally:
         gc.enable()
     client.call(commands.Queue.Delete(queue=queue))

@@ -133,18 +133,18 @@ def drain(port: int, first: int, count: int) -> None:
     drains = {}
     for number in range(QUEUES):
         client = Bulk(port)
-        drains[client.plug] = each = Drain(client, f"stall-{number}", first, count)
+        drains[client.socket] = each = Drain(client, f"stall-{number}", first, count)
         each.begin()
     deadline = time.monotonic() + 120
     for each in list(drains.values()):
         if each.step():  # deliveries that came together with consume-ok
-            drains.pop(each.client.plug)
+            drains.pop(each.client.socket)
     while drains:
         readable, _, _ = select.select(list(drains), [], [], 10.0)
-        for plug in readable:
-            drains[plug].client.read()
-            if drains[plug].step():
-                drains.pop(plug).client.close()
+        for sock in readable:
+            drains[sock].client.read()
+            if drains[sock].step():
+                drains.pop(sock).client.close()
         if time.monotonic() > deadline and not readable:
             message = f"{len(drains)} queues were not drained"
             raise BulkError(message)

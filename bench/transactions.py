@@ -76,7 +76,7 @@ def commit(client: Bulk, one: bytes, batch: int, end: float) -> None:
     client.call(commands.Tx.Select())
     octets = one * batch + frame.marshal(commands.Tx.Commit(), 1)
     while time.perf_counter() < end:
-        client.plug.sendall(octets)
+        client.socket.sendall(octets)
         client.reply()
         client.sent += batch
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from churn.governed import Door
+from churn.governed import AdminClient
 from crash.ledger import Ledger
 from crash.link import Link, LostError, property_octets, publish_frames
 from pamqp import commands
@@ -428,13 +428,13 @@ class Governing(Actor):
 
     def __init__(self, ledger: Ledger, port: int, rng: random.Random, number: int, home: Path) -> None:
         super().__init__(ledger, port, rng, number, home)
-        self.door = Door(home)
+        self.admin = AdminClient(home)
 
     async def run(self) -> None:
-        """Run as the others do, with the administrator's door."""
-        await self.door.open()
+        """Run as the others do, with a connection to the administrators' socket."""
+        await self.admin.open()
         await super().run()
-        await self.door.close()
+        await self.admin.close()
 
     async def once(self) -> None:
         """Set one policy, and do one of the other acts."""
@@ -453,7 +453,7 @@ class Governing(Actor):
         await self.counts("shortened", {queue: 5, dead: 0 if operator else 15})
         await self._set(queue, {"message-ttl": 30}, operator=operator)
         await self.publish(inbox, [b"x"] * 10, queue)
-        await self.door.order("policies", "clear", queue, operator=operator)
+        await self.admin.call("policies", "clear", queue, operator=operator)
         await self.publish(inbox, [b"x"] * 3, queue)
         count = await self.count(queue)
         if (
@@ -462,7 +462,7 @@ class Governing(Actor):
             self.wrong("O9", f"{count} messages are ready where 8 to 18 should be")
         await self._set(queue, {"expires": 100}, operator=operator)
         await self.goes_unasked(queue, 0.1)
-        await self.door.order("policies", "clear", queue, operator=operator)
+        await self.admin.call("policies", "clear", queue, operator=operator)
         await self.link.open(2)
         await self.link.call(commands.Queue.Delete(queue=dead), 2)
         await self.link.call(commands.Channel.Close(200, "", 0, 0), 2)
@@ -474,7 +474,7 @@ class Governing(Actor):
 
     async def _set(self, queue: str, definition: dict[str, Any], *, operator: bool) -> None:
         pattern = f"^{queue.replace('.', '[.]')}$"
-        await self.door.order("policies", "set", queue, pattern, definition, 1, "queues", operator=operator)
+        await self.admin.call("policies", "set", queue, pattern, definition, 1, "queues", operator=operator)
 
     async def counts(self, what: str, wanted: dict[str, int]) -> None:
         """Report to the ledger if queues do not come to have so many messages."""
@@ -487,41 +487,41 @@ class Governing(Actor):
 
     async def _tenant(self) -> None:
         """A vhost with a user of its own, a queue and limits."""
-        name, door = self.name("tenant"), self.door
-        await door.order("vhosts", "put", name, description="churn")
-        await door.order("users", "put", name, tags=["management"], password=name)
-        await door.order("users", "set_permissions", name, name, configure=".*", write=".*", read=".*")
-        await door.order("users", "set_topic_permissions", name, name, "amq.topic", write="^a", read="^b")
-        await door.order("vhosts", "set_limits", name, {"max-queues": 10})
-        await door.order("topology", "declare_queue", name, "q", durable=True)
-        await door.order("topology", "bind", name, "amq.topic", "q", routing_key="a.#")
+        name, admin = self.name("tenant"), self.admin
+        await admin.call("vhosts", "put", name, description="churn")
+        await admin.call("users", "put", name, tags=["management"], password=name)
+        await admin.call("users", "set_permissions", name, name, configure=".*", write=".*", read=".*")
+        await admin.call("users", "set_topic_permissions", name, name, "amq.topic", write="^a", read="^b")
+        await admin.call("vhosts", "set_limits", name, {"max-queues": 10})
+        await admin.call("topology", "declare_queue", name, "q", durable=True)
+        await admin.call("topology", "bind", name, "amq.topic", "q", routing_key="a.#")
         await self._revoked(name)
-        await door.order("vhosts", "delete", name)
+        await admin.call("vhosts", "delete", name)
 
     async def _revoked(self, name: str) -> None:
         """A connection of the tenant's: its consumer goes with the right to read, and itself with the user."""
         link = await Link.connect(self.port, name, name)
         await link.open(1)
         await link.call(commands.Basic.Consume(queue="q"), 1)
-        await self.door.order("users", "set_permissions", name, name, configure="", write=".*", read="")
-        if left := await self.door.order("listings", "consumers", name):
+        await self.admin.call("users", "set_permissions", name, name, configure="", write=".*", read="")
+        if left := await self.admin.call("listings", "consumers", name):
             self.wrong("O9", f"consumers without the right to read: {left}")
-        await self.door.order("users", "delete", name)
+        await self.admin.call("users", "delete", name)
         await self.until(link.lost.done, "end of a deleted user's connection")
 
     async def _limits(self) -> None:
         """Set limits of users and vhosts."""
-        await self.door.order("vhosts", "set_limits", "/", {"max-connections": 10_000, "max-queues": 100_000})
-        await self.door.order("users", "set_limits", "guest", {"max-connections": 10_000})
-        await self.door.order("users", "clear_limits", "guest")
-        await self.door.order("vhosts", "set_limits", "/", {})
+        await self.admin.call("vhosts", "set_limits", "/", {"max-connections": 10_000, "max-queues": 100_000})
+        await self.admin.call("users", "set_limits", "guest", {"max-connections": 10_000})
+        await self.admin.call("users", "clear_limits", "guest")
+        await self.admin.call("vhosts", "set_limits", "/", {})
 
     async def _look(self) -> None:
         """List everything, and export it."""
         for listing in ("connections", "channels", "consumers", "queues"):
-            if not await self.door.order("listings", listing) and listing in {"connections", "queues"}:
+            if not await self.admin.call("listings", listing) and listing in {"connections", "queues"}:
                 self.wrong("O9", f"there are no {listing}")
-        await self.door.order("definitions", "export_file")
+        await self.admin.call("definitions", "export_file")
 
 
 def _to(queue: str) -> dict[str, str]:

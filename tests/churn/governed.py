@@ -1,8 +1,7 @@
-"""A broker that takes orders from its administrator: `serve`, with a door for the service layer beside the clients'.
+"""A broker whose administration can be called from outside: `serve`, with a UNIX socket for the service layer.
 
-The administration (`broker.administration`) has no door of its own yet. This opens one for the churn: a UNIX socket
-that takes one JSON list in each line, `[area, operation, arguments, options]`, carries it out as the operator at the
-machine, and answers `{"done": result}` or `{"error": text}`. The area `objects` counts what the collector knows, by type.
+The administration (`broker.administration`) has no interface for other processes yet. The socket takes one JSON list per
+line, `[area, operation, arguments, options]`, carries it out as the operator of the machine, and answers `{"done": result}` or `{"error": text}`. The area `objects` counts what the collector knows, by type.
 """
 
 import asyncio
@@ -13,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-DOOR = "door"
+ADMIN_SOCKET = "admin.sock"
 """The socket's name, in the folder that the broker runs in."""
-ORDER_SECONDS = 60.0
+CALL_SECONDS = 60.0
 TESTS = Path(__file__).resolve().parents[1]
 PROGRAM = (
     "-c",
@@ -31,9 +30,9 @@ def main() -> None:
     from leveret.broker.server.server import Server
 
     start, stop = Server.start, Server.stop
-    doors: list[asyncio.Server] = []
+    listeners: list[asyncio.Server] = []
 
-    async def open_door(server: Server) -> None:
+    async def start_with_socket(server: Server) -> None:
         await start(server)
         administration = Administration(server)
 
@@ -56,22 +55,22 @@ def main() -> None:
                 writer.write(json.dumps(answer, default=repr).encode() + b"\n")
             writer.close()
 
-        doors.append(await asyncio.start_unix_server(serve, DOOR, limit=1 << 26))
+        listeners.append(await asyncio.start_unix_server(serve, ADMIN_SOCKET, limit=1 << 26))
 
-    async def close_door(server: Server, *arguments: Any) -> None:
-        for door in doors:
-            door.close()
+    async def stop_with_socket(server: Server, *arguments: Any) -> None:
+        for listener in listeners:
+            listener.close()
         await stop(server, *arguments)
 
-    Server.start, Server.stop = open_door, close_door  # type: ignore[method-assign]
+    Server.start, Server.stop = start_with_socket, stop_with_socket  # type: ignore[method-assign]
     main.main()
 
 
-class Door:
-    """Client of the broker's door for an administrator."""
+class AdminClient:
+    """Client of the broker's socket for administrators."""
 
     def __init__(self, home: Path) -> None:
-        self.path = home / DOOR
+        self.path = home / ADMIN_SOCKET
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
@@ -79,12 +78,12 @@ class Door:
         """Connect."""
         self.reader, self.writer = await asyncio.open_unix_connection(self.path, limit=1 << 26)
 
-    async def order(self, area: str, operation: str, *arguments: Any, **options: Any) -> Any:
-        """Have an order carried out; raises AssertionError if it fails."""
+    async def call(self, area: str, operation: str, *arguments: Any, **options: Any) -> Any:
+        """Call an operation; raises AssertionError if it fails."""
         self.writer.write(json.dumps([area, operation, arguments, options]).encode() + b"\n")
-        async with asyncio.timeout(ORDER_SECONDS):
+        async with asyncio.timeout(CALL_SECONDS):
             line = await self.reader.readline()
-        answer = json.loads(line or b'{"error": "the door is shut"}')
+        answer = json.loads(line or b'{"error": "the connection is closed"}')
         assert "done" in answer, f"{operation} {arguments}: {answer['error']}"
         return answer["done"]
 

@@ -1,4 +1,4 @@
-"""The cells of the table in docs/confirms.md: which test is whose, and the stage they play on."""
+"""The cells of the table in docs/confirms.md: the test of each, and the scenario that the tests use."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -37,7 +37,7 @@ def limit(length: int, overflow: str = "drop-head") -> Table:
     return {"x-max-length": ("signedint", length), "x-overflow": ("longstr", overflow)}
 
 
-class Stage:
+class Scenario:
     """A broker in some mode, a publisher who wants confirms, and a consumer.
 
     Args:

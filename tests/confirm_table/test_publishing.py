@@ -1,56 +1,56 @@
 """Cells of the table: what is published, and where it goes."""
 
-from confirm_table.cells import DLX, Stage, cell, limit
+from confirm_table.cells import DLX, Scenario, cell, limit
 from fakes import basic_consume
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 
 
 @cell("persistent")
-def test_a_persistent_message(stage: Stage) -> None:
+def test_a_persistent_message(scenario: Scenario) -> None:
     """The disk answers for a persistent message in standard mode; in others the consumer, and nothing is written."""
-    stage.declare()
-    stage.publish()
-    assert [] == stage.verdicts()
-    stage.stored()
-    assert (0 if stage.is_late else 1) == stage.written()
-    stage.consume()
-    assert ["1"] == stage.deliveries()
-    assert [] == stage.verdicts()
+    scenario.declare()
+    scenario.publish()
+    assert [] == scenario.verdicts()
+    scenario.stored()
+    assert (0 if scenario.is_late else 1) == scenario.written()
+    scenario.consume()
+    assert ["1"] == scenario.deliveries()
+    assert [] == scenario.verdicts()
 
-    stage.ack(1)
+    scenario.ack(1)
 
-    assert stage.late("ack 1") == stage.verdicts()
-    assert (0, 0) == stage.counts()
-    assert 0 == stage.written()
+    assert scenario.late("ack 1") == scenario.verdicts()
+    assert (0, 0) == scenario.counts()
+    assert 0 == scenario.written()
 
 
 @cell("transient")
-def test_a_transient_message(stage: Stage) -> None:
+def test_a_transient_message(scenario: Scenario) -> None:
     """A transient message is confirmed at once in standard mode; in the others it waits as any other, in any queue."""
-    stage.declare()
-    stage.declare("passing", durable=False, exclusive=False)
-    stage.publish(delivery_mode=1)
-    stage.publish("passing")
-    assert ([] if stage.is_late else ["ack 1", "ack 2"]) == stage.verdicts()
-    assert 0 == stage.written()
-    stage.consume()
-    stage.consume("passing")
-    assert ["1", "2"] == stage.deliveries()
+    scenario.declare()
+    scenario.declare("passing", durable=False, exclusive=False)
+    scenario.publish(delivery_mode=1)
+    scenario.publish("passing")
+    assert ([] if scenario.is_late else ["ack 1", "ack 2"]) == scenario.verdicts()
+    assert 0 == scenario.written()
+    scenario.consume()
+    scenario.consume("passing")
+    assert ["1", "2"] == scenario.deliveries()
 
-    stage.ack(2)
-    assert stage.late("ack 2") == stage.verdicts()
-    stage.ack(1)
-    assert stage.late("ack 1") == stage.verdicts()
+    scenario.ack(2)
+    assert scenario.late("ack 2") == scenario.verdicts()
+    scenario.ack(1)
+    assert scenario.late("ack 1") == scenario.verdicts()
 
 
 @cell("unroutable")
-def test_no_queue(stage: Stage) -> None:
+def test_no_queue(scenario: Scenario) -> None:
     """A message without a queue is acked at once, after the return if it is mandatory."""
-    stage.publish("nowhere")
-    assert ["ack 1"] == stage.verdicts()
+    scenario.publish("nowhere")
+    assert ["ack 1"] == scenario.verdicts()
 
-    other = stage.connect()
+    other = scenario.connect()
     other.ask(Confirm.Select(False))
     other.publish("nowhere", b"1", mandatory=True, delivery_mode=2)
 
@@ -60,145 +60,145 @@ def test_no_queue(stage: Stage) -> None:
 
 
 @cell("no-confirms")
-def test_no_confirms_on_the_channel(stage: Stage) -> None:
+def test_no_confirms_on_the_channel(scenario: Scenario) -> None:
     """A message of a channel without confirms is written in every mode, and kept over a crash."""
-    stage.declare()
-    other = stage.connect()
+    scenario.declare()
+    other = scenario.connect()
     other.publish("q", b"1", delivery_mode=2)
-    assert 1 == stage.written()
-    stage.consume()
-    assert ["1"] == stage.deliveries()
+    assert 1 == scenario.written()
+    scenario.consume()
+    assert ["1"] == scenario.deliveries()
     assert [] == other.sent()
 
-    stage.restarted(stage.node.killed())
+    scenario.restarted(scenario.node.killed())
 
-    stage.node.run_turn()
-    stage.node.read()
-    assert (1, 0) == stage.counts()
+    scenario.node.run_turn()
+    scenario.node.read()
+    assert (1, 0) == scenario.counts()
 
 
 @cell("transaction")
-def test_a_transaction(stage: Stage) -> None:
+def test_a_transaction(scenario: Scenario) -> None:
     """A transaction's commit is answered when it is on disk, with or without consumers."""
-    stage.declare()
-    other = stage.connect()
+    scenario.declare()
+    other = scenario.connect()
     assert ["1 tx.select-ok"] == other.ask(Tx.Select())
     other.publish("q", b"1", delivery_mode=2)
     assert [] == other.ask(Tx.Commit())
 
-    stage.commit()
+    scenario.commit()
 
     assert ["1 tx.commit-ok"] == other.sent()
-    assert 1 == stage.written()
-    assert (1, 0) == stage.counts()
+    assert 1 == scenario.written()
+    assert (1, 0) == scenario.counts()
 
 
 @cell("alternate-exchange")
-def test_an_alternate_exchange(stage: Stage) -> None:
+def test_an_alternate_exchange(scenario: Scenario) -> None:
     """A queue that an alternate exchange leads to is one like any other."""
-    stage.declare()
-    stage.ask(make(Queue.Bind, 0, "q", "amq.fanout", "", False, {}))
+    scenario.declare()
+    scenario.ask(make(Queue.Bind, 0, "q", "amq.fanout", "", False, {}))
     table = {"alternate-exchange": ("longstr", "amq.fanout")}
-    stage.ask(make(Exchange.Declare, 0, "x", "direct", False, True, False, False, False, table))
-    stage.publish("any", exchange="x")
-    stage.stored()
-    stage.consume()
-    assert ["1"] == stage.deliveries()
-    assert [] == stage.verdicts()
+    scenario.ask(make(Exchange.Declare, 0, "x", "direct", False, True, False, False, False, table))
+    scenario.publish("any", exchange="x")
+    scenario.stored()
+    scenario.consume()
+    assert ["1"] == scenario.deliveries()
+    assert [] == scenario.verdicts()
 
-    stage.ack(1)
+    scenario.ack(1)
 
-    assert stage.late("ack 1") == stage.verdicts()
+    assert scenario.late("ack 1") == scenario.verdicts()
 
 
 @cell("delayed")
-def test_a_delayed_message(stage: Stage) -> None:
+def test_a_delayed_message(scenario: Scenario) -> None:
     """The delay line answers for a message on disk; the messages it releases are the broker's own, and written."""
-    stage.declare()
+    scenario.declare()
     table = {"x-delayed-type": ("longstr", "fanout")}
-    stage.ask(make(Exchange.Declare, 0, "d", "x-delayed-message", False, True, False, False, False, table))
-    stage.ask(make(Queue.Bind, 0, "q", "d", "", False, {}))
-    stage.publish(exchange="d", headers={"x-delay": ("signedint", 1000)})
-    assert [] == stage.verdicts()
-    stage.commit()
-    assert ["ack 1"] == stage.verdicts()
-    assert (0, 0) == stage.counts()
+    scenario.ask(make(Exchange.Declare, 0, "d", "x-delayed-message", False, True, False, False, False, table))
+    scenario.ask(make(Queue.Bind, 0, "q", "d", "", False, {}))
+    scenario.publish(exchange="d", headers={"x-delay": ("signedint", 1000)})
+    assert [] == scenario.verdicts()
+    scenario.commit()
+    assert ["ack 1"] == scenario.verdicts()
+    assert (0, 0) == scenario.counts()
 
-    stage.node.pass_time(1000)
+    scenario.node.pass_time(1000)
 
-    assert (1, 0) == stage.counts()
-    assert 1 == stage.written()
-    stage.consume()
-    assert ["1"] == stage.deliveries()
-    stage.ack(1)
-    assert [] == stage.verdicts()
+    assert (1, 0) == scenario.counts()
+    assert 1 == scenario.written()
+    scenario.consume()
+    assert ["1"] == scenario.deliveries()
+    scenario.ack(1)
+    assert [] == scenario.verdicts()
 
 
 @cell("quorum-queue")
-def test_a_quorum_queue(stage: Stage) -> None:
+def test_a_quorum_queue(scenario: Scenario) -> None:
     """A quorum queue promises a disk in every mode, for transient messages too."""
-    stage.declare(arguments={"x-queue-type": ("longstr", "quorum")})
-    stage.publish()
-    stage.publish(delivery_mode=1)
-    assert [] == stage.verdicts()
+    scenario.declare(arguments={"x-queue-type": ("longstr", "quorum")})
+    scenario.publish()
+    scenario.publish(delivery_mode=1)
+    assert [] == scenario.verdicts()
 
-    stage.commit()
+    scenario.commit()
 
-    assert ["ack 1", "ack 2"] == stage.verdicts()
-    stage.consume()
-    assert ["1", "2"] == stage.deliveries()
+    assert ["ack 1", "ack 2"] == scenario.verdicts()
+    scenario.consume()
+    assert ["1", "2"] == scenario.deliveries()
 
 
 @cell("direct-reply-to")
-def test_a_direct_reply(stage: Stage) -> None:
+def test_a_direct_reply(scenario: Scenario) -> None:
     """A direct reply is handed to its requester, and confirmed at once."""
-    asking = stage.connect()
+    asking = scenario.connect()
     asking.ask(basic_consume("amq.rabbitmq.reply-to", "", no_ack=True))
-    stage.declare("requests", durable=False)
+    scenario.declare("requests", durable=False)
     asking.publish("requests", b"?", reply_to="amq.rabbitmq.reply-to")
-    stage.consumer.send(make(Basic.Get, 0, "requests", True))
-    (request,) = stage.consumer.sent()
+    scenario.consumer.send(make(Basic.Get, 0, "requests", True))
+    (request,) = scenario.consumer.sent()
     (address,) = [word for word in request.split() if word.startswith("reply_to=")]
 
-    stage.publish(address.partition("=")[2], b"!")
+    scenario.publish(address.partition("=")[2], b"!")
 
-    assert ["ack 1"] == stage.verdicts()
-    assert ["!"] == stage.deliveries(asking)
+    assert ["ack 1"] == scenario.verdicts()
+    assert ["!"] == scenario.deliveries(asking)
 
 
-def full(stage: Stage, overflow: str) -> None:
+def full(scenario: Scenario, overflow: str) -> None:
     """A queue that has room for one message, and has one."""
-    stage.declare("dead")
-    stage.declare(arguments=limit(1, overflow) | (DLX if "dlx" in overflow else {}))
-    stage.publish()
-    stage.stored()
+    scenario.declare("dead")
+    scenario.declare(arguments=limit(1, overflow) | (DLX if "dlx" in overflow else {}))
+    scenario.publish()
+    scenario.stored()
 
 
 @cell("reject-publish")
-def test_a_queue_that_refuses(stage: Stage) -> None:
+def test_a_queue_that_refuses(scenario: Scenario) -> None:
     """A message without room is nacked at once, and the messages in the queue are not affected."""
-    full(stage, "reject-publish")
+    full(scenario, "reject-publish")
 
-    stage.publish()
+    scenario.publish()
 
-    assert ["nack 2"] == stage.verdicts()
-    assert (1, 0) == stage.counts()
-    stage.consume()
-    assert ["1"] == stage.deliveries()
-    stage.ack(1)
-    assert stage.late("ack 1") == stage.verdicts()
+    assert ["nack 2"] == scenario.verdicts()
+    assert (1, 0) == scenario.counts()
+    scenario.consume()
+    assert ["1"] == scenario.deliveries()
+    scenario.ack(1)
+    assert scenario.late("ack 1") == scenario.verdicts()
 
 
 @cell("reject-publish-dlx")
-def test_a_queue_that_refuses_and_dead_letters(stage: Stage) -> None:
+def test_a_queue_that_refuses_and_dead_letters(scenario: Scenario) -> None:
     """A message without room is nacked at once though its dead letter is written."""
-    full(stage, "reject-publish-dlx")
+    full(scenario, "reject-publish-dlx")
 
-    stage.publish()
+    scenario.publish()
 
-    assert ["nack 2"] == stage.verdicts()
-    assert ((1, 0), (1, 0)) == (stage.counts(), stage.counts("dead"))
-    assert ["2"] == stage.get("dead")
-    stage.commit()
-    assert ["1"] == stage.get()
-    assert stage.late("ack 1") == stage.verdicts()
+    assert ["nack 2"] == scenario.verdicts()
+    assert ((1, 0), (1, 0)) == (scenario.counts(), scenario.counts("dead"))
+    assert ["2"] == scenario.get("dead")
+    scenario.commit()
+    assert ["1"] == scenario.get()
+    assert scenario.late("ack 1") == scenario.verdicts()

@@ -59,7 +59,7 @@ class Recorder(Client):
         return found
 
 
-class Scene:
+class RecordedSession:
     """Environment of a script: recorded clients of one broker."""
 
     def __init__(self, name: str, broker: Broker) -> None:
@@ -87,7 +87,7 @@ class Scene:
         return [line(*each) for client in self.clients for each in client.frames]
 
 
-Script = Callable[[Scene], Any]
+Script = Callable[[RecordedSession], Any]
 SCRIPTS: dict[str, tuple[str, Script]] = {}
 """Scripts by name, each with the set-up of its broker."""
 
@@ -177,12 +177,12 @@ def _joined(fields: dict[str, bytes]) -> bytes:
 
 def record(broker: Broker, name: str) -> list[str]:
     """Run one script against a broker; the frames it answered with."""
-    scene = Scene(name, broker)
+    session = RecordedSession(name, broker)
     try:
-        SCRIPTS[name][1](scene)
-        return scene.lines()
+        SCRIPTS[name][1](session)
+        return session.lines()
     finally:
-        for client in scene.clients:
+        for client in session.clients:
             client.close_socket()
 
 
@@ -211,7 +211,7 @@ def write(answers: dict[str, list[str]]) -> None:
 
 
 @script("handshake")
-def _handshake(s: Scene) -> None:
+def _handshake(s: RecordedSession) -> None:
     """start, tune, open-ok, channel.open-ok, close-ok."""
     client = s.client()
     client.login()
@@ -223,7 +223,7 @@ def _handshake(s: Scene) -> None:
 
 
 @script("login-refused")
-def _login_refused(s: Scene) -> None:
+def _login_refused(s: RecordedSession) -> None:
     client = s.client()
     client.begin()
     client.start_ok("guest", "wrong")
@@ -231,7 +231,7 @@ def _login_refused(s: Scene) -> None:
 
 
 @script("vhost-unknown")
-def _vhost_unknown(s: Scene) -> None:
+def _vhost_unknown(s: RecordedSession) -> None:
     client = s.client()
     client.begin()
     client.start_ok()
@@ -241,7 +241,7 @@ def _vhost_unknown(s: Scene) -> None:
 
 
 @script("connection-errors")
-def _connection_errors(s: Scene) -> None:
+def _connection_errors(s: RecordedSession) -> None:
     for number, method, fields in (
         (9, "basic.qos", {}),
         (1, "basic.qos", {"prefetch_size": 1}),
@@ -254,7 +254,7 @@ def _connection_errors(s: Scene) -> None:
 
 
 @script("heartbeat")
-def _heartbeat(s: Scene) -> None:
+def _heartbeat(s: RecordedSession) -> None:
     client = s.client()
     client.login(heartbeat=1)
     client.frames.clear()
@@ -262,7 +262,7 @@ def _heartbeat(s: Scene) -> None:
 
 
 @script("blocked", "short")
-def _blocked(s: Scene) -> None:
+def _blocked(s: RecordedSession) -> None:
     opened = s.channel()
     for short in (("memory",), ("disk",), ("memory", "disk")):
         s.broker.short_of(*short)
@@ -277,7 +277,7 @@ def _blocked(s: Scene) -> None:
 
 
 @script("channel")
-def _channel(s: Scene) -> None:
+def _channel(s: RecordedSession) -> None:
     opened = s.channel()
     opened.call("channel.flow", active=True)
     opened.call("access.request", realm="/data", active=True, read=True, write=True)
@@ -293,7 +293,7 @@ def _channel(s: Scene) -> None:
 
 
 @script("exchange")
-def _exchange(s: Scene) -> None:
+def _exchange(s: RecordedSession) -> None:
     opened = s.channel()
     for durable in (False, True):
         opened.exchange(s.x, durable=durable)
@@ -306,7 +306,7 @@ def _exchange(s: Scene) -> None:
 
 
 @script("queue")
-def _queue(s: Scene) -> None:
+def _queue(s: RecordedSession) -> None:
     opened = s.channel()
     for durable in (False, True):
         opened.queue(s.q, durable=durable)
@@ -322,7 +322,7 @@ def _queue(s: Scene) -> None:
 
 
 @script("reply-codes")
-def _reply_codes(s: Scene) -> None:
+def _reply_codes(s: RecordedSession) -> None:
     opened = s.channel()
     other = s.channel()
     other.queue(s.q, exclusive=True)
@@ -345,7 +345,7 @@ def _reply_codes(s: Scene) -> None:
 
 
 @script("consume")
-def _consume(s: Scene) -> None:
+def _consume(s: RecordedSession) -> None:
     opened = s.channel()
     opened.queue(s.q)
     opened.call("basic.qos", prefetch_count=1)
@@ -362,7 +362,7 @@ def _consume(s: Scene) -> None:
 
 
 @script("consume-own-tag")
-def _consume_own_tag(s: Scene) -> None:
+def _consume_own_tag(s: RecordedSession) -> None:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
     opened.consume(s.q, "tag")
@@ -371,7 +371,7 @@ def _consume_own_tag(s: Scene) -> None:
 
 
 @script("get")
-def _get(s: Scene) -> None:
+def _get(s: RecordedSession) -> None:
     opened = s.channel()
     opened.queue(s.q)
     opened.put(s.q, b"1", b"", b"3")
@@ -383,7 +383,7 @@ def _get(s: Scene) -> None:
 
 
 @script("frames")
-def _frames(s: Scene) -> None:
+def _frames(s: RecordedSession) -> None:
     """Bodies in several frames, and of the frame size that the reader has agreed."""
     small = s.channel(frame_max=4096)
     small.queue(s.q)
@@ -397,7 +397,7 @@ def _frames(s: Scene) -> None:
 
 
 @script("properties")
-def _properties(s: Scene) -> None:
+def _properties(s: RecordedSession) -> None:
     opened = s.channel()
     opened.queue(s.q)
     opened.publish("", s.q, b"all", **EVERY_PROPERTY, headers=EVERY_FIELD)
@@ -408,7 +408,7 @@ def _properties(s: Scene) -> None:
 
 
 @script("copies")
-def _copies(s: Scene) -> None:
+def _copies(s: RecordedSession) -> None:
     """CC stays, BCC is taken away, and the rest of the table is as it was."""
     opened = s.channel()
     opened.queue(s.q)
@@ -421,7 +421,7 @@ def _copies(s: Scene) -> None:
 
 
 @script("deaths")
-def _deaths(s: Scene) -> None:
+def _deaths(s: RecordedSession) -> None:
     """The headers of dead letters: rejected, expired, over a length; with and without headers of their own."""
     opened = s.channel()
     opened.queue(s.q)
@@ -461,7 +461,7 @@ def _when_there(opened: Channel, queue: str, **fields: Any) -> Message:
 
 
 @script("deliveries")
-def _deliveries(s: Scene) -> None:
+def _deliveries(s: RecordedSession) -> None:
     """The delivery count of a quorum queue."""
     opened = s.channel()
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 3}
@@ -486,7 +486,7 @@ def _deliveries(s: Scene) -> None:
 
 
 @script("returns")
-def _returns(s: Scene) -> None:
+def _returns(s: RecordedSession) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "nowhere", b"1", mandatory=True, **EVERY_PROPERTY)
     opened.receive("basic.return")
@@ -499,7 +499,7 @@ def _returns(s: Scene) -> None:
 
 
 @script("confirms")
-def _confirms(s: Scene) -> None:
+def _confirms(s: RecordedSession) -> None:
     opened = s.channel()
     opened.call("confirm.select")
     opened.queue(s.q, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
@@ -515,7 +515,7 @@ def _confirms(s: Scene) -> None:
 
 
 @script("unroutable")
-def _unroutable(s: Scene) -> None:
+def _unroutable(s: RecordedSession) -> None:
     """Confirms of what has no queue: one by one, each before the next method is looked at."""
     opened = s.channel()
     opened.call("confirm.select")
@@ -531,7 +531,7 @@ def _unroutable(s: Scene) -> None:
 
 
 @script("direct-reply-to")
-def _direct_reply_to(s: Scene) -> None:
+def _direct_reply_to(s: RecordedSession) -> None:
     opened, server = s.channel(), s.channel()
     server.queue(s.q)
     opened.consume(REPLY_TO, "replies", no_ack=True)
@@ -555,7 +555,7 @@ def _publish(exchange: str, key: str, body: bytes, *, mandatory: bool) -> bytes:
 
 
 @script("transactions")
-def _transactions(s: Scene) -> None:
+def _transactions(s: RecordedSession) -> None:
     opened = s.channel()
     opened.queue(s.q, durable=True)
     opened.call("tx.select")
@@ -576,7 +576,7 @@ def _missing(opened: Channel, queue: str) -> None:
 
 
 @script("order-delete")
-def _order_delete(s: Scene) -> None:
+def _order_delete(s: RecordedSession) -> None:
     """A queue is deleted by its own consumer: delete-ok, then cancel, and nothing for what is said of it later."""
     opened = s.channel()
     for options in ({}, {"durable": True}, {"exclusive": True}, {"auto_delete": True}):
@@ -605,7 +605,7 @@ def _order_delete(s: Scene) -> None:
 
 
 @script("order-delete-others")
-def _order_delete_others(s: Scene) -> None:
+def _order_delete_others(s: RecordedSession) -> None:
     """Consumers of other connections and of the owner's other channel hear of a deletion by cancel alone."""
     owner, other = s.channel(), s.channel()
     owner.queue(s.q)
@@ -622,7 +622,7 @@ def _order_delete_others(s: Scene) -> None:
 
 
 @script("order-exclusive-end")
-def _order_exclusive_end(s: Scene) -> None:
+def _order_exclusive_end(s: RecordedSession) -> None:
     """An exclusive queue is gone before its owner's close-ok, and the owner's consumer hears nothing of it."""
     owner, other = s.channel(), s.channel()
     owner.queue(s.q, exclusive=True)
@@ -642,7 +642,7 @@ def _order_exclusive_end(s: Scene) -> None:
 
 
 @script("order-auto-delete")
-def _order_auto_delete(s: Scene) -> None:
+def _order_auto_delete(s: RecordedSession) -> None:
     """An auto-delete queue goes with its last consumer: cancel-ok or close-ok, and no cancel."""
     opened, other = s.channel(), s.channel()
     opened.queue(s.q, auto_delete=True)
@@ -666,7 +666,7 @@ def _order_auto_delete(s: Scene) -> None:
 
 
 @script("order-purge")
-def _order_purge(s: Scene) -> None:
+def _order_purge(s: RecordedSession) -> None:
     """purge-ok counts what the limit has left and nobody holds; what is held comes back under the limit."""
     opened = s.channel()
     for arguments in (
@@ -689,7 +689,7 @@ def _order_purge(s: Scene) -> None:
 
 
 @script("order-commit")
-def _order_commit(s: Scene) -> None:
+def _order_commit(s: RecordedSession) -> None:
     """A commit returns what has no queue, in order, before commit-ok; a rollback returns nothing."""
     opened = s.channel()
     opened.queue(s.q)

@@ -68,17 +68,17 @@ class Publisher(AnyPublisher):
 
     def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
         """Exchange, key, the queues it goes to, size of the filling, persistent."""
-        lot = self.rng.random()
-        if lot < 0.80:
+        roll = self.rng.random()
+        if roll < 0.80:
             queue = self.rng.choice((*CONSUMED, *KEPT[:1]))
             where: tuple[str, str, tuple[str, ...]] = ("", queue, (queue,))
-        elif lot < 0.98:
+        elif roll < 0.98:
             exchange = self.rng.choice(list(EXCHANGES))
             where = (exchange, "", EXCHANGES[exchange])
         else:
             where = ("", "nowhere", ())
-        lot = self.rng.random()
-        size = int(lot * 2000) if lot < 0.9 else 5000 if lot < 0.997 else 300_000
+        roll = self.rng.random()
+        size = int(roll * 2000) if roll < 0.9 else 5000 if roll < 0.997 else 300_000
         return (*where, size, self.rng.random() < 0.75)
 
 

@@ -81,8 +81,8 @@ class _Injection:
             )
 
 
-async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
-    """Run one cycle on existing data; return the fault, and whether it struck."""
+async def _run_cycle(cycles: Cycles, kind: str) -> tuple[str, bool]:
+    """Run one cycle on existing data; return the fault, and whether it occurred."""
     site, rng = cycles.site, cycles.rng
     fault = _Injection(kind, rng, site.data_dir / "store" / "data.mdb", site.home / "strace.out")
     fault.log.unlink(missing_ok=True)
@@ -104,15 +104,15 @@ async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
         ended = await until(lambda: site.running.process.poll() is not None, 8.0 if fault.deadly else 1.0)
         if not ended and not fault.deadly:
             await _goes_on(site, kind, fault)
-    struck = site.running.process.poll() is not None
-    if struck:
+    hit = site.running.process.poll() is not None
+    if hit:
         code = site.ended()
     else:
         site.kill()
         code = 0
     await _lost(load)
     cycles.died()
-    if not struck:
+    if not hit:
         return ("went on" if injected(fault.log) else "was not reached"), bool(injected(fault.log))
     if fault.fails and code != os.EX_IOERR:
         site.ledger.broke("O8", f"{kind}: exit {code} instead of {os.EX_IOERR}: {site.errors[-500:]}")
@@ -277,7 +277,7 @@ async def faults(
             totals.cycles += 1
             if kind in INJECTED:
                 before = Counter(site.ledger.counts)
-                what, struck = await _strike(cycles, kind)
+                what, hit = await _run_cycle(cycles, kind)
                 drain_now = totals.cycles % DRAIN_EVERY == 0
                 ready = await cycles.begin(drain_now=drain_now)
                 if site.stop() != 0:
@@ -289,9 +289,9 @@ async def faults(
             else:
                 other, what = await _fill(home, kind, rng, moving, **options)
                 totals.add(other.ledger)
-                counts, struck = other.ledger.counts, what != "failed"
-            totals.counted += struck
-            totals.notes[kind] += struck
+                counts, hit = other.ledger.counts, what != "failed"
+            totals.counted += hit
+            totals.notes[kind] += hit
             say(f"fault {totals.cycles}, {kind}: {what}: {tally(counts)}")
             if totals.counts["violations"] + site.ledger.counts["violations"] >= enough:
                 break

@@ -83,8 +83,8 @@ class Link(asyncio.Protocol):
                 transport, link = await loop.create_connection(cls, "127.0.0.1", port)
         except TimeoutError:
             raise AssertionError(f"no connection to port {port} within {CONNECT_SECONDS} s") from None
-        if (plug := transport.get_extra_info("socket")) is not None:
-            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if (sock := transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         start = link._expect(0)
         transport.write(b"AMQP\0\0\x09\x01")
         await link._within(start, CONNECT_SECONDS, "connection.start")

@@ -61,21 +61,21 @@ class Publisher(Windowed):
     def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
         """Exchange, key, the queues it goes to, size of the filling, persistent."""
         rng = self.rng
-        lot = rng.random()
-        if lot < 0.80:
-            queue = QUEUES[int(lot * 10) % 8]
+        roll = rng.random()
+        if roll < 0.80:
+            queue = QUEUES[int(roll * 10) % 8]
             where: tuple[str, str, tuple[str, ...]] = ("", queue, (queue,))
-        elif lot < 0.95:
+        elif roll < 0.95:
             where = ("crash.three", "", EXCHANGES["crash.three"])
-        elif lot < 0.98:
+        elif roll < 0.98:
             where = ("crash.all", "", QUEUES)
         else:
             where = ("", "nowhere", ())
-        lot = rng.random()
-        if lot < 0.80:
-            size = int(lot * 1800)
-        elif lot < 0.997:
-            size = 3500 + int(lot * 2500)
+        roll = rng.random()
+        if roll < 0.80:
+            size = int(roll * 1800)
+        elif roll < 0.997:
+            size = 3500 + int(roll * 2500)
         else:
             size = 300_000
         return (*where, size, rng.random() < 0.75)
@@ -252,13 +252,13 @@ class Fickle(Consumer):
     """Requeues one in thirty, sometimes with all before it."""
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """Decide by lot; what comes a second time is acked, with what was kept before it now and then."""
-        lot = self.rng.random()
-        if redelivered or lot > 0.25:
+        """Decide at random; what comes a second time is acked, with what was kept before it now and then."""
+        roll = self.rng.random()
+        if redelivered or roll > 0.25:
             self.ack(tag)
-        elif lot < 0.02:
+        elif roll < 0.02:
             self.requeue(tag)
-        elif lot < 0.03 or len(self.held) >= self.prefetch // 2:
+        elif roll < 0.03 or len(self.held) >= self.prefetch // 2:
             self.requeue(tag, multiple=True)
 
 

@@ -1,7 +1,7 @@
 """Crash points for messages that move: a small workload of `moves`, killed at every k-th fdatasync or pwrite64.
 
 A move deletes a message where it was and stores its copies elsewhere in one commit, so it is the commits around moves
-that are broken here: steps publish a few messages by lot, let time pass so that they expire or are due, and take what has
+that are broken here: steps publish a few messages at random, let time pass so that they expire or are due, and take what has
 arrived, which is acknowledged, rejected or given back. `points` runs it, as its own workload.
 """
 
@@ -127,20 +127,20 @@ class _Getter(Worker):
     """Takes what basic.get brings, and settles it."""
 
     async def take(self, count: int) -> None:
-        """Get so many at most; ack them, reject them, or give them back, as the lot falls."""
+        """Get so many at most; ack them, reject them, or give them back, at random."""
         for _ in range(count):
             await self.link.call(commands.Basic.Get(queue=self.station), self.number)
         self.link.check()
         if not self.held:
             return
         tags = list(self.held)
-        lot = self.rng.random()
-        if self.station == "limit.work" or (lot < 0.15 and self.station != "fan.one"):
+        roll = self.rng.random()
+        if self.station == "limit.work" or (roll < 0.15 and self.station != "fan.one"):
             for tag in tags:
                 self.requeue(tag)
             await self.link.call(commands.Basic.Qos(prefetch_count=0), self.number)
         else:
-            rejected = self.station in {"reject.work", "retry.work"} and lot < 0.7
+            rejected = self.station in {"reject.work", "retry.work"} and roll < 0.7
             record = self.journeys.rejected if rejected else self.journeys.acked
             self.settle(tags[-1], record, multiple=True)
 

@@ -65,7 +65,7 @@ class Lane:
         key: its routing key.
         weight: how often it is chosen.
         exchange: where it is published.
-        expirations: those of its messages, by lot.
+        expirations: those of its messages, chosen at random.
         priorities: the same; their group is the level they have in the queue.
         delays: the same; their group is the delay.
         times: milliseconds after which it may be at a station, besides expiration and delay, which come first.
@@ -271,7 +271,7 @@ async def declare(port: int, features: Iterable[str] = FEATURES) -> None:
 
 
 class Mover(Windowed):
-    """A publisher that takes all lanes, by lot.
+    """A publisher that takes all lanes, at random.
 
     Args:
         journeys: take the observations.
@@ -304,17 +304,17 @@ class Mover(Windowed):
 
     def size(self) -> int:
         """Return the size of a filling, in octets."""
-        lot = self.rng.random()
-        if lot < 0.85:
-            return int(lot * 1000)
-        return 300_000 if lot > 1 - self.large else 3500 + int(lot * 2500)
+        roll = self.rng.random()
+        if roll < 0.85:
+            return int(roll * 1000)
+        return 300_000 if roll > 1 - self.large else 3500 + int(roll * 2500)
 
     def one(self, lane: Lane) -> bytes:
         """The octets of one more message, which the books know from now on."""
         rng = self.rng
         expiration, priority, delay = (
-            rng.choice([lot for lot in lots if (lot or 0) <= self.longest])
-            for lots in (lane.expirations, lane.priorities, lane.delays)
+            rng.choice([each for each in choices if (each or 0) <= self.longest])
+            for choices in (lane.expirations, lane.priorities, lane.delays)
         )
         persistent = rng.random() < 0.85
         size = self.size()
@@ -488,11 +488,11 @@ class Rejecting(Worker):
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
         """Ack, requeue or reject at random."""
-        lot = self.rng.random()
-        if lot < 0.5:
+        roll = self.rng.random()
+        if roll < 0.5:
             self.settle(tag, self.journeys.acked)
-        elif lot < 0.9:
-            self.settle(tag, self.journeys.rejected, multiple=lot > 0.85)
+        elif roll < 0.9:
+            self.settle(tag, self.journeys.rejected, multiple=roll > 0.85)
 
 
 class Poisoned(Worker):

@@ -420,16 +420,16 @@ async def points(
         for call in calls:
             counted = totals.counted
             for when in range(1, 1 + most * stride, stride):
-                site, struck = await one_point(
+                site, hit = await one_point(
                     home, number, call, when, steps=steps, disk=disk, kind=kind, has_holes=number % 2 == 0
                 )
                 totals.cycles += 1
                 totals.notes["given back"] += site.given_back
-                totals.counted += struck
+                totals.counted += hit
                 totals.add(site.ledger)
                 for violation in site.ledger.violations:
                     say(f"workload {number}, {call} {when}: {violation}")
-                if not struck:
+                if not hit:
                     break
             say(
                 f"workload {number}: killed at {totals.counted - counted} points of {call}, {totals.counts['lost']} lost"

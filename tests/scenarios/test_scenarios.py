@@ -68,7 +68,7 @@ def test_scenario(path, monkeypatch, tmp_path):
 
 def play(text: str, data_dir: Path) -> str:
     """The transcript as it turns out."""
-    stage = Stage(data_dir)
+    session = Session(data_dir)
     blocks = []
     for block in text.strip().split("\n\n"):
         commands = block.split("\n")
@@ -77,13 +77,13 @@ def play(text: str, data_dir: Path) -> str:
         if all(line.startswith("#") for line in commands):
             blocks.append("\n".join(commands))
             continue
-        outcome = stage.run([line for line in commands if not line.startswith("#")])
+        outcome = session.run([line for line in commands if not line.startswith("#")])
         blocks.append("\n".join([*commands, RULE, *outcome]))
-    stage.end()
+    session.end()
     return "\n\n".join(blocks) + "\n"
 
 
-class Stage:
+class Session:
     """The broker of a transcript, and its clients by name.
 
     Args:

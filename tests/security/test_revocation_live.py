@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from churn.governed import DOOR, PROGRAM
+from churn.governed import ADMIN_SOCKET, PROGRAM
 from conformance.wire import Channel, Client, ClosedError
 from running import Running
 
@@ -20,13 +20,13 @@ def governed(tmp_path) -> Iterator[tuple[Running, Order]]:
     flags = ("--set", "default_users.bob.password=bob")
     with Running(tmp_path, *flags, program=PROGRAM) as running:
         running.wait_for("Server startup complete")
-        with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(SOON)
-            door.connect(str(tmp_path / DOOR))
-            lines = door.makefile("r")
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(SOON)
+            sock.connect(str(tmp_path / ADMIN_SOCKET))
+            lines = sock.makefile("r")
 
             def order(area: str, operation: str, *arguments: Any, **options: Any) -> Any:
-                door.sendall(json.dumps([area, operation, arguments, options]).encode() + b"\n")
+                sock.sendall(json.dumps([area, operation, arguments, options]).encode() + b"\n")
                 answer = json.loads(lines.readline())
                 assert "error" not in answer, answer
                 return answer["done"]

@@ -167,7 +167,7 @@ def test_sec_19_costly_patterns_are_refused(pattern):
     node = Node()
     users, policies = node.administration.users, node.administration.policies
     term = {"pattern": pattern, "definition": {"max-length": 1}}
-    doors = (
+    operations = (
         lambda: users.set_permissions(None, "/", "guest", configure=".*", write=pattern, read=".*"),
         lambda: users.set_topic_permissions(None, "/", "guest", "amq.topic", write=".*", read=pattern),
         lambda: policies.set(None, "/", "p", term),
@@ -176,9 +176,9 @@ def test_sec_19_costly_patterns_are_refused(pattern):
             None, msgspec.json.encode({"policies": [{"vhost": "/", "name": "p", "apply-to": "all", **term}]})
         ),
     )
-    for door in doors:
+    for operation in operations:
         with pytest.raises(BadRequestError) as caught:
-            door()
+            operation()
         assert pattern in str(caught.value)
 
 
@@ -202,7 +202,7 @@ def test_sec_19_a_name_costs_little_whatever_the_pattern():
 
 
 def test_sec_19_patterns_have_a_length():
-    """A pattern of more than 1 KiB is refused by every door."""
+    """A pattern of more than 1 KiB is refused by every operation that takes one."""
     users = Node().administration.users
     with pytest.raises(BadRequestError, match="it is 1025 bytes long, more than 1024"):
         users.set_permissions(None, "/", "guest", configure="a" * 1025, write="", read="")

@@ -155,7 +155,7 @@ def test_nested_values_are_refused_by_the_service_layer():
     deep: object = 1
     for _ in range(5000):
         deep = [deep]
-    doors = (
+    operations = (
         lambda: service.definitions.import_file(None, nested(5000)),
         lambda: service.policies.set_global_parameter(None, "g", deep),
         lambda: service.policies.set_parameter(None, "/", "vhost-limits", "limits", {"max-queues": deep}),
@@ -164,9 +164,9 @@ def test_nested_values_are_refused_by_the_service_layer():
         lambda: service.users.set_limits(None, "guest", {"max-connections": deep}),
         lambda: service.topology.declare_queue(None, "/", "q", arguments={"x-max-length": deep}),
     )
-    for door in doors:
+    for operation in operations:
         with pytest.raises(BadRequestError, match=f"nested deeper than {MAX_DEPTH}"):
-            door()
+            operation()
     assert ["1 queue.declare-ok queue=q"] == Client(node).ask(
         make(Queue.Declare, 0, "q", False, False, False, False, False, {})
     )

@@ -156,19 +156,19 @@ class Model(Broker):
     def act(self) -> None:
         """Do one random operation."""
         rng = self.rng
-        lot = rng.random()
-        if lot < 0.3:
+        roll = rng.random()
+        if roll < 0.3:
             frames = publish_frames("", bytes(rng.choice(SIZES)), exchange="all", delivery_mode=2)
             self.receive(frames * rng.randint(1, 3))
-        elif lot < 0.4:
+        elif roll < 0.4:
             self.receive(encode_method(1, make(Basic.Ack, 0, True)), 2)
-        elif lot < 0.5:
+        elif roll < 0.5:
             self.receive(encode_method(1, make(Basic.Nack, 0, True, rng.random() < 0.3)), 3)
-        elif lot < 0.55:
+        elif roll < 0.55:
             self.receive(encode_method(1, make(Wire.Purge, 0, rng.choice(QUEUES), False)))
-        elif lot < 0.75:
+        elif roll < 0.75:
             self.loop.step()
-        elif lot < 0.9:
+        elif roll < 0.9:
             if self.writer.work():
                 self.check()
         else:

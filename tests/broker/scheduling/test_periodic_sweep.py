@@ -8,17 +8,17 @@ from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 START = 1000.0
 
 
-def ticks(tour: PeriodicSweep[int], start: float, count: int) -> None:
+def ticks(sweep: PeriodicSweep[int], start: float, count: int) -> None:
     """Make the calls of a driver."""
     for number in range(count):
-        tour.run(start + number * TICK_SECONDS)
+        sweep.run(start + number * TICK_SECONDS)
 
 
 def test_everything_is_visited_once_in_a_round():
     """Each object is visited once in as many ticks as a round has, and no tick visits much more than its share."""
     seen: list[tuple[int, float]] = []
-    tour = PeriodicSweep(lambda: range(95), lambda each, now: seen.append((each, now)), 1.0)
-    ticks(tour, START, 10)
+    sweep = PeriodicSweep(lambda: range(95), lambda each, now: seen.append((each, now)), 1.0)
+    ticks(sweep, START, 10)
 
     assert list(range(95)) == sorted(each for each, _ in seen)
     assert 10 == max(sum(now == when for _, now in seen) for _, when in seen)
@@ -27,8 +27,8 @@ def test_everything_is_visited_once_in_a_round():
 def test_a_short_round_waits_for_its_time():
     """A round that is complete in one tick is followed by the next after a full period."""
     seen: list[float] = []
-    tour = PeriodicSweep(lambda: (1,), lambda _, now: seen.append(now), 1.0)
-    ticks(tour, START, 25)
+    sweep = PeriodicSweep(lambda: (1,), lambda _, now: seen.append(now), 1.0)
+    ticks(sweep, START, 25)
 
     assert 3 == len(seen)
     assert all(
@@ -40,13 +40,13 @@ def test_who_is_asked_for_anew_in_each_round():
     """An object added meanwhile is visited in the next round, and an empty round is followed by another."""
     there: list[int] = []
     seen: list[int] = []
-    tour = PeriodicSweep(lambda: there, lambda each, _: seen.append(each), 1.0)
-    tour.run(START)
+    sweep = PeriodicSweep(lambda: there, lambda each, _: seen.append(each), 1.0)
+    sweep.run(START)
     there.append(7)
-    tour.run(START + 0.5)
+    sweep.run(START + 0.5)
 
     assert [] == seen
-    tour.run(START + 1.0)
+    sweep.run(START + 1.0)
     assert [7] == seen
 
 
@@ -59,10 +59,10 @@ def test_one_that_fails_is_passed_over():
         if each == 2:
             raise ValueError
 
-    tour = PeriodicSweep(lambda: (1, 2, 3), visit, TICK_SECONDS * 3)
+    sweep = PeriodicSweep(lambda: (1, 2, 3), visit, TICK_SECONDS * 3)
     for number in range(3):
         try:
-            tour.run(START + number * TICK_SECONDS)
+            sweep.run(START + number * TICK_SECONDS)
         except ValueError:
             seen.append(0)
 

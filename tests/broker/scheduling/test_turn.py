@@ -163,7 +163,7 @@ def test_a_drained_outbox_wakes_who_waits():
     assert (1, False, {}) == (waiting.woken, outbox.full, outbox.parked)
 
 
-class Hurried:
+class ShortSteps:
     """A turn whose steps end when a queue has run, and a driver that gives it more of them."""
 
     def __init__(self) -> None:
@@ -186,67 +186,67 @@ class Hurried:
 class SlowWork(Work):
     """A queue whose run uses up the step."""
 
-    def __init__(self, hurried: Hurried) -> None:
-        super().__init__(hurried.turn)
-        self.hurried = hurried
+    def __init__(self, short_steps: ShortSteps) -> None:
+        super().__init__(short_steps.turn)
+        self.short_steps = short_steps
         self.when_run: Callable[[], object] = lambda: None
 
     def run(self) -> bool:
         self.when_run()
-        self.hurried.now += SLICE
+        self.short_steps.now += SLICE
         return super().run()
 
 
 def test_queues_that_a_step_has_no_time_for_are_deferred():
     """A step that ends leaves the other queues to later steps, one each, and returns that."""
-    hurried = Hurried()
-    queues = [hurried.queue() for _ in range(3)]
-    was_deferred = hurried.turn.run()
+    short_steps = ShortSteps()
+    queues = [short_steps.queue() for _ in range(3)]
+    was_deferred = short_steps.turn.run()
     ran = [[queue.ran for queue in queues]]
     for _ in range(2):
-        hurried.step()
+        short_steps.step()
         ran.append([queue.ran for queue in queues])
 
     assert (True, [[1, 0, 0], [1, 1, 0], [1, 1, 1]]) == (was_deferred, ran)
-    assert ([], [False, False, False]) == (hurried.turn.queues, [queue.touched for queue in queues])
+    assert ([], [False, False, False]) == (short_steps.turn.queues, [queue.touched for queue in queues])
 
 
 def test_a_step_that_is_over_with_its_last_queue_defers_nothing():
     """A step that ends with its last queue defers nothing."""
-    hurried = Hurried()
-    hurried.queue()
+    short_steps = ShortSteps()
+    short_steps.queue()
 
-    assert (False, 0) == (hurried.turn.run(), len(hurried.slices))
+    assert (False, 0) == (short_steps.turn.run(), len(short_steps.slices))
 
 
 def test_a_queue_with_arrivals_that_is_deferred_is_touched_once():
     """Arrivals for a queue that waits do not make it run twice."""
-    hurried = Hurried()
-    hurried.queue()
-    second = hurried.queue()
+    short_steps = ShortSteps()
+    short_steps.queue()
+    second = short_steps.queue()
     second.has_input = True
-    hurried.turn.run()
+    short_steps.turn.run()
     second.touch()
     for _ in range(3):
-        hurried.step()
-        hurried.turn.run()
+        short_steps.step()
+        short_steps.turn.run()
 
     assert 1 == second.ran
 
 
 def test_whoever_waits_goes_on_behind_arrivals_that_were_deferred():
     """`when_caught_up` calls back when deferred queues with arrivals have run, before others and later ones."""
-    hurried = Hurried()
-    queues = [hurried.queue() for _ in range(4)]
+    short_steps = ShortSteps()
+    queues = [short_steps.queue() for _ in range(4)]
     for queue in queues[:3]:
         queue.has_input = True
-    hurried.turn.run()
+    short_steps.turn.run()
     seen: list[list[int]] = []
-    hurried.turn.when_caught_up(lambda: seen.append([queue.ran for queue in queues]))
-    queues += [hurried.queue(), hurried.queue()]
-    hurried.turn.run()
+    short_steps.turn.when_caught_up(lambda: seen.append([queue.ran for queue in queues]))
+    queues += [short_steps.queue(), short_steps.queue()]
+    short_steps.turn.run()
     for _ in range(6):
-        hurried.step()
+        short_steps.step()
 
     assert [[1, 1, 1, 0, 1, 0]] == seen
     assert [1, 1] == [queues[3].ran, queues[-1].ran]
@@ -254,31 +254,31 @@ def test_whoever_waits_goes_on_behind_arrivals_that_were_deferred():
 
 def test_arrivals_for_a_queue_that_is_deferred_do_not_wait_for_what_others_have_to_do():
     """A queue deferred without arrivals that then has some runs before all others that were deferred."""
-    hurried = Hurried()
-    hurried.queue()
-    others = [hurried.queue() for _ in range(3)]
-    taker = hurried.queue()
-    hurried.turn.run()
-    first = hurried.queue()
+    short_steps = ShortSteps()
+    short_steps.queue()
+    others = [short_steps.queue() for _ in range(3)]
+    taker = short_steps.queue()
+    short_steps.turn.run()
+    first = short_steps.queue()
     taker.has_input = True
     taker.touch()
-    hurried.turn.run()
-    was_split = hurried.turn.is_split
-    hurried.step()
+    short_steps.turn.run()
+    was_split = short_steps.turn.is_split
+    short_steps.step()
 
-    assert (1, True, False) == (first.ran, was_split, hurried.turn.is_split)
+    assert (1, True, False) == (first.ran, was_split, short_steps.turn.is_split)
     assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in others])
 
 
 def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
     """Queues deferred behind arrivals without end have a step now and then, and may discard in it."""
-    hurried = Hurried()
-    turn = hurried.turn
-    takers = [hurried.queue() for _ in range(3)]
+    short_steps = ShortSteps()
+    turn = short_steps.turn
+    takers = [short_steps.queue() for _ in range(3)]
     for taker in takers:
         taker.has_input = True
     turn.run()
-    others = [SlowWork(hurried) for _ in range(2)]
+    others = [SlowWork(short_steps) for _ in range(2)]
     waited = [turn.wait_for_arrivals(other) for other in others]
     may_discard: list[bool] = []
     others[0].when_run = lambda: may_discard.append(not turn.wait_for_arrivals(others[0]))
@@ -289,7 +289,7 @@ def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
             if not taker.touched:
                 taker.touch()
         turn.run()
-        hurried.step()
+        short_steps.step()
         if number < INPUT_PRIORITY_NS // SLICE // 2 - 1:
             ran_before += others[0].ran
 
@@ -302,45 +302,45 @@ def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
 
 def test_queues_that_have_waited_for_the_disk_do_not_keep_arrivals_waiting():
     """Queues delayed by the disk run after the arrivals of others, in later steps."""
-    hurried = Hurried()
-    turn = hurried.turn
+    short_steps = ShortSteps()
+    turn = short_steps.turn
     turn.is_backlogged = lambda: True
-    waiting = [SlowWork(hurried) for _ in range(3)]
+    waiting = [SlowWork(short_steps) for _ in range(3)]
     for queue in waiting:
         turn.wait_for_disk(queue)
-    hurried.now += SLICE  # the step is over
+    short_steps.now += SLICE  # the step is over
     turn.disk_caught_up()
-    taker = hurried.queue()
+    taker = short_steps.queue()
     turn.run()
 
     assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in waiting])
     for _ in waiting:
-        hurried.step()
+        short_steps.step()
     assert [1, 1, 1] == [each.ran for each in waiting]
 
 
 def test_with_nothing_deferred_whoever_waits_goes_on_in_the_next_step():
     """`when_caught_up` never calls back at once."""
-    hurried = Hurried()
+    short_steps = ShortSteps()
     seen: list[str] = []
-    hurried.turn.when_caught_up(lambda: seen.append("called"))
+    short_steps.turn.when_caught_up(lambda: seen.append("called"))
     at_once = list(seen)
-    hurried.step()
+    short_steps.step()
 
     assert ([], ["called"]) == (at_once, seen)
 
 
 def test_an_error_in_a_queue_that_was_deferred_is_its_own(caplog):
     """A queue that fails in a later step is abandoned, and the others run."""
-    hurried = Hurried()
-    hurried.queue()
-    broken, fine = hurried.queue(), hurried.queue()
+    short_steps = ShortSteps()
+    short_steps.queue()
+    broken, fine = short_steps.queue(), short_steps.queue()
     given_up: list[str] = []
     broken.run = lambda: 1 // 0  # type: ignore[method-assign]
     broken.give_up = lambda: given_up.append("yes")
-    hurried.turn.run()
-    hurried.step()
-    hurried.step()
+    short_steps.turn.run()
+    short_steps.step()
+    short_steps.step()
 
     assert (["yes"], 1) == (given_up, fine.ran)
     assert ["internal error in"] == [record.message[:17] for record in caplog.records]
@@ -348,19 +348,19 @@ def test_an_error_in_a_queue_that_was_deferred_is_its_own(caplog):
 
 def test_queues_with_arrivals_run_before_others_that_were_deferred():
     """Queues with arrivals run before others that were deferred, so that commits wait for no other."""
-    hurried = Hurried()
-    hurried.queue()
-    others = [hurried.queue() for _ in range(3)]
-    taker = hurried.queue()
+    short_steps = ShortSteps()
+    short_steps.queue()
+    others = [short_steps.queue() for _ in range(3)]
+    taker = short_steps.queue()
     taker.has_input = True
-    hurried.turn.run()
-    was_deferred = hurried.turn.has_deferred_input
-    hurried.step()
+    short_steps.turn.run()
+    was_deferred = short_steps.turn.has_deferred_input
+    short_steps.step()
 
-    assert (True, False) == (was_deferred, hurried.turn.has_deferred_input)
+    assert (True, False) == (was_deferred, short_steps.turn.has_deferred_input)
     assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in others])
     for _ in others:
-        hurried.step()
+        short_steps.step()
     assert [1, 1, 1] == [each.ran for each in others]
 
 
@@ -382,21 +382,21 @@ def test_queues_without_stored_input_keep_no_commit_waiting():
 
 def test_a_stored_message_for_a_deferred_queue_keeps_commits_waiting():
     """A queue deferred with transient arrivals keeps commits waiting once it has one that is stored, until it ran."""
-    hurried = Hurried()
-    hurried.queue()
-    taker = hurried.queue()
+    short_steps = ShortSteps()
+    short_steps.queue()
+    taker = short_steps.queue()
     taker.has_input, taker.stores_input = True, False
-    hurried.turn.run()
-    hurried.queue()
-    before = hurried.turn.is_split
+    short_steps.turn.run()
+    short_steps.queue()
+    before = short_steps.turn.is_split
     taker.stores_input = True
     taker.touch()
-    hurried.turn.run()
-    after = hurried.turn.is_split
+    short_steps.turn.run()
+    after = short_steps.turn.is_split
     for _ in range(4):
-        hurried.step()
+        short_steps.step()
 
-    assert (False, True, False) == (before, after, hurried.turn.is_split)
+    assert (False, True, False) == (before, after, short_steps.turn.is_split)
     assert taker.ran
 
 
@@ -432,16 +432,16 @@ class Beyond(SlowWork):
 
 def test_a_queue_that_cannot_even_give_up_stops_no_other():
     """A broken queue stops neither others that were deferred, before and behind it, nor those of later turns."""
-    hurried = Hurried()
-    first, second, last = Beyond(hurried), Beyond(hurried), SlowWork(hurried)
+    short_steps = ShortSteps()
+    first, second, last = Beyond(short_steps), Beyond(short_steps), SlowWork(short_steps)
     for queue in (first, second, last):
         queue.touch()
-    hurried.turn.run()
+    short_steps.turn.run()
     for _ in range(2):
-        hurried.step()
-    later = [hurried.queue(), hurried.queue()]
-    hurried.turn.run()
-    hurried.step()
+        short_steps.step()
+    later = [short_steps.queue(), short_steps.queue()]
+    short_steps.turn.run()
+    short_steps.step()
 
     assert ([1, 1, 1], [1, 1]) == (
         [each.ran for each in (first, second, last)],

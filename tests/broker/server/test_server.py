@@ -35,36 +35,36 @@ def serving(tmp_path, *arguments: str, files: int | None = None) -> Iterator[Run
 
 
 @pytest.fixture
-def plugs() -> Iterator[list[socket.socket]]:
+def sockets() -> Iterator[list[socket.socket]]:
     """Sockets, which are closed when the test is over."""
     made: list[socket.socket] = []
     yield made
-    for plug in made:
-        plug.close()
+    for sock in made:
+        sock.close()
 
 
 @pytest.fixture
-def opened(plugs) -> Callable[[Running], Channel]:
+def opened(sockets) -> Callable[[Running], Channel]:
     """Return a function that opens a channel on a new connection."""
 
     def give(running: Running) -> Channel:
         client = Client(running.address, timeout=10.0)
-        plugs.append(client.socket)
+        sockets.append(client.socket)
         return client.login().channel()
 
     return give
 
 
 @pytest.fixture
-def greeted(plugs) -> Callable[[Running], socket.socket | None]:
+def greeted(sockets) -> Callable[[Running], socket.socket | None]:
     """Return a function that opens a greeted socket; None if the broker closes it instead."""
 
     def give(running: Running) -> socket.socket | None:
-        plug = socket.create_connection(running.address, timeout=10)
-        plugs.append(plug)
+        sock = socket.create_connection(running.address, timeout=10)
+        sockets.append(sock)
         try:
-            plug.sendall(b"AMQP\0\0\x09\x01")
-            return plug if plug.recv(1) else None
+            sock.sendall(b"AMQP\0\0\x09\x01")
+            return sock if sock.recv(1) else None
         except ConnectionError:
             return None
 
@@ -193,8 +193,8 @@ def test_who_reads_no_replies_is_not_read(tmp_path, opened):
         deaf, other = opened(running), opened(running)
         deaf.queue("q" * 255)
         before = running.resident_memory()
-        plug = deaf.client.socket
-        plug.settimeout(1.5)
+        sock = deaf.client.socket
+        sock.settimeout(1.5)
         name = "q" * 255
         question = frame(METHOD, 1, encode_method("queue.declare", queue=name, passive=True))
         answer = frame(METHOD, 1, encode_method("queue.declare-ok", queue=name))
@@ -202,15 +202,15 @@ def test_who_reads_no_replies_is_not_read(tmp_path, opened):
         sent, limit = 0, 4 * OUTPUT_LIMIT
         with contextlib.suppress(TimeoutError):
             while sent < limit:
-                sent += plug.send(questions[sent % len(questions) :])
+                sent += sock.send(questions[sent % len(questions) :])
 
         assert sent < limit
         assert running.resident_memory() - before < 3 * OUTPUT_LIMIT
         assert "other" == other.queue("other")
         got, owed = 0, sent // len(question) * len(answer)
-        plug.settimeout(10)
+        sock.settimeout(10)
         while got < owed:  # a part of it had not even been read
-            octets = plug.recv(1 << 20)
+            octets = sock.recv(1 << 20)
             assert octets
             got += len(octets)
         assert owed == got
