@@ -15,6 +15,7 @@ def document(text: str) -> str:
 
 
 def _cell(text: str) -> str:
+    text = text.replace("{q}", "q").replace("{x}", "x")  # names of the case's own queue and exchange
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").split())
 
 
