@@ -129,7 +129,7 @@ class Case:
 
     @property
     def row(self) -> int:
-        """The row of the error table, 0 for cases beside it."""
+        """The row of the error table; 0 for further cases."""
         digits = re.match(r"\d+", self.id)
         return int(digits[0]) if digits else 0
 

@@ -568,7 +568,7 @@ def _transactions(s: RecordedSession) -> None:
 
 
 def _missing(opened: Channel, queue: str) -> None:
-    """Show that a queue is gone, and go on with the channel."""
+    """Show that a queue does not exist, and open the channel again."""
     opened.send("queue.declare", queue=queue, passive=True)
     opened.client.receive(1, "channel.close")
     opened.send("channel.close-ok")
@@ -623,7 +623,7 @@ def _order_delete_others(s: RecordedSession) -> None:
 
 @script("order-exclusive-end")
 def _order_exclusive_end(s: RecordedSession) -> None:
-    """An exclusive queue is gone before its owner's close-ok, and the owner's consumer hears nothing of it."""
+    """An exclusive queue is deleted before its owner's close-ok, without a basic.cancel for the owner's consumer."""
     owner, other = s.channel(), s.channel()
     owner.queue(s.q, exclusive=True)
     owner.consume(s.q)
@@ -643,7 +643,7 @@ def _order_exclusive_end(s: RecordedSession) -> None:
 
 @script("order-auto-delete")
 def _order_auto_delete(s: RecordedSession) -> None:
-    """An auto-delete queue goes with its last consumer: cancel-ok or close-ok, and no cancel."""
+    """An auto-delete queue is deleted with its last consumer: cancel-ok or close-ok is sent, and no basic.cancel."""
     opened, other = s.channel(), s.channel()
     opened.queue(s.q, auto_delete=True)
     opened.put(s.q, b"1")
@@ -667,7 +667,7 @@ def _order_auto_delete(s: RecordedSession) -> None:
 
 @script("order-purge")
 def _order_purge(s: RecordedSession) -> None:
-    """purge-ok counts what the limit has left and nobody holds; what is held comes back under the limit."""
+    """purge-ok counts ready messages within the limit; requeued messages are subject to the limit."""
     opened = s.channel()
     for arguments in (
         {"x-max-length": 2},

@@ -1,4 +1,4 @@
-"""Rows 104-107: the permission matrix of a user who owns what begins with "own"."""
+"""Rows 104-107: the permissions of a user for names that begin with "own"."""
 
 from conformance.cases import Cases, Outcome, Session, channel, ok
 

@@ -21,7 +21,7 @@ def _single(s: Session, count: int = 0) -> Channel:
 
 
 def _served(opened: Channel, queue: str, count: int = 1) -> list[str]:
-    """Publish messages one by one; who of the channel's consumers got each."""
+    """Publish messages one by one; return the tag of the consumer that got each."""
     tags = []
     for _ in range(count):
         opened.publish("", queue, b"x")

@@ -1,6 +1,6 @@
-"""Cases of dead letters: the ways a message may die, the record of each death, and the route it takes then.
+"""Cases of dead letters: the reasons of dead-lettering, the `x-death` header, and the routing of dead letters.
 
-RabbitMQ 3.10.8 knows no `x-last-death-*`: they are left out of what the cases see, and have cases of their own.
+RabbitMQ 3.10.8 has no `x-last-death-*`: outcomes leave them out, and further cases test them.
 """
 
 import time
@@ -164,7 +164,7 @@ WAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Headers of a message that dies, made from the queue and the reason; and what the dead letter has then."""
+    """Headers of a message before it is dead-lettered, made from the queue and the reason, and those of the dead letter."""
 
     text: str
     sent: Any

@@ -26,7 +26,7 @@ def _alive(opened: Channel, queue: str) -> bool:
 
 
 def _ends(opened: Channel, queue: str) -> bool:
-    """Return whether the queue is gone in time."""
+    """Return whether the queue expires in time."""
     deadline = time.monotonic() + PATIENCE
     while _alive(opened, queue):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Order of answers: a method's `-ok` beside the asynchronous methods about its effect."""
+"""Order of answers: a method's `-ok` and the asynchronous methods that it causes."""
 
 from conformance.cases import Cases, Session, fill, ok
 from conformance.wire import Channel

@@ -1,7 +1,7 @@
 """Cases of messages that expire.
 
-What must have happened is waited for; how long something lives in these scripts is either some milliseconds, or so
-long that no machine is slow enough to see its end.
+The scripts wait for each effect; TTLs are either some milliseconds, or so long that they do not elapse on the slowest
+machine.
 """
 
 from conformance.cases import Cases, Session, channel, fill, ok

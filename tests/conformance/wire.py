@@ -326,7 +326,7 @@ class Channel:
             time.sleep(0.003)
 
     def put(self, key: str, *bodies: bytes, exchange: str = "", **properties: Any) -> list[str]:
-        """Publish bodies, one by one, and wait until the queues have each: a channel beside this one has them confirmed.
+        """Publish bodies, one by one, and wait until the queues have each: a second channel has them confirmed.
 
         The names of the answers, "basic.ack" or "basic.nack".
         """
@@ -340,7 +340,7 @@ class Channel:
         return answers
 
     def lapse(self, milliseconds: int) -> None:
-        """Wait until the broker's own clock has gone this far: a message sent now expires and is gone."""
+        """Wait until this time has passed by the broker's clock, which the expiry of a message shows."""
         name = self.queue(exclusive=True, arguments={"x-message-ttl": milliseconds})
         self.put(name, b"")
         while self.ready(name, within=10):
