@@ -6,12 +6,11 @@ everything else goes through the methods here.
 
 Hot path: see docs/performance.md.
 """
-# ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
+# ruff: noqa: C901, PLR0912 - hot: one flat function is several times cheaper than small ones
 # ruff: noqa: S101 - asserts state invariants for the type checker; no input is checked by them
 # ruff: noqa: TRY301 - errors are raised and handled in the same function
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from itertools import groupby, islice
 from typing import Protocol
 
 from leveret.broker.amqp.codec import encode_method
@@ -29,7 +28,8 @@ from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
-from leveret.broker.channel.transaction import PIECE, Outcome, Record, Transaction
+from leveret.broker.channel.settlement import PIECE, Record, Settlements
+from leveret.broker.channel.transaction import Transaction
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import (
@@ -117,7 +117,6 @@ class Channel:
         "delivered_auto",
         "delivery_tag",
         "dropped",
-        "first_tag",
         "frame_max",
         "get_empty",
         "global_prefetch",
@@ -138,7 +137,7 @@ class Channel:
         "reply_consumer",
         "returned",
         "route",
-        "settling",
+        "settlements",
         "special",
         "tx",
         "unacked",
@@ -157,8 +156,7 @@ class Channel:
         """Number of unacked messages fetched by `basic.get`."""
         self.unacked: MutableMapping[int, Record] = {}
         self.delivery_tag = 0
-        self.first_tag = 1
-        """Lower bound of the unacked delivery tags."""
+        self.settlements = Settlements()
         self.ages: ConsumerTimeouts | None = None
         self.prefetch_count = 0
         self.global_prefetch = 0
@@ -172,8 +170,6 @@ class Channel:
         self.tx: Transaction | None = None
         self.committing: Transaction | None = None
         """The transaction that is being committed; the connection executes nothing else meanwhile."""
-        self.settling: Iterator[None] | None = None
-        """The steps of the last ack, nack or reject of many deliveries; may be exhausted."""
         self.last_queue = ""
         # the publish whose content is arriving
         self.route: Route | None = None
@@ -519,136 +515,17 @@ class Channel:
         settled = 0 if self.tx is None else len(self.tx.settled)
         return self.global_prefetch - (len(self.unacked) + settled - self.got)
 
-    def take_unacked(self, delivery_tag: int) -> Record:
-        """Remove a delivery from the unacked table; raise 406 if its tag is not outstanding."""
-        record = self.unacked.pop(delivery_tag, None)
-        if record is None:
-            raise precondition_failed(f"unknown delivery tag {delivery_tag}")
-        return record
-
-    def _last_covered(self, delivery_tag: int) -> int:
-        """Return the highest tag covered by a `multiple` settlement; raise 406 if the tag is not outstanding.
-
-        Tag 0 means all, even if there are none.
-        """
-        if not delivery_tag:
-            return self.delivery_tag
-        if delivery_tag not in self.unacked:
-            raise precondition_failed(f"unknown delivery tag {delivery_tag}")
-        return delivery_tag
-
-    def _take_oldest(self, last: int) -> list[tuple[int, Record]]:
-        """Remove some of the oldest deliveries up to a tag from the unacked table, in order.
-
-        There are more if `_has_unacked_until` returns true afterwards.
-        """
-        unacked, first = self.unacked, self.first_tag
-        if last - first > 4 * len(unacked):
-            tags: Sequence[int] = [tag for tag in islice(unacked, PIECE) if tag <= last]  # they are in order
-            end = tags[-1] if len(tags) == PIECE else last
-        else:
-            # Not by iterating over the dict: entries removed from its front slow down each later iteration.
-            end = min(last, first + PIECE - 1)
-            tags = range(first, end + 1)
-        self.first_tag = max(first, end + 1)
-        taken = []
-        for tag in tags:
-            record = unacked.pop(tag, None)
-            if record is not None:
-                taken.append((tag, record))
-        return taken
-
-    def _has_unacked_until(self, last: int) -> bool:
-        """Return whether deliveries up to a tag may be unacked."""
-        return self.first_tag <= last and bool(self.unacked)
-
     def ack(self, delivery_tag: int, *, multiple: bool) -> None:
         """Handle `basic.ack`, other than a single one on a plain channel."""
-        self._settle(delivery_tag, None, multiple=multiple)
+        self.settlements.settle(self, delivery_tag, None, multiple=multiple)
 
     def reject(self, delivery_tag: int, *, multiple: bool, requeue: bool) -> None:
         """Handle `basic.nack` and `basic.reject`."""
-        self._settle(delivery_tag, requeue, multiple=multiple)
-
-    def _settle(self, delivery_tag: int, outcome: Outcome, *, multiple: bool) -> None:
-        """Settle one or several deliveries; `outcome` as in `transaction`."""
-        if not multiple:
-            self._settle_taken([(delivery_tag, self.take_unacked(delivery_tag))], outcome)
-            return
-        last = self._last_covered(delivery_tag)
-        taken = self._take_oldest(last)
-        if self._has_unacked_until(last):
-            self.settling = self._settle_until(last, taken, outcome)
-            self.host.run_in_slices(self.number, self.settling)
-        else:
-            self._settle_taken(taken, outcome)
-
-    def _settle_until(self, last: int, taken: list[tuple[int, Record]], outcome: Outcome) -> Iterator[None]:
-        """Settle the deliveries in `taken` and all others up to a tag, a piece at a time."""
-        with Suspension() as suspension:
-            while taken or self._has_unacked_until(last):
-                if outcome and self.tx is None:
-                    suspension.add(consumer.queue for _, (consumer, _) in taken)
-                self._settle_taken(taken, outcome)
-                yield
-                taken = self._take_oldest(last)
-
-    def _settle_taken(self, taken: list[tuple[int, Record]], outcome: Outcome) -> None:
-        if self.tx is not None:
-            self.tx.settle(taken, outcome)
-        else:
-            self.settle([record for _, record in taken], outcome)
+        self.settlements.settle(self, delivery_tag, requeue, multiple=multiple)
 
     def recover(self, reply: bytes) -> None:
         """Handle `basic.recover`: requeue all unacked messages, then send the reply."""
-        self.host.run_in_slices(self.number, self._requeue_all(), reply)
-
-    def _requeue_all(self) -> Iterator[None]:
-        last = self.delivery_tag
-        with Suspension() as suspension:
-            while self._has_unacked_until(last):
-                taken = self._take_oldest(last)
-                if self._has_unacked_until(last):
-                    suspension.add(consumer.queue for _, (consumer, _) in taken)
-                self._requeue([record for _, record in taken])
-                if suspension:
-                    yield
-
-    def settle(self, records: Sequence[Record], outcome: Outcome) -> None:
-        """Settle deliveries in their queues, and give the consumers their credit."""
-        if outcome:
-            self._requeue(records)
-            return
-        if outcome is None:
-            self.acked += len(records)
-        for consumer, run in groupby(records, key=_consumer_of):
-            seq_ids = [seq_id for _, seq_id in run]
-            if outcome is None:
-                consumer.unacked -= len(seq_ids)
-                consumer.queue.acks += seq_ids
-            else:
-                consumer.give_back(len(seq_ids))
-                consumer.queue.discard(seq_ids)
-        self._credit(records)  # first, so that queues run in the order in which their consumers wake
-        for consumer, _ in groupby(records, key=_consumer_of):
-            consumer.queue.touch()
-
-    def _requeue(self, records: Sequence[Record]) -> None:
-        by_queue: dict[Queue, list[int]] = {}
-        for consumer, run in groupby(records, key=_consumer_of):
-            seq_ids = [seq_id for _, seq_id in run]
-            consumer.give_back(len(seq_ids))
-            by_queue.setdefault(consumer.queue, []).extend(seq_ids)  # type: ignore[arg-type]
-        for queue, seq_ids in by_queue.items():
-            queue.requeue(seq_ids)
-        self._credit(records)
-
-    def _credit(self, records: Sequence[Record]) -> None:
-        if self.global_prefetch:
-            self.wake_consumers()
-        else:
-            for consumer in dict.fromkeys(consumer for consumer, _ in records):
-                consumer.wake()
+        self.host.run_in_slices(self.number, self.settlements.requeue_all(self), reply)
 
     def wake_consumers(self) -> None:
         """Let every consumer that has room again rejoin its queue's rotation, in a different order each time.
@@ -683,8 +560,7 @@ class Channel:
 
     def rollback(self, reply: bytes) -> None:
         """Handle `tx.rollback`: drop the publishes, make settled messages unacked again, then send the reply."""
-        self.settling = self._transaction().roll_back(self)
-        self.host.run_in_slices(self.number, self.settling, reply)
+        self.settlements.run(self, self._transaction().roll_back(self), reply)
 
     def _transaction(self) -> Transaction:
         if self.tx is None:
@@ -801,7 +677,7 @@ class Channel:
         left = []
         with Suspension() as suspension:
             is_much = len(self.unacked) > PIECE or len(self.consumers) > _FEW_CONSUMERS
-            if is_much or self.settling is not None or self.tx is not None:
+            if is_much or self.settlements.steps is not None or self.tx is not None:
                 suspension.add(consumer.queue for consumer in self.consumers.values())
             while self.consumers:
                 consumer = self.consumers.pop(next(iter(self.consumers)))
@@ -815,15 +691,13 @@ class Channel:
                     left.append(queue)
                 if suspension:
                     yield
-            if self.settling is not None:  # settlements received before the close are completed
-                yield from self.settling
-                self.settling = None
+            yield from self.settlements.finish()  # of those received before the close
             if self.committing is not None:
                 yield from self.committing.finish_commit()
                 self.committing = None
             if self.tx is not None:
                 yield from self.tx.roll_back(self)  # its settled messages are unacked again
-            yield from self._requeue_all()
+            yield from self.settlements.requeue_all(self)
         unused = [queue for queue in left if queue.auto_delete and not queue.consumers]
         if unused:
             yield from self.vhost.delete_queues(unused, unused=True)
@@ -844,7 +718,3 @@ def _too_many_hops(error: TooManyHopsError) -> AMQPError:
 
 def _may_refuse(queue: Queue) -> bool:
     return queue.settings.rejects
-
-
-def _consumer_of(record: Record) -> Consumer | GetRecipient:
-    return record[0]

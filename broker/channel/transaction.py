@@ -5,39 +5,35 @@ cycle, which only the garbage collector frees.
 """
 
 from collections import deque
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from leveret.broker.channel.settlement import (
+    PIECE,
+    Outcome,
+    Record,
+    Settlements,
+    SettlingChannel,
+    settle_records,
+)
 from leveret.broker.errors import NotYet
-from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
 from leveret.storage.large_table import fitting, large
 from leveret.storage.message import Message
 
-PIECE = 1024
-"""Number of deliveries settled between two checks of the time."""
-Record = tuple[Consumer | GetRecipient, int]
-"""An unacked delivery: its consumer or `GetRecipient` (which knows the queue), and its seq_id in the queue."""
-Outcome = bool | None
-"""The settlement of a delivery: None for acked, true for rejected with requeue, false without."""
 
-
-class TransactionalChannel(Protocol):
+class TransactionalChannel(SettlingChannel, Protocol):
     """A channel, as its transactions see it."""
 
     outbox: Outbox
-    unacked: MutableMapping[int, Record]
-    first_tag: int
+    settlements: Settlements
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> bool:
         """Pass a message to its queues, or return it to the publisher; returns False if a queue refuses it."""
-
-    def settle(self, records: Sequence[Record], outcome: Outcome) -> None:
-        """Settle deliveries in their queues."""
 
 
 class Transaction:
@@ -126,7 +122,7 @@ class Transaction:
             yield False
         for outcome, records in by_outcome.items():
             while records:
-                channel.settle([records.popleft() for _ in range(min(PIECE, len(records)))], outcome)
+                settle_records(channel, [records.popleft() for _ in range(min(PIECE, len(records)))], outcome)
                 yield False
 
     # -- rollback ---------------------------------------------------------------------------------------------------
@@ -139,7 +135,7 @@ class Transaction:
         self.octets = 0
         if not self.settled:
             return
-        channel.first_tag = 1
+        channel.settlements.restored()
         channel.unacked = restored = large(channel.unacked)
         while self.settled:
             restored.update([(tag, record) for tag, record, _ in self.settled[-PIECE:]])

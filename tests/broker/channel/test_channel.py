@@ -2,13 +2,11 @@
 
 import pytest
 from fakes import CAPABILITIES, Client, Node, publish_frames
-from hypothesis import given, settings, strategies as st
 from internals import ready_messages
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.config.config import UserConfig
-from leveret.broker.errors import AMQPError
 
 
 @pytest.fixture
@@ -33,34 +31,6 @@ def fill(client: Client, count: int) -> None:
 
 
 # -- settling -------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60)
-@given(
-    count=st.integers(0, 6), tag=st.integers(0, 8), multiple=st.booleans(), before=st.sets(st.integers(1, 6))
-)
-def test_what_a_settlement_covers(count, tag, multiple, before):
-    """An ack covers one tag, all up to it, or with 0 all; a tag that is not outstanding is 406 and changes nothing."""
-    client = Client()
-    client.declare("q")
-    fill(client, count)
-    channel = client.connection.channels[1]
-    for one in before & set(range(1, count + 1)):
-        channel.take_unacked(one)
-    tags = list(channel.unacked)
-    if multiple and tag == 0:
-        expected = tags
-    elif tag not in tags:
-        with pytest.raises(AMQPError, match=f"unknown delivery tag {tag}"):
-            channel.ack(tag, multiple=multiple)
-        expected = []
-    else:
-        expected = [one for one in tags if one <= tag] if multiple else [tag]
-    if expected:
-        channel.ack(tag, multiple=multiple)
-        assert expected == [one for one in tags if one not in channel.unacked]
-
-    assert [one for one in tags if one not in expected] == list(channel.unacked)
 
 
 def test_requeued_messages_go_back_to_their_places(client):

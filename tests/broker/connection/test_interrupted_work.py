@@ -10,6 +10,7 @@ from fakes import Client, DiskNode, basic_consume, hurry, publish_frames, queue_
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, Exchange, Queue, make
 from leveret.broker.channel.channel import Channel as OpenChannel
+from leveret.broker.channel.settlement import Settlements
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.network.socket_driver import SocketDriver
 
@@ -89,7 +90,7 @@ def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
 def recovering(monkeypatch, pieces: int, error: Exception) -> Client:
     """A client with unacked deliveries, whose next `basic.recover` fails after so many slices."""
 
-    def failing(self):
+    def failing(_self, _channel):
         for _ in range(pieces):
             yield
         monkeypatch.undo()
@@ -101,7 +102,7 @@ def recovering(monkeypatch, pieces: int, error: Exception) -> Client:
     client.consume("q")
     client.sent()
     hurry(client.node, looks=2)
-    monkeypatch.setattr(OpenChannel, "_requeue_all", failing)
+    monkeypatch.setattr(Settlements, "requeue_all", failing)
     return client
 
 

@@ -1,0 +1,216 @@
+"""Settles deliveries of a channel: acks, nacks, rejects and recovery, one at a time or many in pieces.
+
+Theory. The unacked deliveries are a table of the channel (`Channel.unacked`), because deliveries are added to it and
+single acks removed from it on the hot path. Everything else that is settled comes here. Tags are assigned in ascending
+order, so `multiple` covers the oldest: they are found from a lower bound of the tags, not by iterating over the table.
+
+The channel passes itself to each call: an object that kept a reference to it would make a cycle, which only the garbage
+collector frees.
+"""
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import groupby, islice
+from typing import Protocol
+
+from leveret.broker.errors import AMQPError, precondition_failed
+from leveret.broker.queue.consumer import Consumer, GetRecipient
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.suspension import Suspension
+
+PIECE = 1024
+"""Number of deliveries settled between two checks of the time."""
+Record = tuple[Consumer | GetRecipient, int]
+"""An unacked delivery: its consumer or `GetRecipient` (which knows the queue), and its seq_id in the queue."""
+Outcome = bool | None
+"""The settlement of a delivery: None for acked, true for rejected with requeue, false without."""
+
+
+class SettlementHost(Protocol):
+    """The connection of a channel."""
+
+    def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+        """Execute the steps of a method of a channel, and nothing else before they are done; then send the reply."""
+
+
+class SettlementLog(Protocol):
+    """A transaction, which collects settlements until its commit."""
+
+    def settle(self, taken: list[tuple[int, Record]], outcome: Outcome) -> None:
+        """Note settlements."""
+
+
+class SettlingChannel(Protocol):
+    """A channel, as far as deliveries are settled on it."""
+
+    number: int
+    unacked: MutableMapping[int, Record]
+    delivery_tag: int
+    acked: int
+    global_prefetch: int
+
+    @property
+    def host(self) -> SettlementHost:
+        """Its connection."""
+
+    @property
+    def tx(self) -> SettlementLog | None:
+        """Its transaction, if it is transactional."""
+
+    def wake_consumers(self) -> None:
+        """Let every consumer that has room again rejoin its queue's rotation."""
+
+
+class Settlements:
+    """The settlements of one channel.
+
+    Attributes:
+        steps: the steps of the last settlement or rollback that took several; may be exhausted.
+
+    """
+
+    __slots__ = ("_first_tag", "steps")
+
+    def __init__(self) -> None:
+        self._first_tag = 1
+        """Lower bound of the unacked delivery tags."""
+        self.steps: Iterator[None] | None = None
+
+    def settle(
+        self, channel: SettlingChannel, delivery_tag: int, outcome: Outcome, *, multiple: bool
+    ) -> None:
+        """Settle one or several deliveries; raise 406 if the tag is not outstanding.
+
+        With `multiple` tag 0 means all, even if there are none.
+        """
+        if not multiple:
+            record = channel.unacked.pop(delivery_tag, None)
+            if record is None:
+                raise _unknown_tag(delivery_tag)
+            _settle_taken(channel, [(delivery_tag, record)], outcome)
+            return
+        last = delivery_tag or channel.delivery_tag
+        if delivery_tag and delivery_tag not in channel.unacked:
+            raise _unknown_tag(delivery_tag)
+        taken = self._take_oldest(channel, last)
+        if self._has_unacked_until(channel, last):
+            self.run(channel, self._settle_until(channel, last, taken, outcome))
+        else:
+            _settle_taken(channel, taken, outcome)
+
+    def run(self, channel: SettlingChannel, steps: Iterator[None], reply: bytes = b"") -> None:
+        """Run the steps of a settlement or rollback as time allows, then send the reply."""
+        self.steps = steps
+        channel.host.run_in_slices(channel.number, steps, reply)
+
+    def finish(self) -> Iterator[None]:
+        """Complete what was begun, a piece at a time."""
+        if self.steps is not None:
+            yield from self.steps
+            self.steps = None
+
+    def requeue_all(self, channel: SettlingChannel) -> Iterator[None]:
+        """Requeue all unacked deliveries, a piece at a time."""
+        last = channel.delivery_tag
+        with Suspension() as suspension:
+            while self._has_unacked_until(channel, last):
+                taken = self._take_oldest(channel, last)
+                if self._has_unacked_until(channel, last):
+                    suspension.add(consumer.queue for _, (consumer, _) in taken)
+                _requeue(channel, [record for _, record in taken])
+                if suspension:
+                    yield
+
+    def restored(self) -> None:
+        """Take account of settled deliveries that a rollback has made unacked again."""
+        self._first_tag = 1
+
+    def _take_oldest(self, channel: SettlingChannel, last: int) -> list[tuple[int, Record]]:
+        """Remove some of the oldest deliveries up to a tag from the unacked table, in order.
+
+        There are more if `_has_unacked_until` returns true afterwards.
+        """
+        unacked, first = channel.unacked, self._first_tag
+        if last - first > 4 * len(unacked):
+            tags: Sequence[int] = [tag for tag in islice(unacked, PIECE) if tag <= last]  # they are in order
+            end = tags[-1] if len(tags) == PIECE else last
+        else:
+            # Not by iterating over the dict: entries removed from its front slow down each later iteration.
+            end = min(last, first + PIECE - 1)
+            tags = range(first, end + 1)
+        self._first_tag = max(first, end + 1)
+        taken = []
+        for tag in tags:
+            record = unacked.pop(tag, None)
+            if record is not None:
+                taken.append((tag, record))
+        return taken
+
+    def _has_unacked_until(self, channel: SettlingChannel, last: int) -> bool:
+        """Return whether deliveries up to a tag may be unacked."""
+        return self._first_tag <= last and bool(channel.unacked)
+
+    def _settle_until(
+        self, channel: SettlingChannel, last: int, taken: list[tuple[int, Record]], outcome: Outcome
+    ) -> Iterator[None]:
+        """Settle the deliveries in `taken` and all others up to a tag, a piece at a time."""
+        with Suspension() as suspension:
+            while taken or self._has_unacked_until(channel, last):
+                if outcome and channel.tx is None:
+                    suspension.add(consumer.queue for _, (consumer, _) in taken)
+                _settle_taken(channel, taken, outcome)
+                yield
+                taken = self._take_oldest(channel, last)
+
+
+def settle_records(channel: SettlingChannel, records: Sequence[Record], outcome: Outcome) -> None:
+    """Settle deliveries in their queues, and give the consumers their credit."""
+    if outcome:
+        _requeue(channel, records)
+        return
+    if outcome is None:
+        channel.acked += len(records)
+    for consumer, run in groupby(records, key=_consumer_of):
+        seq_ids = [seq_id for _, seq_id in run]
+        if outcome is None:
+            consumer.unacked -= len(seq_ids)
+            consumer.queue.acks += seq_ids
+        else:
+            consumer.give_back(len(seq_ids))
+            consumer.queue.discard(seq_ids)
+    _credit(channel, records)  # first, so that queues run in the order in which their consumers wake
+    for consumer, _ in groupby(records, key=_consumer_of):
+        consumer.queue.touch()
+
+
+def _settle_taken(channel: SettlingChannel, taken: list[tuple[int, Record]], outcome: Outcome) -> None:
+    if channel.tx is not None:
+        channel.tx.settle(taken, outcome)
+    else:
+        settle_records(channel, [record for _, record in taken], outcome)
+
+
+def _requeue(channel: SettlingChannel, records: Sequence[Record]) -> None:
+    by_queue: dict[Queue, list[int]] = {}
+    for consumer, run in groupby(records, key=_consumer_of):
+        seq_ids = [seq_id for _, seq_id in run]
+        consumer.give_back(len(seq_ids))
+        by_queue.setdefault(consumer.queue, []).extend(seq_ids)  # type: ignore[arg-type]
+    for queue, seq_ids in by_queue.items():
+        queue.requeue(seq_ids)
+    _credit(channel, records)
+
+
+def _credit(channel: SettlingChannel, records: Sequence[Record]) -> None:
+    if channel.global_prefetch:
+        channel.wake_consumers()
+    else:
+        for consumer in dict.fromkeys(consumer for consumer, _ in records):
+            consumer.wake()
+
+
+def _consumer_of(record: Record) -> Consumer | GetRecipient:
+    return record[0]
+
+
+def _unknown_tag(delivery_tag: int) -> AMQPError:
+    return precondition_failed(f"unknown delivery tag {delivery_tag}")
