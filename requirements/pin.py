@@ -19,8 +19,10 @@ FILES = {
     "analytics": [PROJECT, "--extra", "analytics"],
     "run": [PROJECT],
     "build": [BUILD],
+    "beside": ["requirements/beside.in"],
 }
-"""Name of a file -> what it is made of: `run` for `leveret`, `analytics` with Spark, `build` to build the package."""
+"""Name of a file -> what it is made of: `run` for `leveret`, `analytics` with Spark, `build` to build the package,
+`beside` for packages of others that tests install next to it."""
 
 
 def main(arguments: list[str]) -> None:

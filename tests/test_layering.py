@@ -95,6 +95,7 @@ THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
     "re2": ("broker.auth.name_patterns", "broker.metrics.scrape"),
     "aiohttp": ("broker.metrics.http",),
+    "psutil": ("broker.process.resource_alarms",),
     "msgspec": ("broker.*", "storage.store.metadata_rows"),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
     "pyspark": ("analytics.*",),

@@ -18,6 +18,7 @@ NEEDED = {
     "analytics": PROJECT["dependencies"] + EXTRAS["analytics"],
     "build": (FOLDER / "build.in").read_text(encoding="utf-8").splitlines()[1:],
     "core": PROJECT["dependencies"] + EXTRAS["test-core"],
+    "beside": (FOLDER / "beside.in").read_text(encoding="utf-8").splitlines()[1:],
     "test": PROJECT["dependencies"] + EXTRAS["test"] + EXTRAS["test-core"] + EXTRAS["docs"],
 }
 
@@ -68,7 +69,7 @@ def test_what_is_needed_is_pinned(name):
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "test"])
+@pytest.mark.parametrize("name", [name for name in FILES if name not in {"test", "beside"}])
 def test_a_package_has_one_version(name):
     """A version in any file is that of the tests, so that everything installed to run has been tested."""
     tested = {(canonicalize_name(each.name), str(each.specifier)) for each, _hashes in pinned("test")}

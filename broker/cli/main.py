@@ -30,6 +30,9 @@ SWITCH_SECONDS: Final = 0.0003
 # Logs and exports are readable for the group, which ships or analyses them; the data only for the owner.
 UMASK: Final = 0o027
 
+# The most file descriptors that macOS allows a process by default, although its hard limit is unlimited (OPEN_MAX).
+MACOS_FILES: Final = 10_240
+
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
 
@@ -144,9 +147,12 @@ def _load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings:
 
 def _raise_file_limit() -> None:
     """Raise the limit of file descriptors, one per connection, to the maximum that the system allows."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for limit in (hard, MACOS_FILES):
+        if limit == hard or soft < limit < hard:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                return
 
 
 def _configure_logs(config: Config) -> logs.Logs:
@@ -168,10 +174,17 @@ def _configure_logs(config: Config) -> logs.Logs:
 
 def _run(config: Config, outputs: logs.Logs) -> int:
     """Run the broker until it is stopped; returns the exit code."""
-    import uvloop  # noqa: PLC0415 - only a serving process needs it, `leveret --version` does not
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(config, outputs))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory of event loops; None, for asyncio's own loop, where uvloop is not installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - only a serving process needs it, `leveret --version` does not
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def _serve(config: Config, outputs: logs.Logs) -> int:

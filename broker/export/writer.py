@@ -18,7 +18,6 @@ import resource
 import time
 import uuid
 from collections.abc import Awaitable, Iterable
-from pathlib import Path
 from typing import Any, Protocol
 
 import aiofiles
@@ -30,7 +29,7 @@ from leveret.broker.counters.sampling import Events
 from leveret.broker.export.layout import UNFINISHED, Layout, Names, finished_name
 from leveret.broker.export.rows import Process, Rows, SampledBroker
 from leveret.broker.export.schema import TABLES
-from leveret.broker.process.resource_alarms import open_files
+from leveret.broker.process.resource_alarms import open_files, resident_memory
 
 log = logging.getLogger("leveret.export")
 
@@ -297,9 +296,8 @@ def _readable(value: Any) -> Any:
 def look_at_process() -> Process:
     """Return the operating system's figures of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Process(
-        rss=resident * resource.getpagesize(),
+        rss=resident_memory(),
         fds=open_files(),
         cpu_user_us=int(usage.ru_utime * 1e6),
         cpu_sys_us=int(usage.ru_stime * 1e6),

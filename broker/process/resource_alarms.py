@@ -10,13 +10,16 @@ Memory in use is the kernel's RssAnon, because the data files are mapped: their 
 dropped at any time. The queues' own count is the minimum, even if memory was swapped out. Free disk space is that of
 the file system plus the free pages of the data file: the file never shrinks while it is open, but the pages of
 consumed messages are reused.
+
+The process is measured through `/proc` where there is one, because that takes microseconds, and otherwise by psutil.
 """
 
 import contextlib
 import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 CLEARED_BELOW = 0.95
 """Fraction of the memory limit below which its alarm is cleared."""
@@ -34,18 +37,47 @@ RAISED_SECONDS = 1.0
 
 
 def anonymous_memory() -> int:
-    """Return the private memory of this process in bytes (the kernel's RssAnon): neither files nor shared memory."""
-    with Path("/proc/self/statm").open(encoding="ascii") as statm:
-        _, resident, of_files, *_ = statm.read().split()
+    """Return the private memory of this process in bytes: neither files nor shared memory; 0 if unknown.
+
+    This is the kernel's RssAnon, and without `/proc` what psutil calls the unique set size.
+    """
+    try:
+        with Path("/proc/self/statm").open(encoding="ascii") as statm:
+            _, resident, of_files, *_ = statm.read().split()
+    except FileNotFoundError:
+        return _portable(
+            lambda process: getattr(process.memory_full_info(), "uss", process.memory_info().rss)
+        )
     return (int(resident) - int(of_files)) * resource.getpagesize()
+
+
+def resident_memory() -> int:
+    """Return the resident memory of this process in bytes, including mapped files; 0 if unknown."""
+    try:
+        fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    except FileNotFoundError:
+        return _portable(lambda process: process.memory_info().rss)
+    return int(fields[1]) * resource.getpagesize()
 
 
 def open_files() -> int:
     """Return the number of open file descriptors, without the one used for counting; the limit if none is left."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - names are enough
+    except FileNotFoundError:
+        return _portable(lambda process: process.num_fds())
     except OSError:
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _portable(figure: Callable[[Any], int]) -> int:
+    """Return a figure of this process from psutil, for systems without `/proc`; 0 if psutil does not know either."""
+    import psutil  # noqa: PLC0415 - where there is a /proc it is never loaded
+
+    try:
+        return int(figure(psutil.Process()))
+    except (psutil.Error, OSError):
+        return 0
 
 
 def total_memory() -> int:

@@ -22,7 +22,12 @@ def open_data_store(config: Config) -> DataStore:
 
 
 def port_problem(error: OSError, listeners: Iterable[Listener]) -> str:
-    """Return one line for a listener that could not be bound; the error's own text contains the address if possible."""
+    """Return one line for a listener that could not be bound; the error's own text contains the address if possible.
+
+    An error that names a file is not about a listener, and is reported as it is.
+    """
+    if error.filename is not None:
+        return f"cannot start: {error.filename}: {error.strerror}"
     reason = error.strerror or str(error)
     # asyncio says "error while attempting to bind on address ('127.0.0.1', 5672): address already in use".
     if (match := re.search(r"\('([^']*)', (\d+)[^)]*\): (.+)", reason)) is not None:

@@ -15,7 +15,7 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import FILE
-from leveret.storage.store.tables import EnvironmentTables, body_checksum
+from leveret.storage.store.tables import EnvironmentTables, body_checksum, sync_data
 
 _U64 = Struct(">Q")
 _CHECKSUM = 4
@@ -105,7 +105,7 @@ class Bodies:
                 while rest:
                     rest = rest[file.write(rest[:_PIECE]) :]
                     if rest:
-                        os.fdatasync(file.fileno())
+                        sync_data(file.fileno())
                 os.fsync(file.fileno())
             part.rename(path)
             sync_directory(self._directory)

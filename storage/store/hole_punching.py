@@ -158,7 +158,10 @@ def _offset(numbered: tuple[int, int]) -> int:
 
 
 def _fallocate(descriptor: int, mode: int, start: int, length: int) -> None:
-    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    try:
+        fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    except AttributeError:  # of Linux only
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from None
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     while fallocate(descriptor, mode, start, length):
         code = ctypes.get_errno()

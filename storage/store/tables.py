@@ -55,6 +55,8 @@ thread that commits waits for the interpreter at each of three or four calls a b
 
 _LOCK_OCTETS = 4096
 """Bytes of the lock file: space for more readers than there are."""
+sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only the second
+"""Flushes the contents of a file, given by its descriptor."""
 
 _GIVEN_UP_SECONDS = 10.0
 """Maximum seconds that a reader waits until an environment that was given up is open again."""
@@ -188,7 +190,7 @@ class EnvironmentTables:
                 os.pwrite(
                     descriptor, os.pread(descriptor, size, size * self._unsure_page), size * self._unsure_page
                 )
-                os.fdatasync(descriptor)
+                sync_data(descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -470,7 +472,10 @@ def _reserve_lock(path: Path) -> None:
     """Allocate the lock file, which LMDB maps sparse: on a full disk its first use would raise SIGBUS."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE)
     try:
-        os.posix_fallocate(descriptor, 0, _LOCK_OCTETS)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, _LOCK_OCTETS)
+        elif os.fstat(descriptor).st_size < _LOCK_OCTETS:  # macOS
+            os.pwrite(descriptor, bytes(_LOCK_OCTETS), 0)
     finally:
         os.close(descriptor)
 

@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from running import Running, command, environment
 
 from leveret import __version__
+from leveret.broker.cli import main as main_module
 from leveret.broker.cli.main import main
 from leveret.broker.process.garbage_collector import THRESHOLDS
+from leveret.broker.server.startup import port_problem
 
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
@@ -277,3 +279,26 @@ def test_a_second_signal_ends_at_once(tmp_path):
         assert 128 + signal.SIGTERM == running.stopped_by(signal.SIGTERM)[0]
         with pytest.raises(pika.exceptions.AMQPConnectionError):
             idle.process_data_events(time_limit=10)
+
+
+def test_a_start_that_fails_at_a_file_is_not_blamed_on_a_listener():
+    """An error of a file names the file; only one without a file is about a listener."""
+    missing = FileNotFoundError(2, "No such file or directory", "/x")
+
+    assert "cannot start: /x: No such file or directory" == port_problem(missing, ())
+
+
+def test_files_are_limited_by_the_system(monkeypatch):
+    """The limit of open files is raised to the most that macOS grants if the hard limit is refused, as there."""
+    asked = []
+
+    def setrlimit(_kind, limits):
+        asked.append(limits)
+        if limits[0] == limits[1]:
+            raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(main_module.resource, "getrlimit", lambda _kind: (256, 1 << 62))
+    monkeypatch.setattr(main_module.resource, "setrlimit", setrlimit)
+    main_module._raise_file_limit()
+
+    assert [(1 << 62, 1 << 62), (10_240, 1 << 62)] == asked
