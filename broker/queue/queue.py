@@ -424,12 +424,12 @@ class Queue:
         self.awaits_consumers = mode != STANDARD
         if self.awaits_consumers:
             if self.awaiting is None:
-                self.backing = self.awaiting = ConsumerAckQueue(self.backing, self._work_off)
+                self.backing = self.awaiting = ConsumerAckQueue(self.backing, self._add_job)
             self.awaiting.set_light(light=mode == CONSUMER_ACK_LIGHT)
         elif self.awaiting is not None:
             self.awaiting.set_light(light=False)
 
-    def _work_off(self, steps: Iterator[None]) -> None:
+    def _add_job(self, steps: Iterator[None]) -> None:
         """Run long work as a job."""
         self.turn.slices.add(steps, f"confirms of {self}")
 

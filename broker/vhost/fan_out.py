@@ -211,13 +211,13 @@ class Deliveries:
         self._stored += is_stored
         if is_first:
             try:
-                self._work_off()
+                self._put_while_time()
             finally:
                 self._defer_rest()
         elif is_stored and self._stored == 1:  # what was deferred before keeps no commit waiting
             self._defer_rest()
 
-    def _work_off(self) -> None:
+    def _put_while_time(self) -> None:
         """Put messages into queues until none is left, or the step is over."""
         line, is_over = self._line, self._turn.slices.is_over
         while line:
@@ -250,7 +250,7 @@ class Deliveries:
         """Continue; the queues that have received messages run before the next step of this."""
         turn = self._turn
         touched = len(turn.queues)
-        self._work_off()
+        self._put_while_time()
         turn.defer_touched(touched, self)
         return False
 
