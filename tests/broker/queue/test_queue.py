@@ -29,7 +29,7 @@ def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
     outbox = Outbox(turn, driver, limit)
     driver.connection = SimpleNamespace(outbox=outbox, sent=0)  # type: ignore[assignment]
 
-    def run_in_slices(_number: int, steps: Iterator[None]) -> None:
+    def run_in_slices(_number: int, steps: Iterator[None], _reply: bytes) -> None:
         for _ in steps:
             pass
 
