@@ -122,6 +122,8 @@ def new_server(*, measured_for_export: bool = False):
         server = Server(config, disk)
         disk.environment.close()
         server.directory = directory  # removed with the server
+        if hasattr(server.turn, "is_backlogged"):
+            server.turn.is_backlogged = lambda: False  # nothing commits what is journaled here
     server.now = lambda: NOW
     slices = measured("leveret.broker.scheduling.time_slices", "TimeSlices|Slices")
     if slices is not None:
