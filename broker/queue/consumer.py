@@ -200,7 +200,7 @@ class Consumer:
         channel = self.channel
         number, frame_max = channel.number, channel.frame_max
         outbox = self.outbox
-        append = outbox.frames.append
+        append, pack, inline = outbox.frames.append, pack_tag, _INLINE_LIMIT
         first = tag = channel.delivery_tag
         size = 0
         address = None
@@ -217,17 +217,17 @@ class Consumer:
             if message.channel_id != number or length > frame_max:
                 if length > LARGE:
                     size += length
-                    append(head + pack_tag(tag) + tail)
+                    append(head + pack(tag) + tail)
                     outbox.frames += reframed(content, number, frame_max)
                     continue
                 content = reframe(content, number, frame_max)
                 length = len(content)
             size += length
-            if length > _INLINE_LIMIT:
-                append(head + pack_tag(tag) + tail)
+            if length > inline:
+                append(head + pack(tag) + tail)
                 append(content)
             else:
-                append(head + pack_tag(tag) + tail + content)
+                append(head + pack(tag) + tail + content)
         channel.delivery_tag = tag
         count = tag - first
         channel.delivered += count
