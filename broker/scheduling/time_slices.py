@@ -41,7 +41,6 @@ class TimeSlices:
 
     Attributes:
         clock: as given.
-        deadline: its time in nanoseconds at which the step is over.
         latest: the job (its name) or queue that ran last, as a likely cause of a slow step.
         longest: CPU time in nanoseconds of the longest step since `watch`.
         longest_step: description of that step.
@@ -51,13 +50,13 @@ class TimeSlices:
 
     __slots__ = (
         "_began",
+        "_deadline",
         "_jobs",
         "_short",
         "_slow",
         "_used",
         "_used_before",
         "clock",
-        "deadline",
         "latest",
         "longest",
         "longest_step",
@@ -75,7 +74,7 @@ class TimeSlices:
         self._slow = slow
         self._began = clock()
         self._used_before = 0
-        self.deadline = self._began + SLICE
+        self._deadline = self._began + SLICE
         self._short = _UNWATCHED
         """Steps no longer than this by the clock need not be checked; their CPU time cannot be longer either."""
         self.longest = 0
@@ -94,18 +93,18 @@ class TimeSlices:
         """Begin a step; return the time in nanoseconds. The driver must call `end` afterwards."""
         self._used_before = self._used()
         self._began = now = self.clock()
-        self.deadline = now + SLICE
+        self._deadline = now + SLICE
         return now
 
     def renew(self) -> int:
         """Extend the step by the time of another one, for further work; return the time in nanoseconds."""
         now = self.clock()
-        self.deadline = now + SLICE
+        self._deadline = now + SLICE
         return now
 
     def is_over(self) -> bool:
         """Return whether the step has used up its time."""
-        return self.clock() >= self.deadline
+        return self.clock() >= self._deadline
 
     def end(self, what: str, whom: object) -> None:
         """End a step, and log it if it was slow.
@@ -169,7 +168,7 @@ class TimeSlices:
                 now = clock()
             if goes_on:
                 jobs.append((job, name))
-            if now >= self.deadline:
+            if now >= self._deadline:
                 break
 
     def _wait(self, job: Iterator[None], name: str) -> None:

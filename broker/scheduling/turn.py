@@ -126,7 +126,6 @@ class Turn:
         is_deferred = False
         if queues:
             slices = self.slices
-            clock = slices.clock
             for count, queue in enumerate(queues, 1):  # the list may grow during the iteration
                 queue.touched = False
                 slices.latest = queue
@@ -136,7 +135,7 @@ class Turn:
                 except Exception:  # an internal error in one queue must not stop the others
                     log.exception("internal error in %r", queue)
                     _give_up(queue)
-                if clock() >= slices.deadline:  # `is_over`, without the call
+                if slices.is_over():
                     is_deferred = count < len(queues) or self.has_deferred_input
                     self._defer_all(queues[count:])
                     break
