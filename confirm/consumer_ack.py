@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any
 
 from leveret.storage.message import Awaited, Message, Promised
-from leveret.storage.queues.backing_queue import BackingQueue, Fetched, PagingCounts, never
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched, PagingCounts, Peeking, never
 
 Key = Any
 """A seq_id, or the promise of a delivered message that is no longer kept."""
@@ -383,6 +383,10 @@ class ConsumerAckQueue:
     def ready_octets(self) -> Iterator[int]:
         """Return the total body size in bytes of all messages that are ready now, as summands."""
         return self.inner.ready_octets()
+
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages as they are now; light deliveries are no longer kept, so they are not among them."""
+        return self.inner.peek(most)
 
     def state_counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of ready messages that are alpha, beta, gamma and delta."""

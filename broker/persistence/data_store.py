@@ -26,7 +26,7 @@ from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
-from leveret.storage.queues.backing_queue import BackingQueue
+from leveret.storage.queues.backing_queue import BackingQueue, Read
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.memory_monitor import MemoryMonitor
@@ -103,6 +103,7 @@ class DataStore:
             ram_limit=max(1024 * 1024, ram_limit // 4),
             damages=environment.damages,
         )
+        self.pager.snapshot = environment.snapshot
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
         self.reader_lag = 0
         """Number of commits by which the oldest read transaction was behind at the last check (`disk_usage`)."""
@@ -190,6 +191,10 @@ class DataStore:
     def blob_threshold(self) -> int:
         """Content size in bytes from which a body is written to a file of its own."""
         return self.config.blob_threshold
+
+    def run_read(self, read: Read, done: Callable[[Any, BaseException | None], None]) -> None:
+        """Run a read of a look at messages in the reader's thread, and `done` in the loop with result or exception."""
+        self._reader.submit(read, done)
 
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
         """Read the next delayed messages of a line; `done` is called in the loop, followed by a turn."""

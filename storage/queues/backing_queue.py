@@ -7,10 +7,10 @@ per queue rather than one per message.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from leveret.storage.message import Message
 
@@ -80,6 +80,38 @@ class PagingCounts(NamedTuple):
             egress_rate=sum([each.egress_rate for each in counts]),
             transitions=transitions,
         )
+
+
+class Peeked(NamedTuple):
+    """A message as a look has found it.
+
+    Attributes:
+        seq_id: its position in the queue; in a `ConsumerAckQueue`, in the queue that this wraps.
+        message: the message.
+        redelivered: whether the next delivery will be marked as redelivered.
+        expires: time at which it expires (epoch ms), 0 for never.
+        returns: its delivery count from before the start, if the queue has not taken it over yet (`take_returns`).
+
+    """
+
+    seq_id: int
+    message: Message
+    redelivered: bool
+    expires: int
+    returns: int = 0
+
+
+class Look(NamedTuple):
+    """Result of a look: the ready messages from the head on, and the unacked ones in the order of their positions."""
+
+    ready: list[Peeked]
+    unacked: list[Peeked]
+
+
+Read = Callable[[], Any]
+"""A read, to be called in a thread that may wait for the disk."""
+Peeking = Generator[Read | None, Any, Look]
+"""A look in steps: it yields None after each piece of work, or a read whose result must be sent back."""
 
 
 class BackingQueue(Protocol):
@@ -195,6 +227,13 @@ class BackingQueue(Protocol):
 
     def paging_counts(self) -> PagingCounts:
         """Return what is in memory and on disk now."""
+
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages as they are now, without taking them or changing anything.
+
+        What is in memory is copied before this returns, about 30 ns for each message. The generator returns all unacked
+        messages, and the ready ones: at most `most`, from the head on.
+        """
 
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk (`take_returns`)."""

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from heapq import heappop, heappush
 from itertools import islice
+from operator import itemgetter
 
 from leveret.storage.empty import EmptyDeque
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
-from leveret.storage.queues.backing_queue import Fetched, PagingCounts
+from leveret.storage.queues.backing_queue import Fetched, PagingCounts, Peeking
+from leveret.storage.queues.peek import ALWAYS, Run, look
 
 _NOTHING: deque[Message] = EmptyDeque()
 """Shared by all queues that never kept a message."""
@@ -177,6 +179,19 @@ class MemoryQueue:
     def paging_counts(self) -> PagingCounts:
         """Return the numbers of messages in memory, which are all; their bytes are not counted."""
         return PagingCounts(self.ready_count, len(self._unacked))
+
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages as they are now; see `BackingQueue.peek`."""
+        requeued = sorted(self._requeued, key=itemgetter(0))[:most]
+        ready = list(islice(self._ready, most))
+        unacked = list(self._unacked.values())
+        runs = (
+            Run([seq_id for seq_id, _ in requeued], *2 * ([message for _, message in requeued],), ALWAYS),
+            Run(range(self._head, self._head + len(ready)), ready, ready, 0),
+        )
+        return look(
+            runs, Run(list(self._unacked), unacked, unacked, ALWAYS), None, segment=1, octets=1, most=most
+        )
 
     def count_returns(self, *, counted: bool) -> None:
         """Do nothing: no message is read from disk."""

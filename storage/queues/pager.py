@@ -8,6 +8,7 @@ from leveret.storage.damage import Damages
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest, Reads
 from leveret.storage.message import Message
+from leveret.storage.queues.peek import Snapshot
 from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import Requeued
 
@@ -28,6 +29,11 @@ Releasable = deque[Any] | Requeued | MutableMapping[int, Any]
 
 def release_at_once(run: Releasable) -> None:
     """Do nothing: the run is freed when its last reference is gone."""
+
+
+def _no_disk() -> Snapshot:
+    """Raise an error: there are no files."""
+    raise RuntimeError("there are no files to look into")
 
 
 def freeing(run: Releasable) -> Iterator[None]:
@@ -100,6 +106,7 @@ class Pager:
         "read_entries",
         "release",
         "segment",
+        "snapshot",
         "waiting",
     )
 
@@ -125,6 +132,8 @@ class Pager:
         self.ram_limit = ram_limit
         self.release: Callable[[Releasable], object] = release_at_once
         """Frees a dropped run of more than `LARGE` messages; a replacement may do so gradually."""
+        self.snapshot: Callable[[], Snapshot] = _no_disk
+        """Opens a snapshot of the files; set by the owner of the files."""
         self.active: set[PagingQueue] = set()
         """Queues that had a backlog since the memory monitor's last update."""
         self.read_delta = Reads()

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import BackingQueue, Fetched, PagingCounts
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched, Look, PagingCounts, Peeking
 
 Level = TypeVar("Level", bound=BackingQueue)
 
@@ -295,6 +295,11 @@ class PriorityQueue(Generic[Level]):
         """Yield the body bytes of all ready messages in partial sums."""
         return chain.from_iterable([queue.ready_octets() for queue in self.levels.values()])
 
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages as they are now; the ready ones by level, the most urgent first."""
+        levels = sorted(self.levels.items(), reverse=True)
+        return _look_at([(number, queue.peek(most)) for number, queue in levels], most)
+
     def state_counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of ready messages of all levels that are alpha, beta, gamma and delta."""
         alphas = betas = gammas = deltas = 0
@@ -384,3 +389,13 @@ def parts(backings: Iterable[BackingQueue]) -> Iterator[BackingQueue]:
             yield from backing.levels.values()
         else:
             yield backing
+
+
+def _look_at(levels: Iterable[tuple[int, Peeking]], most: int | None) -> Peeking:
+    """Join the looks at levels, which were begun at the same moment."""
+    found = Look([], [])
+    for level, peeking in levels:
+        ready, unacked = yield from peeking
+        for joined, more in ((found.ready, ready), (found.unacked, unacked)):
+            joined += [each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in more]
+    return found if most is None else found._replace(ready=found.ready[:most])

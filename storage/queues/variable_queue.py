@@ -40,12 +40,13 @@ from operator import itemgetter
 
 from leveret.storage.journal.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
 from leveret.storage.journal.body_sizes import octets_in_pieces
-from leveret.storage.journal.reads import UNACKED
+from leveret.storage.journal.reads import UNACKED, Range
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Dated, Message, dated, leading
-from leveret.storage.queues.backing_queue import Fetched, never
+from leveret.storage.queues.backing_queue import Fetched, Peeking, never
 from leveret.storage.queues.pager import LARGE, Releasable
+from leveret.storage.queues.peek import ALWAYS, Delta, Run, is_away, known_blocks, look, make_run
 from leveret.storage.queues.prefetch import Reading
 from leveret.storage.queues.requeued import Item, Requeued
 from leveret.storage.queues.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
@@ -421,6 +422,44 @@ class VariableQueue(Reading):
         """Yield the body bytes of all ready messages in partial sums; see `BackingQueue`."""
         items = [*self.returned.items, *self.q4, *self.q3, *self.q2, *self.q1]
         return chain((self.delta_octets,), octets_in_pieces(items))
+
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages as they are now; see `BackingQueue.peek`."""
+        below = self.redelivered_below
+        returned = list(islice(self.returned, most))
+        q4, q3 = list(islice(self.q4, most)), list(islice(self.q3, most))
+        q2, q1 = list(islice(self.q2, most)), list(islice(self.q1, most))
+        parts: list[Run | Delta] = [
+            make_run(map(_seq_id, returned), [item for _, item in returned], redelivered_below=ALWAYS),
+            make_run(range(self._q4_first, self._q4_first + len(q4)), q4),
+            make_run([entry.seq_id for entry in q3], q3, redelivered_below=below),
+            make_run([entry.seq_id for entry in q2], q2),
+            make_run(range(self._q1_first, self._q1_first + len(q1)), q1),
+        ]
+        held = [*self._unacked.items(), *self._unacked_out.items()]
+        unacked = make_run(
+            [seq_id for seq_id, _ in held], [item for _, item in held], redelivered_below=ALWAYS
+        )
+        snapshot = None
+        if self.delta_count:
+            whole = Range(self.qid, self.delta_start, self.delta_stop)
+            known = known_blocks(self.blocks.values())
+            parts.insert(3, Delta(whole, below, known, self.counts_returns))
+        if (
+            self.delta_count
+            or is_away(unacked)
+            or any(isinstance(run, Run) and is_away(run) for run in parts)
+        ):
+            snapshot = self.pager.snapshot()
+        return look(
+            parts,
+            unacked,
+            snapshot,
+            segment=self.segment,
+            octets=self.pager.load_octets,
+            most=most,
+            returns=dict(self.stored_returns),
+        )
 
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 from leveret.storage.damage import BODY, FILE as FILE_DAMAGED, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError
@@ -45,9 +46,14 @@ class Bodies:
         return self._directory / f"{msg_id:016x}"
 
     def read_all(
-        self, block: RawBlock, ranges: Sequence[Range], stop: int, bodies: dict[int, bytes | str]
+        self,
+        block: RawBlock,
+        ranges: Sequence[Range],
+        stop: int,
+        bodies: dict[int, bytes | str],
+        txn: Any = None,
     ) -> None:
-        """Read the bodies that a block's records refer to, within the ranges and before `stop`."""
+        """Read the bodies that a block's records refer to, within the ranges and before `stop`; `txn` as for `read`."""
         with contextlib.suppress(DamagedError):
             header = read_header(block.key, block.value)
             if not header.has_references:
@@ -57,22 +63,28 @@ class Bodies:
                     continue
                 at = bisect_right(ranges, record.seq_id, key=_first_of) - 1
                 if at >= 0 and record.seq_id < min(ranges[at].stop, stop):
-                    bodies[record.msg_id] = self.read(record.msg_id)
+                    bodies[record.msg_id] = self.read(record.msg_id, txn)
 
-    def read(self, msg_id: int) -> bytes | str:
+    def read(self, msg_id: int, txn: Any = None) -> bytes | str:
         """Return a content or, if it is missing or damaged, the kind of damage (`storage.damage`).
 
         Waits while there is no file descriptor. Raises OSError for a file that exists but cannot be opened: the message
-        is not lost then.
+        is not lost then. `txn`: a read transaction to use; None for a new one.
         """
-        with self._table.reading() as txn:
-            octets = txn.get(_U64.pack(msg_id), db=self._table.db["bodies"])
+        octets = self._row(msg_id, txn)
         if octets is None:
             return MISSING_BODY
         if len(octets) == _CHECKSUM:
             return self._read_file(msg_id)
         content = bytes(octets[_CHECKSUM:])
         return content if octets[:_CHECKSUM] == body_checksum(msg_id, content) else BODY
+
+    def _row(self, msg_id: int, txn: Any) -> bytes | None:
+        if txn is None:
+            with self._table.reading() as txn:  # noqa: PLR1704 - the one to use
+                return self._row(msg_id, txn)
+        octets = txn.get(_U64.pack(msg_id), db=self._table.db["bodies"])
+        return None if octets is None else bytes(octets)
 
     def _read_file(self, msg_id: int) -> bytes | str:
         while True:

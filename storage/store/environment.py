@@ -5,7 +5,8 @@ are paged out of memory, is never flushed and is recreated at every start. Table
 
 Only one thread, the writer, may call `commit`. `read` may be called from one other thread at a time; it opens a read
 transaction and closes it before it returns, so none stays open while messages come and go, which would stop pages from
-being reused. The map is opened far larger than any disk, so its size is never the limit.
+being reused. Only a look at messages (`snapshot`) keeps one open, for as long as it takes. The map is opened far larger
+than any disk, so its size is never the limit.
 """
 
 import contextlib
@@ -36,6 +37,7 @@ from leveret.storage.store.formats import FORMAT, NEEDED
 from leveret.storage.store.lmdb_file import refuse_lost
 from leveret.storage.store.mapped_memory import file_octets
 from leveret.storage.store.row_checksums import Saved, seal
+from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.start import start
 from leveret.storage.store.tables import EnvironmentTables
 
@@ -334,6 +336,13 @@ class Environment:
             apart = self._paged_bodies if block.paged else self.bodies
             apart.read_all(block, ranges, stop, bodies)
         return Loaded(blocks, stop, bodies)
+
+    def snapshot(self) -> FileSnapshot:
+        """Open a snapshot of both environments; may be called from the event loop. Raises StorageError."""
+        try:
+            return FileSnapshot((self.store, self.bodies), (self.paged, self._paged_bodies))
+        except lmdb.Error as error:
+            raise StorageError(f"cannot look into the data in {self.data_dir} now: {error}") from error
 
     def body_octets(self, txn: Any, msg_id: int) -> int:
         """Return the body size in bytes of a content stored apart, inside a read transaction; 0 if it is missing."""

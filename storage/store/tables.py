@@ -211,6 +211,12 @@ class EnvironmentTables:
             with txn:
                 yield txn
 
+    @contextlib.contextmanager
+    def held_open(self) -> Iterator[None]:
+        """Keep the file from being reopened during a read in a transaction that is open already."""
+        with self._in_use:
+            yield
+
     def continue_sweep(self, txn: Any) -> None:
         """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
         unfinished, self.unfinished = self.unfinished, []

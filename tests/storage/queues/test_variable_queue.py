@@ -39,6 +39,7 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
 from leveret.storage.queues import variable_queue as variable_queue_module
+from leveret.storage.queues.backing_queue import Look
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
@@ -128,6 +129,53 @@ class Publisher:
         self.refusals.append(seq_no)
 
 
+class HalfLook:
+    """A look at a queue that is not done yet, and what it must find: the queue as it was when the look began."""
+
+    def __init__(self, model: ModelQueue, most: int | None) -> None:
+        self.most = most
+        self.ready = [(copy, copy.redelivered) for copy in model.having(READY)]
+        self.unacked = model.having(UNACKED)
+        self.returns = {
+            copy.seq_id: range(copy.noted_returns, copy.most_returns + 1)
+            for copy, _ in self.ready
+            if not copy.fetched
+        }
+        self.steps = model.queue.peek(most)
+        self.wanted: Any = None
+        self.reads = 0
+
+    def go_on(self) -> bool:
+        """Do one step; returns true after the last one."""
+        try:
+            if self.wanted is None:
+                self.wanted = next(self.steps)
+            else:
+                self.reads += 1
+                self.wanted = self.steps.send(self.wanted())
+        except StopIteration as stopped:
+            self.compare(stopped.value)
+            return True
+        return False
+
+    def compare(self, look: Look) -> None:
+        unacked = [(copy, True) for copy in self.unacked]
+        for found, there, most in ((look.ready, self.ready, self.most), (look.unacked, unacked, None)):
+            positions = {peeked.seq_id for peeked in found}
+            expected = [
+                (copy, flag)
+                for copy, flag in there
+                if copy.seq_id in positions
+                or not (copy.state == GONE and len(copy.content) >= BLOB_THRESHOLD)
+            ][:most]
+            assert [copy.seq_id for copy, _ in expected] == [peeked.seq_id for peeked in found]
+            assert [copy.content for copy, _ in expected] == [peeked.message.content for peeked in found]
+            assert [flag for _, flag in expected] == [peeked.redelivered for peeked in found]
+            assert [copy.expires for copy, _ in expected] == [peeked.expires for peeked in found]
+        for peeked in look.ready:
+            assert peeked.returns in self.returns.get(peeked.seq_id, range(1))
+
+
 def _ready(model: ModelQueue) -> int:
     return model.queue.ready_count
 
@@ -162,6 +210,7 @@ class Machine(RuleBasedStateMachine):
         """Deleted queues, whose end may not be on disk yet."""
         self.late_acks: list[tuple[VariableQueue, list[int]]] = []
         """Deliveries that consumers of deleted queues have still to ack."""
+        self.looks: list[HalfLook] = []
         self.seen: set[str] = set()
         self.target, self.limit, self.segment = inf, 1 << 40, 16
         self.open()
@@ -188,6 +237,8 @@ class Machine(RuleBasedStateMachine):
             blob_threshold=BLOB_THRESHOLD,
             ram_limit=self.limit,
         )
+        self.pager.snapshot = self.environment.snapshot
+        self.looks = []
 
     @initialize(
         messages=st.sampled_from(TARGETS),
@@ -807,6 +858,30 @@ class Machine(RuleBasedStateMachine):
         while self.reads:
             self.finish_load()
 
+    # -- looks ----------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.looks) < 4)
+    @rule(number=st.integers(0, 5), most=st.sampled_from([None, None, 1, 7]), steps=st.integers(0, 3))
+    def look(self, number: int, most: int | None, steps: int) -> None:
+        self.looks.append(HalfLook(self.pick(number, _ready), most))
+        for _ in range(steps):
+            if self.looks:
+                self.look_on()
+        self.verify()
+
+    @precondition(lambda self: self.looks)
+    @rule()
+    def look_on(self) -> None:
+        if self.looks[0].go_on():
+            self.note("look with reads" if self.looks.pop(0).reads else "look into memory")
+
+    @precondition(lambda self: self.looks)
+    @rule()
+    def finish_looks(self) -> None:
+        while self.looks:
+            self.look_on()
+        self.verify()
+
     # -- restarts ---------------------------------------------------------------------------------------------------------
 
     def commit_all(self) -> None:
@@ -832,6 +907,7 @@ class Machine(RuleBasedStateMachine):
         for copy in self.every_copy():
             if copy.fetched:
                 copy.noted_returns = copy.most_returns = copy.returns
+        self.finish_looks()
         if failing:  # a start that ends before clients may connect
             self.environment.close()
             self.environment = Environment(self.data_dir, sync=False)
@@ -861,6 +937,7 @@ class Machine(RuleBasedStateMachine):
         if self.batch is not None:
             self.note("crash in flight" if not self.committed else "crash before settling")
         self.note("crash")
+        self.finish_looks()
         if recovering:  # and again before anything was written
             self.environment.close()
             Environment(self.data_dir, sync=False).close()
@@ -868,6 +945,7 @@ class Machine(RuleBasedStateMachine):
 
     def start(self, *, clean: bool, old: bool) -> None:
         """Start again; `old`: on data that look as if version 0.1.0 had written them."""
+        self.finish_looks()
         self.environment.close()
         if old:
             self.note("format 1")
@@ -931,6 +1009,7 @@ class Machine(RuleBasedStateMachine):
         if self.transient is None:
             return
         self.commit_all()
+        self.finish_looks()
         assert not self.publisher.open
         for model in self.all_queues:
             model.queue.ack([copy.seq_id for copy in model.having(UNACKED)])
