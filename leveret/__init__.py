@@ -10,14 +10,22 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 
 _PUBLIC = {
-    "AsyncBroker": "async_broker",
-    "Broker": "thread_broker",
-    "CallTimeoutError": "errors",
-    "ClosedBrokerError": "errors",
-    "ConfigurationError": "errors",
-    "DataDirectoryError": "errors",
-    "LeveretError": "errors",
-    "PortInUseError": "errors",
+    "AsyncBroker": "embedded.async_broker",
+    "AsyncQueueView": "embedded.async_vhost",
+    "AsyncVHost": "embedded.async_vhost",
+    "Broker": "embedded.thread_broker",
+    "CallTimeoutError": "embedded.errors",
+    "ClosedBrokerError": "embedded.errors",
+    "ConfigurationError": "embedded.errors",
+    "DataDirectoryError": "embedded.errors",
+    "LeveretError": "embedded.errors",
+    "MessageView": "administration.messages",
+    "NackedError": "embedded.errors",
+    "PortInUseError": "embedded.errors",
+    "QueueView": "embedded.vhost",
+    "RefusedError": "embedded.errors",
+    "UnroutableError": "embedded.errors",
+    "VHost": "embedded.vhost",
 }
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of strings
 
@@ -31,7 +39,7 @@ def __getattr__(name: str) -> object:
     """Load a name of the public API."""
     if (module := _PUBLIC.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(f"{__name__}.broker.embedded.{module}"), name)
+    found: object = getattr(importlib.import_module(f"{__name__}.broker.{module}"), name)
     globals()[name] = found
     return found
 

@@ -1,23 +1,43 @@
+from leveret.broker.administration.messages import MessageView as MessageView
 from leveret.broker.embedded.async_broker import AsyncBroker as AsyncBroker
+from leveret.broker.embedded.async_vhost import (
+    AsyncQueueView as AsyncQueueView,
+    AsyncVHost as AsyncVHost,
+)
 from leveret.broker.embedded.errors import (
     CallTimeoutError as CallTimeoutError,
     ClosedBrokerError as ClosedBrokerError,
     ConfigurationError as ConfigurationError,
     DataDirectoryError as DataDirectoryError,
     LeveretError as LeveretError,
+    NackedError as NackedError,
     PortInUseError as PortInUseError,
+    RefusedError as RefusedError,
+    UnroutableError as UnroutableError,
 )
 from leveret.broker.embedded.thread_broker import Broker as Broker
+from leveret.broker.embedded.vhost import (
+    QueueView as QueueView,
+    VHost as VHost,
+)
 
 __version__: str
 __all__ = [
     "AsyncBroker",
+    "AsyncQueueView",
+    "AsyncVHost",
     "Broker",
     "CallTimeoutError",
     "ClosedBrokerError",
     "ConfigurationError",
     "DataDirectoryError",
     "LeveretError",
+    "MessageView",
+    "NackedError",
     "PortInUseError",
+    "QueueView",
+    "RefusedError",
+    "UnroutableError",
+    "VHost",
     "__version__",
 ]

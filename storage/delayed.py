@@ -216,6 +216,16 @@ class Window:
             self._fresh.pop(due, None)
         self._gone.difference_update(taken)
 
+    def peek(self) -> tuple[dict[Due, bytes], Due | None, set[Due]]:
+        """Return what is known now, for a look at all messages.
+
+        Returns:
+            The rows in memory; the due time from which on there are others on disk, None if there are none; and those
+            rows on disk that are no longer wanted.
+
+        """
+        return dict(self._heap) | self._fresh, self._horizon, set(self._gone)
+
     def wanted(self) -> Due | None:
         """Return the start of the read that is needed now, or None; the caller must call `loaded` with its result."""
         start = self._horizon

@@ -64,6 +64,7 @@ DRIVERS = (
     "broker.cli.*",
     "broker.embedded.async_broker",
     "broker.embedded.core",
+    "broker.embedded.operations",
     "broker.embedded.thread_broker",
     "broker.metrics.http",
     "broker.export.writer",

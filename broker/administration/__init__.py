@@ -18,7 +18,9 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.administration.definitions import DefinitionsAdministration
 from leveret.broker.administration.listings import Listings
+from leveret.broker.administration.messages import MessageAdministration
 from leveret.broker.administration.policies import PolicyAdministration
+from leveret.broker.administration.publishing import Publishing
 from leveret.broker.administration.topology import TopologyAdministration
 from leveret.broker.administration.users import UserAdministration
 from leveret.broker.administration.vhosts import VHostAdministration
@@ -47,4 +49,6 @@ class Administration:
         self.policies = PolicyAdministration(broker)
         self.topology = TopologyAdministration(broker)
         self.listings = Listings(broker)
+        self.messages = MessageAdministration(broker)
+        self.publishing = Publishing(broker)
         self.definitions = DefinitionsAdministration(broker)

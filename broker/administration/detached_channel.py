@@ -108,3 +108,18 @@ def execute(broker: AdministeredBroker, actor: User | None, vhost: VHost, method
     except AMQPError as error:
         raise translated(error) from None
     return channel.last_reply
+
+
+def check_permission(
+    broker: AdministeredBroker, actor: User | None, vhost: VHost, kind: str, what: str, name: str
+) -> None:
+    """Check that a user has a permission (configure, write, read) for the named queue or exchange.
+
+    Raises:
+        ForbiddenError: with the text that a client gets.
+
+    """
+    try:
+        _Channel(DetachedHost(broker, actor, vhost)).check_permission(kind, what, name)
+    except AMQPError as error:
+        raise translated(error) from None

@@ -12,6 +12,7 @@ from typing import Any
 from leveret.broker.administration.access import (
     AdministeredBroker,
     ForbiddenError,
+    NotFoundError,
     Right,
     authorize,
     visible_vhosts,
@@ -24,6 +25,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.flow_control import Pause
 from leveret.broker.connection.state import FLOW_SECONDS, connection_state
+from leveret.broker.errors import resource
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.policies import Applied
@@ -85,6 +87,21 @@ class Listings:
                 return True
         return False
 
+    def close_connections(self, actor: User | None, reason: str, vhost: str | None = None) -> int:
+        """Close all connections, or those to one vhost, with 320 and this reason; returns their number.
+
+        Only the actor's own, unless the actor is an administrator.
+        """
+        is_administrator = actor is None or Right.ADMINISTRATOR in actor.tags
+        chosen = [
+            each
+            for each in self._connections(actor, vhost)
+            if is_administrator or (actor is not None and each.user.name == actor.name)
+        ]
+        for connection in chosen:
+            connection.force_close(reason)
+        return len(chosen)
+
     def _connections(self, actor: User | None, vhost: str | None) -> list[Connection]:
         broker = self._broker
         authorize(broker.users, actor, Right.MANAGEMENT, vhost)
@@ -141,6 +158,23 @@ class Listings:
     def queues(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the queues of one vhost or of all that the actor may see, with their counts and state."""
         return chain.from_iterable(map(self._queues, visible_vhosts(self._broker, actor, vhost)))
+
+    def queue(self, actor: User | None, vhost: str, name: str) -> dict[str, Any]:
+        """Return the row of one queue. Raises NotFoundError if there is none, ForbiddenError as `queues`."""
+        place = visible_vhosts(self._broker, actor, vhost)[0]
+        queue = place.queues.get(name)
+        if queue is None:
+            raise NotFoundError(f"no {resource('queue', name, vhost)}")
+        seen = self._seen.setdefault(vhost, {})
+        return self._shown_queue(place, queue, seen, seen)
+
+    def queue_consumers(self, actor: User | None, vhost: str, name: str) -> list[dict[str, Any]]:
+        """Return the rows of the consumers of one queue. Raises as `queue`."""
+        place = visible_vhosts(self._broker, actor, vhost)[0]
+        queue = place.queues.get(name)
+        if queue is None:
+            raise NotFoundError(f"no {resource('queue', name, vhost)}")
+        return [shown_consumer(place, consumer) for consumer in queue.consumers]
 
     def _queues(self, vhost: VHost) -> Iterator[dict[str, Any]]:
         before, seen = self._seen.get(vhost.name, {}), dict[str, _Seen]()

@@ -5,13 +5,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from leveret.broker.embedded.async_vhost import AsyncVHost
 from leveret.broker.embedded.core import Core
 
 
-class AsyncBroker:
+class AsyncBroker(AsyncVHost):
     """A broker in the running event loop; `async with`, or `start` and `stop`.
 
-    It stops with the loop: a broker that is to serve clients while the loop is busy with something else needs a thread
+    What it has of `AsyncVHost` concerns the first virtual host of the configuration, which is `/` by default. It stops
+    with the loop: a broker that is to serve clients while the loop is busy with something else needs a thread
     (`Broker`).
 
     Args:
@@ -31,7 +33,8 @@ class AsyncBroker:
         config: Mapping[str, object] | None = None,
         port: int = 0,
     ) -> None:
-        self._core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
+        core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
+        super().__init__(core, core.config.vhosts[0])
 
     async def start(self) -> Self:
         """Start; clients can connect when this returns. A broker that was stopped starts again at the same port.
@@ -60,12 +63,6 @@ class AsyncBroker:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url if self._core.is_running else 'closed'}>"
 
-    @property
-    def url(self) -> str:
-        """URL for clients, such as `amqp://guest:guest@127.0.0.1:54321/%2F`. Raises ClosedBrokerError."""
-        return self._core.url
-
-    @property
-    def port(self) -> int:
-        """The port of the first listener. Raises ClosedBrokerError."""
-        return self._core.address[1]
+    def vhost_view(self, name: str) -> AsyncVHost:
+        """Return a view of another virtual host, which must exist when it is used."""
+        return AsyncVHost(self._core, name)

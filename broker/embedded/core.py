@@ -169,10 +169,12 @@ class Core:
         host, port = addresses[0]
         return _ANY.get(host, host), port
 
-    @property
-    def url(self) -> str:
-        """URL for clients, with the first user and virtual host of the configuration. Raises ClosedBrokerError."""
+    def url_of(self, vhost: str) -> str:
+        """Return the URL for clients of a virtual host, with the first user of the configuration.
+
+        Raises ClosedBrokerError.
+        """
         host, port = self.address
         user = self.config.users[0]
         login = f"{quote(user.name, safe='')}:{quote(user.password, safe='')}"
-        return f"amqp://{login}@{Listener(host, port)}/{quote(self.config.vhosts[0], safe='')}"
+        return f"amqp://{login}@{Listener(host, port)}/{quote(vhost, safe='')}"

@@ -32,3 +32,15 @@ class DataDirectoryError(LeveretError):
 
 class CallTimeoutError(LeveretError, TimeoutError):
     """The thread of the broker has not answered in time."""
+
+
+class RefusedError(LeveretError):
+    """The broker has refused an operation, in the words that a client gets: there is no such queue, or it is in use."""
+
+
+class UnroutableError(LeveretError):
+    """A message that had to reach a queue has reached none."""
+
+
+class NackedError(LeveretError):
+    """A queue has refused a message, as a full one does with `x-overflow=reject-publish`."""

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError
+from leveret.broker.embedded.vhost import VHost
 
 log = logging.getLogger("leveret")
 T = TypeVar("T")
@@ -132,10 +133,11 @@ def _abandon(thread: LoopThread) -> None:
         thread.stop()
 
 
-class Broker:
+class Broker(VHost):
     """A broker in a thread of its own; `with`, or `start` and `stop`.
 
-    It can be used from any thread, and in a coroutine too, whose event loop a call then blocks for a moment
+    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It
+    can be used from any thread, and in a coroutine too, whose event loop a call then blocks for a moment
     (`AsyncBroker` does not). A forked process cannot use it.
 
     Args:
@@ -155,7 +157,8 @@ class Broker:
         config: Mapping[str, object] | None = None,
         port: int = 0,
     ) -> None:
-        self._core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
+        core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
+        super().__init__(core, core.config.vhosts[0], None)
         self._thread: LoopThread | None = None
         self._finalizer: weakref.finalize[[LoopThread], Broker] | None = None
 
@@ -200,12 +203,13 @@ class Broker:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url if self._core.is_running else 'closed'}>"
 
-    @property
-    def url(self) -> str:
-        """URL for clients, such as `amqp://guest:guest@127.0.0.1:54321/%2F`. Raises ClosedBrokerError."""
-        return self._core.url
+    def vhost_view(self, name: str) -> VHost:
+        """Return a view of another virtual host, which must exist when it is used."""
+        return VHost(self._core, name, self._call)
 
-    @property
-    def port(self) -> int:
-        """The port of the first listener. Raises ClosedBrokerError."""
-        return self._core.address[1]
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the thread."""
+        if self._thread is None:
+            _ = self._core.server  # raises ClosedBrokerError
+            raise ClosedBrokerError("the broker is not running")
+        return self._thread.call(work)

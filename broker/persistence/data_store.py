@@ -36,6 +36,7 @@ from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
+from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.tables import first_msg_id
 
 log = logging.getLogger("leveret.storage")
@@ -191,6 +192,10 @@ class DataStore:
     def blob_threshold(self) -> int:
         """Content size in bytes from which a body is written to a file of its own."""
         return self.config.blob_threshold
+
+    def snapshot(self) -> FileSnapshot:
+        """Open a snapshot of the data on disk. Raises StorageError if that is impossible now."""
+        return self.environment.snapshot()
 
     def run_read(self, read: Read, done: Callable[[Any, BaseException | None], None]) -> None:
         """Run a read of a look at messages in the reader's thread, and `done` in the loop with result or exception."""

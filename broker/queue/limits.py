@@ -342,6 +342,10 @@ class QueueLimits:
         messages = [_counted(*each) for each in zip(batch.messages, counts, strict=True)]
         return batch._replace(messages=messages)
 
+    def delivery_counts(self) -> dict[int, int]:
+        """Return the requeue counts of ready and unacked messages that were requeued since the start."""
+        return self._returned | self._returns
+
     def end(self) -> bool:
         """End a run of the queue: drop messages over a limit, and set the timer; return true if more time is needed."""
         self.shorten()

@@ -9,9 +9,9 @@ into very many queues (`broker.vhost.fan_out.Deliveries`). A line has one timer,
 Without a disk all messages stay in memory and are lost when the broker stops.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
@@ -20,6 +20,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
+from leveret.broker.vhost.delayed_look import DelayLook, DelaySnapshot, destinations, look
 from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import Special, offer, saved_among
 from leveret.exchanges.base import Exchange
@@ -83,6 +84,9 @@ class DelayDisk(Protocol):
 
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
         """Read messages of a line; `done` is called in the event loop, and its caller runs a turn afterwards."""
+
+    def snapshot(self) -> DelaySnapshot:
+        """Open a snapshot of the rows as they are on disk now."""
 
 
 class DelayLine:
@@ -272,6 +276,26 @@ class DelayLine:
         for message in waiting:  # they stay in memory and are written when there is space again
             message.refused()
         journal.when_safe(partial(self._noted, journal, put, taken, waiting))
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def peek(self, snapshots: list[DelaySnapshot]) -> DelayLook:
+        """Look at the messages as they are now (see `broker.vhost.delayed_look`).
+
+        Args:
+            snapshots: the snapshot that is to be used, if one is needed; if the list is empty, one is added.
+
+        """
+        rows, horizon, gone = self.window.peek()
+        if horizon is None or self._disk is None:
+            return look(self.number, rows)
+        if not snapshots:
+            snapshots.append(self._disk.snapshot())
+        return look(self.number, rows, snapshots[0], horizon, gone)
+
+    def destinations(self, message: Message) -> Collection[Any]:
+        """Return the queues to which a delayed message would be routed now."""
+        return destinations(self._router, self._exchange, message)
 
     # -- out --------------------------------------------------------------------------------------------------------
 

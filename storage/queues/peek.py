@@ -70,7 +70,7 @@ class Delta(NamedTuple):
     whole: Range
     redelivered_below: int
     blocks: Mapping[int, tuple[int, int, Mapping[int, int]]]
-    """What memory knows of blocks, by their slot: the bitmap of dead records on disk, that of those which died since,
+    """The state of blocks in memory, by their slot: the bitmap of dead records on disk, that of those which died since,
     and delivery counts."""
     counts_returns: bool
 

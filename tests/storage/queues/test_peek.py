@@ -68,7 +68,7 @@ def test_a_look_finds_what_consumers_get(make, operations, most):
 
 
 def test_a_look_shows_one_moment():
-    """What happens to the queue during a look does not change its result."""
+    """Changes of the queue during a look do not change its result."""
     queue = MemoryQueue()
     messages = [Message(b"", bytes([each % 256]), 1) for each in range(1000)]
     queue.publish(messages)

@@ -1,0 +1,186 @@
+"""Views of a broker in the event loop of the application: a virtual host, a queue, an exchange."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from leveret.broker.administration.messages import MessageView
+from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.operations import Operations
+
+
+class AsyncQueueView:
+    """One queue, existing or not. Its methods raise RefusedError if there is no such queue.
+
+    Attributes:
+        name: its name.
+
+    """
+
+    def __init__(self, operations: Operations, name: str) -> None:
+        self._operations = operations
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name!r} in vhost {self._operations.vhost!r}>"
+
+    async def messages(self, most: int | None = None) -> list[MessageView]:
+        """Return the messages: at most `most` ready ones in the order of delivery, the unacked ones, the delayed ones.
+
+        Nothing is consumed, and no message is marked as redelivered by that. All that is returned was there at the same
+        moment.
+        """
+        return await self._operations.messages(self.name, most)
+
+    async def depth(self) -> int:
+        """Return the number of ready messages."""
+        return int((await self._operations.queue(self.name))["messages_ready"])
+
+    async def unacked(self) -> int:
+        """Return the number of messages that were delivered and not settled yet."""
+        return int((await self._operations.queue(self.name))["messages_unacknowledged"])
+
+    async def consumers(self) -> list[dict[str, Any]]:
+        """Return the consumers, under RabbitMQ's names."""
+        return await self._operations.consumers(self.name)
+
+    async def details(self) -> dict[str, Any]:
+        """Return type, arguments, counters and state, under RabbitMQ's names."""
+        return await self._operations.queue(self.name)
+
+    async def purge(self) -> int:
+        """Drop the ready messages; return how many."""
+        return await self._operations.purge(self.name)
+
+    async def delete(self) -> int:
+        """Delete the queue; return the number of its ready messages."""
+        return await self._operations.delete_queue(self.name)
+
+
+class AsyncVHost:
+    """One virtual host of a broker in the running event loop."""
+
+    def __init__(self, core: Core, vhost: str) -> None:
+        self._core = core
+        self._operations = Operations(core, vhost)
+
+    @property
+    def vhost(self) -> str:
+        """Name of the virtual host."""
+        return self._operations.vhost
+
+    @property
+    def url(self) -> str:
+        """URL for clients, such as `amqp://guest:guest@127.0.0.1:54321/%2F`. Raises ClosedBrokerError."""
+        return self._core.url_of(self.vhost)
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener. Raises ClosedBrokerError."""
+        return self._core.address[1]
+
+    def queue(self, name: str) -> AsyncQueueView:
+        """Return a view of a queue, which need not exist yet."""
+        return AsyncQueueView(self._operations, name)
+
+    async def queues(self) -> list[str]:
+        """Return the names of the queues."""
+        return [row["name"] for row in await self._operations.queues()]
+
+    async def delayed(self, exchange: str) -> list[MessageView]:
+        """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
+        return await self._operations.delayed(exchange)
+
+    async def connections(self) -> list[dict[str, Any]]:
+        """Return the connections to the virtual host, under RabbitMQ's names."""
+        return await self._operations.connections()
+
+    async def definitions(self) -> dict[str, Any]:
+        """Return the definitions of the whole broker, in RabbitMQ's format."""
+        return await self._operations.definitions()
+
+    async def import_definitions(self, definitions: Mapping[str, Any]) -> None:
+        """Create what definitions in RabbitMQ's format contain, entirely or not at all. Raises RefusedError."""
+        await self._operations.import_definitions(definitions)
+
+    async def declare(
+        self,
+        queue: str | None = None,
+        *,
+        exchange: str | None = None,
+        type: str | None = None,  # noqa: A002 - the name of the field in AMQP
+        routing_key: str = "",
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Declare a queue, an exchange, or both with a binding between them.
+
+        Args:
+            queue: name of the queue; None to declare an exchange only.
+            exchange: name of the exchange; None to declare a queue only.
+            type: type of the exchange. Without it an exchange that exists is used as it is, and another one is
+                declared as a direct exchange.
+            routing_key: the key of the binding.
+            durable: whether what is declared survives a restart.
+            auto_delete: whether the queue (without one, the exchange) is deleted when it is no longer used.
+            arguments: arguments of the queue; without one, those of the exchange.
+
+        Raises:
+            RefusedError: it exists with other properties, or the broker refuses the arguments.
+
+        """
+        await self._operations.declare(
+            queue,
+            exchange=exchange,
+            type=type,
+            routing_key=routing_key,
+            durable=durable,
+            auto_delete=auto_delete,
+            arguments=arguments,
+        )
+
+    async def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        body: bytes | str,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        headers: Mapping[str, Any] | None = None,
+        mandatory: bool = False,
+        confirm: bool = True,
+    ) -> None:
+        """Publish a message, and wait for its confirm.
+
+        Args:
+            exchange: name of the exchange; '' for the default one, which routes to the queue named by the routing key.
+            routing_key: the routing key.
+            body: the body; text is encoded as UTF-8.
+            properties: properties by their AMQP names, for example `{"delivery_mode": 2}`.
+            headers: the headers as plain values.
+            mandatory: whether a message that reaches no queue is an error.
+            confirm: whether to wait for the confirm. In the confirm modes `consumer-ack` that may take long.
+
+        Raises:
+            UnroutableError: it is mandatory, and has reached no queue.
+            NackedError: a queue has refused it.
+            RefusedError: there is no such exchange, or the properties are invalid.
+
+        """
+        await self._operations.publish(
+            exchange,
+            routing_key,
+            body,
+            properties=properties,
+            headers=headers,
+            mandatory=mandatory,
+            confirm=confirm,
+        )
+
+    async def purge(self, queue: str) -> int:
+        """Drop the ready messages of a queue; return how many. Raises RefusedError if there is no such queue."""
+        return await self._operations.purge(queue)
+
+    async def close_connections(self, reason: str = "closed by the application") -> int:
+        """Close the connections to the virtual host with 320 CONNECTION_FORCED and a reason; return how many."""
+        return await self._operations.close_connections(reason)

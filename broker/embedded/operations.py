@@ -1,0 +1,251 @@
+"""Operations of both brokers in one virtual host, as coroutines of the loop of the core (driver).
+
+All of it goes through the service layer (`broker.administration`), as the operator on the host: permissions of users do
+not matter here.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from leveret.broker.administration import AdministrationError
+from leveret.broker.administration.messages import MessageView, Steps
+from leveret.broker.administration.publishing import Outcome
+from leveret.broker.embedded.core import Core, EmbeddedServer
+from leveret.broker.embedded.errors import (
+    ClosedBrokerError,
+    NackedError,
+    RefusedError,
+    UnroutableError,
+)
+
+T = TypeVar("T")
+
+
+class Operations:
+    """Operations in one virtual host.
+
+    Args:
+        core: the broker.
+        vhost: name of the virtual host.
+
+    """
+
+    def __init__(self, core: Core, vhost: str) -> None:
+        self.core = core
+        self.vhost = vhost
+
+    async def do(self, work: Callable[[EmbeddedServer], T]) -> T:
+        """Carry out an operation of the service layer, and wait until what it has changed is on disk.
+
+        Raises:
+            RefusedError: the broker refuses it.
+            ClosedBrokerError: the broker does not run.
+
+        """
+        server = self.core.server
+        try:
+            result = work(server)
+        except AdministrationError as error:
+            raise RefusedError(str(error)) from None
+        finally:
+            server.run_turn()
+        await server.stored()
+        return result
+
+    def see(self, work: Callable[[EmbeddedServer], T]) -> T:
+        """Look at something that takes no time; raises as `do`."""
+        server = self.core.server
+        server.run_turn()
+        try:
+            return work(server)
+        except AdministrationError as error:
+            raise RefusedError(str(error)) from None
+
+    async def look(self, begin: Callable[[EmbeddedServer], Steps[T]]) -> T:
+        """Carry out an operation in steps, between which clients are served; raises as `do`."""
+        server = self.core.server
+        steps = self.see(begin)
+        answer: Any = None
+        slices = server.turn.slices
+        slices.begin()
+        while True:
+            try:
+                wanted = steps.send(answer)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = None
+            if wanted is not None:
+                answer = await self._read(wanted)
+            elif slices.is_over():
+                await asyncio.sleep(0)
+            else:
+                continue
+            slices.begin()
+
+    async def _read(self, wanted: Callable[[], Any]) -> Any:
+        """Run a read in the thread of the reader."""
+        disk = self.core.server.disk
+        if disk is None:
+            raise ClosedBrokerError("the broker is not running any more")
+        read: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def finished(found: Any, error: BaseException | None) -> None:
+            if read.cancelled():
+                return
+            if error is not None:
+                read.set_exception(error)
+            else:
+                read.set_result(found)
+
+        disk.run_read(wanted, finished)
+        return await read
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    async def messages(self, queue: str, most: int | None) -> list[MessageView]:
+        """Return the messages of a queue; see `MessageAdministration.peek_queue`."""
+        return await self.look(
+            lambda server: server.administration.messages.peek_queue(None, self.vhost, queue, most)
+        )
+
+    async def delayed(self, exchange: str) -> list[MessageView]:
+        """Return the messages that an exchange delays."""
+        return await self.look(
+            lambda server: server.administration.messages.peek_delayed(None, self.vhost, exchange)
+        )
+
+    async def queue(self, name: str) -> dict[str, Any]:
+        """Return the row of a queue in the listing of queues. Raises RefusedError if there is none."""
+        return self.see(lambda server: server.administration.listings.queue(None, self.vhost, name))
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """Return the rows of all queues."""
+        return list(self.see(lambda server: server.administration.listings.queues(None, self.vhost)))
+
+    async def consumers(self, queue: str) -> list[dict[str, Any]]:
+        """Return the rows of a queue's consumers."""
+        return self.see(
+            lambda server: server.administration.listings.queue_consumers(None, self.vhost, queue)
+        )
+
+    async def connections(self) -> list[dict[str, Any]]:
+        """Return the rows of the connections to the virtual host."""
+        return list(self.see(lambda server: server.administration.listings.connections(None, self.vhost)))
+
+    async def definitions(self) -> dict[str, Any]:
+        """Return the definitions of the whole broker, as `leveret definitions export` writes them."""
+        found: dict[str, Any] = json.loads(
+            self.see(lambda server: server.administration.definitions.export_file(None))
+        )
+        return found
+
+    # -- acting -----------------------------------------------------------------------------------------------------
+
+    async def import_definitions(self, definitions: Mapping[str, Any]) -> None:
+        """Create what definitions contain."""
+        octets = json.dumps(definitions).encode()
+        await self.do(lambda server: server.administration.definitions.import_file(None, octets))
+
+    async def declare(
+        self,
+        queue: str | None,
+        *,
+        exchange: str | None,
+        type: str | None,  # noqa: A002 - the name of the field in AMQP
+        routing_key: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: Mapping[str, Any] | None,
+    ) -> None:
+        """Declare a queue, an exchange, or both and a binding between them; see `VHost.declare`."""
+
+        def work(server: EmbeddedServer) -> None:
+            topology, vhost = server.administration.topology, self.vhost
+            place = server.vhosts.get(vhost)
+            if exchange and (type is not None or (place and place.router.get(exchange) is None)):
+                own = None if queue is not None else arguments
+                topology.declare_exchange(
+                    None,
+                    vhost,
+                    exchange,
+                    type or "direct",
+                    durable=durable,
+                    auto_delete=auto_delete and queue is None,
+                    arguments=own,
+                )
+            if queue is None:
+                return
+            topology.declare_queue(
+                None, vhost, queue, durable=durable, auto_delete=auto_delete, arguments=arguments
+            )
+            if exchange:
+                topology.bind(None, vhost, exchange, queue, routing_key=routing_key)
+
+        await self.do(work)
+
+    async def purge(self, queue: str) -> int:
+        """Drop the ready messages of a queue; return how many."""
+        return await self.do(
+            lambda server: server.administration.topology.purge_queue(None, self.vhost, queue)
+        )
+
+    async def delete_queue(self, queue: str) -> int:
+        """Delete a queue; return the number of its ready messages."""
+        return await self.do(
+            lambda server: server.administration.topology.delete_queue(None, self.vhost, queue)
+        )
+
+    async def close_connections(self, reason: str) -> int:
+        """Close the connections to the virtual host with 320 and a reason; return how many."""
+        return await self.do(
+            lambda server: server.administration.listings.close_connections(None, reason, self.vhost)
+        )
+
+    async def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        body: bytes | str,
+        *,
+        properties: Mapping[str, Any] | None,
+        headers: Mapping[str, Any] | None,
+        mandatory: bool,
+        confirm: bool,
+    ) -> None:
+        """Publish a message; see `VHost.publish`."""
+        octets = body.encode() if isinstance(body, str) else bytes(body)
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def finished(outcome: Outcome) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        server = self.core.server
+        try:
+            server.administration.publishing.publish(
+                None,
+                self.vhost,
+                exchange,
+                routing_key,
+                octets,
+                finished,
+                properties=properties,
+                headers=headers,
+            )
+        except AdministrationError as error:
+            raise RefusedError(str(error)) from None
+        finally:
+            server.run_turn()
+        if not confirm and not mandatory:
+            return
+        if mandatory and done.done() and done.result() == "unroutable":
+            raise UnroutableError(
+                f"no queue for exchange '{exchange}' and routing key '{routing_key}' in vhost '{self.vhost}'"
+            )
+        if confirm and await done == "nacked":
+            raise NackedError(
+                f"a queue has refused the message (exchange '{exchange}', routing key '{routing_key}')"
+            )

@@ -1,0 +1,215 @@
+"""Views of a broker in a thread of its own: a virtual host and a queue. Every call is forwarded to its event loop."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+from leveret.broker.administration.messages import MessageView
+from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.operations import Operations
+
+T = TypeVar("T")
+
+
+class Call(Protocol):
+    """Runs a coroutine in the loop of the broker, and returns its result."""
+
+    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Raises CallTimeoutError, ClosedBrokerError, and what the coroutine raises."""
+
+
+class QueueView:
+    """One queue, existing or not. Its methods raise RefusedError if there is no such queue.
+
+    Attributes:
+        name: its name.
+
+    """
+
+    def __init__(self, operations: Operations, call: Call, name: str) -> None:
+        self._operations = operations
+        self._call = call
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name!r} in vhost {self._operations.vhost!r}>"
+
+    @property
+    def messages(self) -> list[MessageView]:
+        """The messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
+
+        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment.
+        """
+        return self.peek()
+
+    def peek(self, most: int | None = None) -> list[MessageView]:
+        """Return the messages as `messages` does, but at most `most` ready ones."""
+        return self._call(lambda: self._operations.messages(self.name, most))
+
+    @property
+    def depth(self) -> int:
+        """Number of ready messages."""
+        return int(self._call(lambda: self._operations.queue(self.name))["messages_ready"])
+
+    @property
+    def unacked(self) -> int:
+        """Number of messages that were delivered and not settled yet."""
+        return int(self._call(lambda: self._operations.queue(self.name))["messages_unacknowledged"])
+
+    @property
+    def consumers(self) -> list[dict[str, Any]]:
+        """The consumers, under RabbitMQ's names."""
+        return self._call(lambda: self._operations.consumers(self.name))
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Type, arguments, counters and state, under RabbitMQ's names."""
+        return self._call(lambda: self._operations.queue(self.name))
+
+    def purge(self) -> int:
+        """Drop the ready messages; return how many."""
+        return self._call(lambda: self._operations.purge(self.name))
+
+    def delete(self) -> int:
+        """Delete the queue; return the number of its ready messages."""
+        return self._call(lambda: self._operations.delete_queue(self.name))
+
+
+class VHost:
+    """One virtual host of a broker in a thread of its own."""
+
+    def __init__(self, core: Core, vhost: str, call: Call | None) -> None:
+        self._core = core
+        self._operations = Operations(core, vhost)
+        self._forward = call
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        assert self._forward is not None  # noqa: S101 - or the class has a method of its own
+        return self._forward(work)
+
+    @property
+    def vhost(self) -> str:
+        """Name of the virtual host."""
+        return self._operations.vhost
+
+    @property
+    def url(self) -> str:
+        """URL for clients, such as `amqp://guest:guest@127.0.0.1:54321/%2F`. Raises ClosedBrokerError."""
+        return self._core.url_of(self.vhost)
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener. Raises ClosedBrokerError."""
+        return self._core.address[1]
+
+    def queue(self, name: str) -> QueueView:
+        """Return a view of a queue, which need not exist yet."""
+        return QueueView(self._operations, self._call, name)
+
+    def queues(self) -> list[str]:
+        """Return the names of the queues."""
+        return [row["name"] for row in self._call(self._operations.queues)]
+
+    def delayed(self, exchange: str) -> list[MessageView]:
+        """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
+        return self._call(lambda: self._operations.delayed(exchange))
+
+    @property
+    def connections(self) -> list[dict[str, Any]]:
+        """The connections to the virtual host, under RabbitMQ's names."""
+        return self._call(self._operations.connections)
+
+    @property
+    def definitions(self) -> dict[str, Any]:
+        """The definitions of the whole broker, in RabbitMQ's format."""
+        return self._call(self._operations.definitions)
+
+    def import_definitions(self, definitions: Mapping[str, Any]) -> None:
+        """Create what definitions in RabbitMQ's format contain, entirely or not at all. Raises RefusedError."""
+        self._call(lambda: self._operations.import_definitions(definitions))
+
+    def declare(
+        self,
+        queue: str | None = None,
+        *,
+        exchange: str | None = None,
+        type: str | None = None,  # noqa: A002 - the name of the field in AMQP
+        routing_key: str = "",
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Declare a queue, an exchange, or both with a binding between them.
+
+        Args:
+            queue: name of the queue; None to declare an exchange only.
+            exchange: name of the exchange; None to declare a queue only.
+            type: type of the exchange. Without it an exchange that exists is used as it is, and another one is
+                declared as a direct exchange.
+            routing_key: the key of the binding.
+            durable: whether what is declared survives a restart.
+            auto_delete: whether the queue (without one, the exchange) is deleted when it is no longer used.
+            arguments: arguments of the queue; without one, those of the exchange.
+
+        Raises:
+            RefusedError: it exists with other properties, or the broker refuses the arguments.
+
+        """
+        self._call(
+            lambda: self._operations.declare(
+                queue,
+                exchange=exchange,
+                type=type,
+                routing_key=routing_key,
+                durable=durable,
+                auto_delete=auto_delete,
+                arguments=arguments,
+            )
+        )
+
+    def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        body: bytes | str,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        headers: Mapping[str, Any] | None = None,
+        mandatory: bool = False,
+        confirm: bool = True,
+    ) -> None:
+        """Publish a message, and wait for its confirm.
+
+        Args:
+            exchange: name of the exchange; '' for the default one, which routes to the queue named by the routing key.
+            routing_key: the routing key.
+            body: the body; text is encoded as UTF-8.
+            properties: properties by their AMQP names, for example `{"delivery_mode": 2}`.
+            headers: the headers as plain values.
+            mandatory: whether a message that reaches no queue is an error.
+            confirm: whether to wait for the confirm. In the confirm modes `consumer-ack` that may take long.
+
+        Raises:
+            UnroutableError: it is mandatory, and has reached no queue.
+            NackedError: a queue has refused it.
+            RefusedError: there is no such exchange, or the properties are invalid.
+
+        """
+        self._call(
+            lambda: self._operations.publish(
+                exchange,
+                routing_key,
+                body,
+                properties=properties,
+                headers=headers,
+                mandatory=mandatory,
+                confirm=confirm,
+            )
+        )
+
+    def purge(self, queue: str) -> int:
+        """Drop the ready messages of a queue; return how many. Raises RefusedError if there is no such queue."""
+        return self._call(lambda: self._operations.purge(queue))
+
+    def close_connections(self, reason: str = "closed by the application") -> int:
+        """Close the connections to the virtual host with 320 CONNECTION_FORCED and a reason; return how many."""
+        return self._call(lambda: self._operations.close_connections(reason))
