@@ -63,6 +63,8 @@ LEAVES = {
 DRIVERS = (
     "broker.cli.*",
     "broker.embedded.async_broker",
+    "broker.embedded.clock",
+    "broker.embedded.clocked_server",
     "broker.embedded.core",
     "broker.embedded.operations",
     "broker.embedded.thread_broker",
@@ -114,6 +116,7 @@ ONLY_FOR = {
     "broker.config.config": (
         "broker.config.reference",
         "broker.cli.*",
+        "broker.embedded.clocked_server",
         "broker.embedded.core",
         "broker.embedded.settings",
         "broker.server.server",

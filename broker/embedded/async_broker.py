@@ -21,6 +21,9 @@ class AsyncBroker(AsyncVHost):
         config: keys of the configuration file and their values, as text or as bool, number or path.
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
 
+    Attributes:
+        clock: the clock of the broker, which can be stopped and advanced.
+
     Raises:
         ConfigurationError: a key or value of `config` is wrong.
 
@@ -35,6 +38,7 @@ class AsyncBroker(AsyncVHost):
     ) -> None:
         core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
         super().__init__(core, core.config.vhosts[0])
+        self.clock = core.clock
 
     async def start(self) -> Self:
         """Start; clients can connect when this returns. A broker that was stopped starts again at the same port.

@@ -17,16 +17,18 @@ import msgspec
 from leveret.broker.administration.definitions_document import DefinitionsError
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.config.config import Config, Listener
+from leveret.broker.embedded.clock import Clock
+from leveret.broker.embedded.clocked_server import ClockedServer
 from leveret.broker.embedded.errors import (
     ClosedBrokerError,
     ConfigurationError,
     DataDirectoryError,
     PortInUseError,
 )
+from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.embedded.settings import make_config
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.server.resource_monitor import ResourceMonitor
-from leveret.broker.server.server import Server
 from leveret.broker.server.startup import open_data_store, port_problem
 from leveret.storage.errors import StorageError
 
@@ -45,7 +47,7 @@ class _Monitor(ResourceMonitor):
         """Do nothing."""
 
 
-class EmbeddedServer(Server):
+class EmbeddedServer(ClockedServer):
     """A server in a process that is not its own.
 
     Attributes:
@@ -90,6 +92,8 @@ class Core:
         self._is_on_disk = data_dir is not None
         self._server: EmbeddedServer | None = None
         self._lock = contextlib.ExitStack()
+        self.time = SettableTime()
+        self.clock = Clock(self.time, lambda: self.server)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -123,10 +127,10 @@ class Core:
 
     def _make_server(self) -> EmbeddedServer:
         if not self._is_on_disk:
-            return EmbeddedServer(self.config)
+            return EmbeddedServer(self.config, None, self.time)
         disk = open_data_store(self.config)
         try:
-            return EmbeddedServer(self.config, disk)
+            return EmbeddedServer(self.config, disk, self.time)
         except BaseException:
             disk.close()
             raise
@@ -136,6 +140,7 @@ class Core:
         server, self._server = self._server, None
         if server is None:
             return
+        self.clock.resume()  # a retry of a full disk would never come
         with self._lock:
             if server.failure is None:
                 await server.stop("shutdown", STOP_SECONDS)

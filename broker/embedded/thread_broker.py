@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from leveret.broker.embedded.clock import ThreadClock
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError
 from leveret.broker.embedded.vhost import VHost
@@ -187,6 +188,11 @@ class Broker(VHost):
         if self._finalizer is not None:
             self._finalizer.detach()
         thread.stop()
+
+    @property
+    def clock(self) -> ThreadClock:
+        """The clock of the broker, which can be stopped and advanced."""
+        return ThreadClock(self._core.clock, self._call)  # not kept, because it refers back
 
     def __enter__(self) -> Self:
         return self.start()

@@ -267,6 +267,11 @@ class DataStore:
         return total
 
     @property
+    def reads_pending(self) -> int:
+        """Number of reads whose results were not passed on yet."""
+        return self._reader.pending
+
+    @property
     def flushes(self) -> int:
         """Number of flushes to disk."""
         return FLUSHES * (self.environment.store.commits * self.config.sync + self.commits.files)

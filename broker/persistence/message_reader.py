@@ -67,6 +67,11 @@ class MessageReader:
         """Run `job`, which reads, in the thread, and `done` in the loop with its result or exception."""
         self._worker.submit(job, done)
 
+    @property
+    def pending(self) -> int:
+        """Number of reads whose results were not passed on yet."""
+        return self._worker.pending + len(self._found)
+
     def stop(self) -> None:
         """End the thread."""
         self._worker.stop()

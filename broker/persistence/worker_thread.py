@@ -17,6 +17,8 @@ class WorkerThread:
         self._host = host
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loop = loop
+        self.pending = 0
+        """Number of submitted jobs whose results were not reported yet."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -31,12 +33,14 @@ class WorkerThread:
             else:
                 self._loop.call_soon_threadsafe(self._report, done, result, None)
 
+        self.pending += 1
         self._jobs.put(work)
 
     def _report(
         self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
     ) -> None:
         """Report a result, in a step of its own."""
+        self.pending -= 1
         self._host.run_step(f"result of {self._name} for", lambda: done(result, error), done)
 
     def _run(self) -> None:

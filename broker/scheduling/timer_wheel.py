@@ -4,9 +4,11 @@ Times are put into buckets of `TICK_SECONDS`, so that scheduling, rescheduling a
 cost, and no reference to a closed connection remains.
 """
 
+from math import inf
 from typing import Protocol
 
 TICK_SECONDS = 0.1
+_MANY = 600  # ticks in a row without a call of `run` that are not counted through
 
 
 class Ticking(Protocol):
@@ -50,7 +52,10 @@ class TimerWheel:
     def run(self, now: float) -> None:
         """Call `tick` of each connection that is due."""
         current = int(now / TICK_SECONDS)
-        for number in range(self._last + 1, current + 1):
+        number = self._last
+        while number < current:
+            # Ticks are counted through, unless somebody has moved the time far.
+            number = number + 1 if current - number <= _MANY else min(self._buckets.keys() | {current})
             self._last = number
             due = self._buckets.pop(number, None)
             try:
@@ -65,6 +70,11 @@ class TimerWheel:
                     if connection.bucket == number:
                         self.schedule(connection, now)
         self._last = current
+
+    @property
+    def next_due(self) -> float:
+        """Earliest time at which `run` has something to do, as a number of ticks; infinite if nothing is scheduled."""
+        return min(self._buckets, default=inf)
 
     def __len__(self) -> int:
         """Return the number of scheduled connections."""

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from math import inf
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -56,7 +57,7 @@ class Wheel(RuleBasedStateMachine):
         """Have a connection request another call when it is called."""
         self.connections[number].again = [self.now + seconds for seconds in after]
 
-    @rule(seconds=st.floats(0.0, 10.0))
+    @rule(seconds=st.floats(0.0, 10.0) | st.floats(60.0, 10_000.0))
     def run(self, seconds: float) -> None:
         """Let time pass, in one step of any length."""
         self.now += seconds
@@ -214,3 +215,23 @@ def test_a_clock_that_stands_still_calls_nobody():
     assert [START + 1] == connection.calls
     ticks.run(START + 2)
     assert [START + 1, START + 2] == connection.calls
+
+
+def test_a_time_that_is_moved_far_costs_little():
+    """A run after ten years calls what is due without looking at each tick in between."""
+    ticks, connection, later = TimerWheel(0.0), Counted(), Counted()
+    ticks.schedule(connection, 60.0)
+    ticks.schedule(later, 1e9)
+    ticks.run(3e8)
+
+    assert ([3e8], []) == (connection.calls, later.calls)
+    assert 1 == len(ticks)
+
+
+def test_the_next_call_is_known():
+    """`next_due` is the first tick with a call, and infinite if there is none."""
+    ticks, connection = TimerWheel(0.0), Counted()
+    before = ticks.next_due
+    ticks.schedule(connection, 59.95)
+
+    assert (inf, 600) == (before, ticks.next_due)
