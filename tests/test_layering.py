@@ -52,6 +52,7 @@ FOLDERS = (
     "broker.embedded",  # the broker as a library
     "broker.cli",  # the command
     "leveret.__main__",
+    "leveret.pytest_plugin",
 )
 # Leaves, and the modules of ours that they may import beside their own.
 LEAVES = {
@@ -98,6 +99,7 @@ THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
     "re2": ("broker.auth.name_patterns", "broker.metrics.scrape"),
     "aiohttp": ("broker.metrics.http",),
+    "pytest": ("leveret.pytest_plugin",),
     "psutil": ("broker.process.resource_alarms",),
     "msgspec": ("broker.*", "storage.store.metadata_rows"),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),

@@ -174,12 +174,19 @@ class Core:
         host, port = addresses[0]
         return _ANY.get(host, host), port
 
-    def url_of(self, vhost: str) -> str:
-        """Return the URL for clients of a virtual host, with the first user of the configuration.
+    def url_of(self, vhost: str, user: tuple[str, str] | None = None) -> str:
+        """Return the URL for clients of a virtual host.
 
-        Raises ClosedBrokerError.
+        Args:
+            vhost: its name.
+            user: name and password; those of the first user of the configuration if None.
+
+        Raises:
+            ClosedBrokerError: the broker does not run.
+
         """
         host, port = self.address
-        user = self.config.users[0]
-        login = f"{quote(user.name, safe='')}:{quote(user.password, safe='')}"
+        if user is None:
+            user = (self.config.users[0].name, self.config.users[0].password)
+        login = ":".join(quote(word, safe="") for word in user)
         return f"amqp://{login}@{Listener(host, port)}/{quote(vhost, safe='')}"

@@ -1,0 +1,123 @@
+"""A virtual host of one test: created with a user of its own, removed with everything in it (driver)."""
+
+import itertools
+import logging
+import re
+from types import TracebackType
+from typing import Final, Self
+
+from leveret.broker.administration.messages import MessageView
+from leveret.broker.embedded.thread_broker import Broker
+from leveret.broker.embedded.vhost import VHost
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_TITLE_LENGTH: Final = 80
+_SHOWN_MESSAGES: Final = 5
+_SHOWN_OCTETS: Final = 200
+_numbers: Final = itertools.count(1)
+
+
+class _Errors(logging.Handler):
+    """Collects what the broker logs as a warning or an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the text of a record."""
+        self.lines.append(record.getMessage())
+
+
+class OwnVHost(VHost):
+    """A virtual host of a running broker that exists between `open` and `close`; `with` does both.
+
+    It has the API of `Broker` within its virtual host. Clock and faults are those of the whole broker.
+
+    Args:
+        broker: a running broker.
+        title: part of the name of the virtual host, as the name of a test.
+
+    Attributes:
+        user: name of the user, and its password; it may do everything in this virtual host, and nothing elsewhere.
+
+    """
+
+    def __init__(self, broker: Broker, title: str = "test") -> None:
+        number = next(_numbers)
+        super().__init__(broker._core, f"{_UNSAFE.sub('_', title)[:_TITLE_LENGTH]}-{number}", broker._call)  # noqa: SLF001
+        self.user = f"user-{number}"
+        self._broker = broker
+        self._errors = _Errors()
+
+    def __repr__(self) -> str:
+        return f"<vhost {self.vhost!r}>"
+
+    def open(self) -> Self:
+        """Create the virtual host and its user. Raises ClosedBrokerError."""
+        self._call(self._create)
+        logging.getLogger("leveret").addHandler(self._errors)
+        return self
+
+    def close(self) -> None:
+        """Disconnect the clients, and remove the virtual host with everything in it. Raises ClosedBrokerError."""
+        logging.getLogger("leveret").removeHandler(self._errors)
+        self._call(self._remove)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _create(self) -> None:
+        server = self._core.server
+        administration = server.administration
+        administration.vhosts.put(None, self.vhost)
+        administration.users.put(None, self.user, tags=("management",), password=self.user)
+        administration.users.set_permissions(
+            None, self.vhost, self.user, configure=".*", write=".*", read=".*"
+        )
+        server.run_turn()
+        await server.stored()
+
+    async def _remove(self) -> None:
+        server = self._core.server
+        if self.vhost in server.vhosts:  # a restart of a broker in memory has removed it
+            server.administration.vhosts.delete(None, self.vhost)
+            server.administration.users.delete(None, self.user)
+        server.run_turn()
+        await server.finish_jobs()
+
+    @property
+    def url(self) -> str:
+        """URL for clients with the user of this virtual host. Raises ClosedBrokerError."""
+        return self._core.url_of(self.vhost, (self.user, self.user))
+
+    def report(self) -> str:
+        """Return the queues with their depths and last messages, and the errors that the broker has logged."""
+        lines = [f"vhost {self.vhost} ({self.url})"]
+        queues = self._call(self._operations.queues)
+        lines += ["queues:" if queues else "no queues"]
+        for row in queues:
+            lines.append(
+                f"  {row['name']}: {row['messages_ready']} ready, {row['messages_unacknowledged']} unacked, "
+                f"{row['consumers']} consumers"
+            )
+            messages = self.queue(row["name"]).messages
+            if len(messages) > _SHOWN_MESSAGES:
+                lines.append(f"    ... {len(messages) - _SHOWN_MESSAGES} more")
+            lines += [f"    {_shown(message)}" for message in messages[-_SHOWN_MESSAGES:]]
+        if self._errors.lines:
+            lines += ["errors:", *(f"  {line}" for line in self._errors.lines)]
+        return "\n".join(lines)
+
+
+def _shown(message: MessageView) -> str:
+    """Return one line about a message."""
+    body = message.body if len(message.body) <= _SHOWN_OCTETS else message.body[:_SHOWN_OCTETS] + b"..."
+    state = f"{message.state}{', redelivered' if message.redelivered else ''}"
+    headers = f" {message.headers}" if message.headers else ""
+    return f"{state}: {message.exchange!r} -> {message.routing_key!r} {body!r}{headers}"

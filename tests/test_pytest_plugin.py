@@ -1,0 +1,243 @@
+"""The pytest plugin: its fixtures, options and reports, and that it costs nothing where it is not used."""
+
+import re
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+from leveret import pytest_plugin
+
+pytest_plugins = ("pytester",)
+
+PLUGIN = ()
+if not any(point.name == "leveret" for point in entry_points(group="pytest11")):
+    PLUGIN = ("-p", "leveret.pytest_plugin")  # of a checkout that is not installed
+QUIET = ("-p", "no:cacheprovider", "-W", "error", "-o", "asyncio_default_fixture_loop_scope=function")
+PUBLISH = """
+import pika
+import pytest
+
+def published(url, *bodies, queue="orders"):
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(queue, durable=True)
+        for body in bodies:
+            channel.basic_publish("", queue, body)
+"""
+
+
+@pytest.fixture
+def run(pytester):
+    """Run a file of tests in a process of its own."""
+
+    def run(source, *arguments):
+        pytester.makepyfile(PUBLISH + source)
+        return pytester.runpytest_subprocess(*PLUGIN, *QUIET, *arguments, timeout=60)
+
+    return run
+
+
+def test_each_test_has_a_vhost_of_its_own(run):
+    """Two tests that use the same names see nothing of each other, and what the first left is gone."""
+    run(
+        """
+seen = []
+
+@pytest.mark.parametrize("body", [b"one", b"two"])
+def test_orders(leveret, leveret_url, leveret_session_broker, body):
+    assert leveret.url == leveret_url
+    assert leveret.vhost in leveret_url
+    published(leveret_url, body)
+    assert [body] == [message.body for message in leveret.queue("orders").messages]
+    seen.append(leveret.vhost)
+    definitions = leveret_session_broker.definitions
+    assert ["/", leveret.vhost] == sorted(row["name"] for row in definitions["vhosts"])
+    assert ["guest", leveret.user] == sorted(row["name"] for row in definitions["users"])
+
+def test_names():
+    assert len(set(seen)) == 2
+    assert all(vhost.startswith("test_orders") for vhost in seen)
+"""
+    ).assert_outcomes(passed=3)
+
+
+def test_clients_that_a_test_has_left_are_disconnected(run):
+    """Connections that a test leaves open are closed with its vhost, and nothing waits for them."""
+    run(
+        """
+import time
+left = []
+
+def test_leaves(leveret):
+    left.append(pika.BlockingConnection(pika.URLParameters(leveret.url)))
+
+def test_next(leveret_session_broker):
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="is deleted"):
+        left[0].process_data_events(5)
+    assert [] == leveret_session_broker.connections
+"""
+    ).assert_outcomes(passed=2)
+
+
+def test_workers_of_xdist_have_brokers_of_their_own(run):
+    """Tests run in parallel: each worker has a broker, and a vhost per test."""
+    run(
+        """
+@pytest.mark.parametrize("number", range(20))
+def test_orders(leveret, number):
+    published(leveret.url, b"one")
+    assert 1 == leveret.queue("orders").depth
+""",
+        "-n", "2",
+    ).assert_outcomes(passed=20)  # fmt: skip
+
+
+def test_a_test_can_have_a_broker_of_its_own(run):
+    """`leveret_broker` is another broker than the shared one, and may be stopped."""
+    run(
+        """
+def test_own(leveret_broker, leveret_session_broker):
+    assert leveret_broker.port != leveret_session_broker.port
+    published(leveret_broker.url, b"one")
+    assert 1 == leveret_broker.queue("orders").depth
+    leveret_broker.stop()
+"""
+    ).assert_outcomes(passed=1)
+
+
+def test_a_failure_shows_the_vhost(run):
+    """The report of a failed test has queues, depths, the last messages, and the errors of channels."""
+    result = run(
+        """
+def test_orders(leveret):
+    published(leveret.url, *(b"%d" % number for number in range(7)))
+    with pika.BlockingConnection(pika.URLParameters(leveret.url)) as connection:
+        connection.channel().queue_declare("missing", passive=True)
+
+def test_good(leveret):
+    published(leveret.url, b"fine")
+"""
+    )
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.re_match_lines_random(
+        [
+            r"-+ leveret -+",
+            r"  orders: 7 ready, 0 unacked, 0 consumers",
+            r"    \.\.\. 2 more",
+            r"    ready: '' -> 'orders' b'6'",
+            r"  error on connection .*, channel 1: NOT_FOUND - no queue 'missing' in vhost 'test_orders-1'",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*fine*")
+
+
+def test_options_configure_the_broker(run, pytester):
+    """Keys come from the ini file and from the command line, which wins; the level of the log is an option, too."""
+    pytester.makeini(
+        "[pytest]\nleveret_config =\n  confirm.mode = consumer-ack\n  heartbeat = 7\nleveret_log = info\n"
+    )
+    source = """
+import logging
+
+def test_options(leveret, leveret_broker):
+    assert logging.getLogger("leveret").isEnabledFor(logging.%s)
+    published(leveret.url)
+    assert "consumer-ack" == leveret.queue("orders").details["confirm_mode"]
+    published(leveret_broker.url)
+    with pika.BlockingConnection(pika.URLParameters(leveret.url)) as connection:
+        assert %d == connection._impl.params.heartbeat
+"""
+    run(source % ("INFO", 7)).assert_outcomes(passed=1)
+    run(source % ("DEBUG", 9), "--leveret-config", "heartbeat=9", "--leveret-log=debug").assert_outcomes(
+        passed=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"), [("heartbeat", "*'heartbeat' is not KEY=VALUE*"), ("heartbeet=1", "*heartbeat?*")]
+)
+def test_a_wrong_option_is_named(run, setting, told):
+    """A setting without value and an unknown key are errors that name them."""
+    result = run("def test_none(leveret):\n    pass\n", f"--leveret-config={setting}")
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([told])
+
+
+def test_fixtures_have_the_name_of_the_product():
+    """Every fixture of the plugin begins with `leveret`, so that it hides none of another plugin."""
+    names = {
+        name
+        for name, value in vars(pytest_plugin).items()
+        if type(value).__name__ == "FixtureFunctionDefinition"
+    }
+
+    assert {
+        "leveret", "leveret_broker", "leveret_celery_config", "leveret_session_broker", "leveret_url",
+    } == names  # fmt: skip
+
+
+def loaded(text):
+    """Return the modules of ours in an output of `-X importtime`, with cumulative microseconds."""
+    found = re.findall(r"\|\s+(\d+) \|\s+(leveret[\w.]*)$", text, re.MULTILINE)
+    return {name: int(cumulative) for cumulative, name in found}
+
+
+def test_a_run_without_the_fixtures_loads_nothing(pytester):
+    """Tests without one of the fixtures load nothing of the broker, and the plugin itself costs less than 30 ms."""
+    pytester.makepyfile("def test_nothing():\n    pass\n")
+    timed = (sys.executable, "-X", "importtime")
+    whole = pytester.run(*timed, "-m", "pytest", *PLUGIN, *QUIET[:2], "-s", timeout=60)
+    alone = pytester.run(*timed, "-c", "import pytest, leveret.pytest_plugin", timeout=60)
+    cost = loaded(alone.stderr.str())
+
+    whole.assert_outcomes(passed=1)
+    assert set() == loaded(whole.stderr.str()).keys() - {"leveret", "leveret.pytest_plugin"}
+    assert {"leveret", "leveret.pytest_plugin"} == cost.keys()
+    assert sum(cost.values()) < 30_000
+    print(f"import of the plugin: {sum(cost.values()) / 1000:.1f} ms")
+
+
+CELERY = """
+import pytest
+from celery import shared_task
+
+@pytest.fixture
+def celery_config(leveret_celery_config):
+    return leveret_celery_config
+
+@shared_task
+def add(a, b):
+    return a + b
+
+def test_add(celery_app, celery_worker):
+    assert 5 == add.delay(2, 3).get(timeout=5)
+"""
+
+
+def test_a_celery_task_in_a_thread(pytester):
+    """A file of ten lines tests a task with Celery's own worker and its own `celery_config`."""
+    pytester.makepyfile(CELERY)
+    result = pytester.runpytest_subprocess(
+        *PLUGIN, *QUIET[:2], "-p", "celery.contrib.pytest", "-p", "no:asyncio", timeout=60
+    )
+
+    result.assert_outcomes(passed=1)
+
+
+def test_five_hundred_vhosts(run, capsys):
+    """A vhost per test costs milliseconds: 500 tests that connect and declare pass in ten seconds."""
+    result = run(
+        """
+@pytest.mark.parametrize("number", range(500))
+def test_orders(leveret, number):
+    published(leveret.url, b"one")
+"""
+    )
+
+    result.assert_outcomes(passed=500)
+    print(f"500 tests with a vhost, a connection and a message each: {result.duration:.2f} s")
+    assert result.duration < 10
