@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tomllib
 import venv
@@ -93,8 +92,20 @@ def binaries(wheel, tmp_path_factory):
     )  # fmt: skip
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     # The dependencies come from the environment of the tests, after the wheel's own packages.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    found = [each for each in sys.path if each.endswith("site-packages")]
+    (site / "dependencies.pth").write_text("".join(f"{each}\n" for each in found))
     return binaries
+
+
+def test_the_index_would_take_both_archives(wheel, tmp_path):
+    """The metadata and the README of the wheel and of the source archive are valid for the package index."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
+
+    told = run(
+        sys.executable, "-m", "twine", "check", "--strict", wheel, *tmp_path.glob("*.tar.gz"), cwd=tmp_path
+    )
+
+    assert 2 == told.count("PASSED")
 
 
 def test_in_a_checkout_the_packages_are_links():

@@ -1,0 +1,177 @@
+"""The wheel beside packages of others that have the names of our folders, and beside other plugins of pytest."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+APPS = ("storage", "confirm", "analytics")
+OFFLINE = re.compile(r"No matching distribution|NewConnectionError|Temporary failure in name resolution")
+JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# One test per app: the apps have models, and the broker is used beside them.
+DJANGO_TEST = """
+import pika
+from django.test import SimpleTestCase
+
+import leveret
+from {app} import models
+
+
+class BrokerTest(SimpleTestCase):
+    def test_orders(self):
+        with leveret.Broker() as broker, pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("orders")
+            channel.confirm_delivery()
+            channel.basic_publish("", "orders", b"one")
+            self.assertEqual([b"one"], [message.body for message in broker.queue("orders").messages])
+        self.assertIn("{app}", models.__file__)
+"""
+PLUGIN_TEST = """
+import broker.broker
+import pytest
+from celery import shared_task
+
+
+@pytest.fixture
+def celery_config(leveret_celery_config):
+    return leveret_celery_config
+
+
+@shared_task
+def add(a, b):
+    return a + b
+
+
+def test_a_task(celery_app, celery_worker):
+    assert 5 == add.delay(2, 3).get(timeout=10)
+    assert "leveret" not in broker.broker.__file__
+"""
+FIXTURE = re.compile(r"^(\w+)(?: \[.*\])? -- (\S+):\d+$", re.MULTILINE)
+"""A line of `pytest --fixtures`."""
+
+
+def environment() -> dict[str, str]:
+    """Return an environment that neither configures a broker nor leads to the sources."""
+    ours = ("PYTHON", "LEVERET_", "RABBITMQ_", "PYTEST_", "DJANGO_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+class Place:
+    """A virtual environment with the wheel, the package `broker` of another project, plugins, and a Django project."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "shop"
+        self.binaries = folder / "env" / "bin"
+
+    def run(self, *command: str | Path, seconds: float = 100, cwd: Path | None = None) -> str:
+        """Return the output of a command in the project, which must succeed."""
+        done = subprocess.run(
+            list(map(str, command)),
+            cwd=cwd or self.project,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+        assert 0 == done.returncode, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def python(self, *arguments: str | Path, seconds: float = 100) -> str:
+        """Return the output of a Python program in the project."""
+        return self.run(self.binaries / "python", *arguments, seconds=seconds)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The environment and the project; dependencies that tests have are theirs, the others come from the index."""
+    folder = tmp_path_factory.mktemp("beside")
+    place = Place(folder)
+    place.run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    (site,) = (folder / "env" / "lib").glob("python*/site-packages")
+    found = [each for each in sys.path if each.endswith("site-packages")]
+    (site / "dependencies.pth").write_text("".join(f"{each}\n" for each in found))
+    pip = (sys.executable, "-m", "pip", "--python", place.binaries / "python", "install", "--quiet")
+    pip = (*pip, "--disable-pip-version-check")
+    place.run(*pip, "--no-deps", "--no-index", "--force-reinstall", wheel, cwd=folder)
+    try:
+        place.run(*pip, "--require-hashes", "-r", ROOT / "requirements" / "beside.txt", cwd=folder)
+    except AssertionError as error:
+        if OFFLINE.search(str(error)):
+            pytest.skip("the package index cannot be reached")
+        raise
+    django = (place.binaries / "python", "-m", "django")
+    place.run(*django, "startproject", "shop", cwd=folder)
+    for app in APPS:
+        place.run(*django, "startapp", app)
+        (place.project / app / "tests.py").write_text(DJANGO_TEST.format(app=app))
+    settings = place.project / "shop" / "settings.py"
+    settings.write_text(f"{settings.read_text()}\nINSTALLED_APPS += {list(APPS)}\n")
+    (place.project / "plugin_checks.py").write_text(PLUGIN_TEST)
+    return place
+
+
+def test_django_apps_with_these_names_keep_them(place):
+    """The tests of three apps, called as our folders are, pass with a broker in their process."""
+    assert "Ran 3 tests" in place.python("manage.py", "test")
+    assert "no issues" in place.python("manage.py", "check")
+
+
+def test_the_command_runs_in_the_project(place):
+    """The command and the server run in the folder of the project, as command and as module."""
+    version = place.run(place.binaries / "leveret", "--version")
+
+    assert version == place.python("-m", "leveret", "--version")
+    assert "ok" in place.python(
+        "-c", "import broker.broker, storage, leveret.storage, leveret.broker; print('ok')"
+    )
+    export = place.project / "export"
+    with subprocess.Popen(
+        [
+            place.binaries / "leveret", "serve", "--data-dir", "data",
+            *(
+                word
+                for setting in ("listeners.tcp.1=127.0.0.1:0", "prometheus.enabled=false", f"export.dir={export}")
+                for word in ("--set", setting)
+            ),
+        ],
+        stdout=subprocess.PIPE, text=True, cwd=place.project, env=environment(),
+    ) as server:  # fmt: skip
+        try:
+            assert any("Server startup complete" in line for line in server.stdout)
+            server.send_signal(signal.SIGTERM)
+            assert 0 == server.wait(30)
+        finally:
+            server.kill()
+
+    assert place.run(place.binaries / "leveret", "store", "check", "--data-dir", "data")
+    place.run(
+        place.binaries / "leveret", "analyze", "validate", "--input", export, "--output", "report", "--quiet",
+        "--conf", JAVA, "--conf", "spark.sql.shuffle.partitions=2", seconds=200,
+    )  # fmt: skip
+    assert list((place.project / "report").rglob("*.html"))
+
+
+def test_the_plugin_runs_beside_others(place):
+    """The plugin is found by its entry point beside those for Celery and RabbitMQ, and defines none of their names."""
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "plugin_checks.py")
+    listed = FIXTURE.findall(place.python(*tests, "--fixtures"))
+    ours = {name for name, file in listed if file.endswith("leveret/pytest_plugin.py")}
+    theirs = {name: file for name, file in listed if name not in ours}
+
+    assert {"leveret", "leveret_url", "leveret_broker", "leveret_celery_config"} <= ours
+    assert all(name.startswith("leveret") for name in ours)
+    assert "pytest_rabbitmq" in theirs["rabbitmq"]
+    assert "pytest_celery" in theirs["celery_setup"]
+    assert "1 passed" in place.python(*tests, "-p", "no:celery", "-p", "celery.contrib.pytest")
