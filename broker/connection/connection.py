@@ -50,6 +50,7 @@ SILENT_TICKS_UNREAD = 8
 
 TOPOLOGY_CLASSES = (40, 50)
 """exchange and queue: the classes of methods that write metadata."""
+TOOK_EFFECT = "the change took effect, and will be stored when there is space again"
 _CLOSE = (10 << 16 | 50).to_bytes(4, "big")
 _CLOSE_OK = (10 << 16 | 51).to_bytes(4, "big")
 
@@ -260,6 +261,12 @@ class Connection(ReceiveLoop):
             self._unexpected_frame(channel)
         handler = HANDLERS.get(type(method))
         if handler is not None:
+            changes_topology = self._current[0] in TOPOLOGY_CLASSES
+            if changes_topology and self.node.is_metadata_full:
+                self.not_stored(
+                    number, *self._current, "declarations and deletions are refused until there is some"
+                )
+                return
             if end - at > self.node.object_limits.argument_octets:
                 self.node.object_limits.check_arguments(method)
             try:
@@ -267,11 +274,8 @@ class Connection(ReceiveLoop):
             except NotYet as wait:
                 self._resume_at = at
                 PendingReply(self, number, self._current).until(wait.subscribe)
-            if (
-                self._current[0] in TOPOLOGY_CLASSES
-                and self.pending_reply is None
-                and self.node.turn.is_backlogged()
-            ):  # without a reply to wait for, nothing else would bound what the client has written
+            if changes_topology and self.pending_reply is None and self.node.turn.is_backlogged():
+                # without a reply to wait for, nothing else would bound what the client has written
                 self.stalled = self.has_declared = True
         elif isinstance(method, ChannelMethods.Close):
             self.run_in_slices(
@@ -295,15 +299,14 @@ class Connection(ReceiveLoop):
         pending = PendingReply(self, number, self._current, reply)
         pending.until(safe if after is None else lambda settled: after(lambda: safe(settled)))
 
-    def not_stored(self, number: int, class_id: int, method_id: int) -> None:
-        """Report a full disk: the change is in effect, but would not survive a restart before there is space again.
+    def not_stored(self, number: int, class_id: int, method_id: int, effect: str = TOOK_EFFECT) -> None:
+        """Report a full disk; `effect` says what that means for the method.
 
         Closes the channel with 506 although that is a hard code: the connection may have consumers, which free space.
         """
         channel = self.channels.get(number)
         if channel is not None:
-            text = "no disk space left: the change took effect, and will be stored when there is space again"
-            error = AMQPError(ReplyCode.RESOURCE_ERROR, text)
+            error = AMQPError(ReplyCode.RESOURCE_ERROR, f"no disk space left: {effect}")
             self._close_channel(channel, error, class_id, method_id)
 
     def _open_channel(self, number: int) -> None:

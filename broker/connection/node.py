@@ -66,6 +66,10 @@ class Node(Protocol):
     refusal_log: RefusalLog
 
     @property
+    def is_metadata_full(self) -> bool:
+        """True if the disk is full and as many changes of metadata wait for it as may."""
+
+    @property
     def journal(self) -> CommitNotifier:
         """The journal of what must be on disk before clients get a reply."""
 

@@ -54,6 +54,10 @@ class ConsumedQueue(Suspendable, Protocol):
     settings: QueueSettings
 
     @property
+    def durable(self) -> bool:
+        """True if the queue survives a restart."""
+
+    @property
     def has_input(self) -> bool:
         """True if acks or arrivals wait for the next run."""
 

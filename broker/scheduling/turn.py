@@ -25,6 +25,10 @@ class Runnable(Protocol):
     touched: bool
 
     @property
+    def durable(self) -> bool:
+        """True if its input may be written to disk. Constant."""
+
+    @property
     def has_input(self) -> bool:
         """True if acks or arrivals wait for the next run."""
 
@@ -70,9 +74,10 @@ class Turn:
         "_deferred_others",
         "_is_running_deferred",
         "_is_turn_of_others",
-        "_journaling",
+        "_not_stored",
         "_others_due",
         "_paused_jobs",
+        "_stored",
         "channels",
         "is_backlogged",
         "outboxes",
@@ -95,14 +100,12 @@ class Turn:
         """Queues that discard nothing more until `disk_caught_up`."""
         self._paused_jobs: list[tuple[Iterator[None], str]] = []
         """Jobs that write nothing more until then."""
-        self._deferred_input: deque[tuple[Runnable, bool]] = deque()
-        """Queues with acks or arrivals that were deferred because the step was over, and whether these are stored.
-
-        A job runs them. Those whose input is not stored do not count as touched: a message that is stored defers them
-        once more. So what is noted here stays true.
-        """
-        self._journaling = 0
-        """Number of those whose input is stored."""
+        self._deferred_input: deque[Runnable] = deque()
+        """Touched queues with acks or arrivals that were deferred because the step was over; a job runs them."""
+        self._stored: set[Runnable] = set()
+        """Those of them whose input is written to disk."""
+        self._not_stored: set[Runnable] = set()
+        """Other durable ones: they may get such input while they are deferred."""
         self._deferred_others: OrderedDict[Runnable, None] = OrderedDict()
         """Deferred queues without acks or arrivals, which run after those with some.
 
@@ -154,7 +157,7 @@ class Turn:
         No commit may begin then. Queues that only have messages to deliver, or transient arrivals, change nothing
         durable, and there may be many for a long time.
         """
-        return self._journaling > 0
+        return bool(self._stored) or any(queue.stores_input for queue in self._not_stored)
 
     @property
     def has_deferred_input(self) -> bool:
@@ -167,7 +170,7 @@ class Turn:
         Other deferred queues are not waited for: a client that sends little would wait for the work of others' queues.
         """
         if self._deferred_input:
-            self._deferred_input.append((_Call(callback), False))
+            self._deferred_input.append(_Call(callback))
         else:
             self.slices.later(callback)
 
@@ -183,25 +186,27 @@ class Turn:
         """
         with_input, queues = self._deferred_input, self.queues
         if then.has_input:
-            entry = self._with_input(then)
-            if entry[1]:
-                with_input.appendleft(entry)
+            self._hold_commits(then)
+            if then.stores_input:
+                with_input.appendleft(then)
             else:
-                with_input.append(entry)
-        with_input.extendleft([self._with_input(queue) for queue in reversed(queues[since:])])
+                with_input.append(then)
+        touched = queues[since:]
+        for queue in touched:
+            self._hold_commits(queue)
+        with_input.extendleft(reversed(touched))
         del queues[since:]
 
-    def _with_input(self, queue: Runnable) -> tuple[Runnable, bool]:
-        """Return the entry of a deferred queue with acks or arrivals."""
-        is_stored = queue.stores_input
-        queue.touched = is_stored
-        self._journaling += is_stored
-        return queue, is_stored
+    def _hold_commits(self, queue: Runnable) -> None:
+        """Have commits wait for a queue that is deferred, if its input is written to disk."""
+        if queue.durable:
+            (self._stored if queue.stores_input else self._not_stored).add(queue)
 
     def _defer_all(self, queues: list[Runnable]) -> None:
         for queue in queues:
             if queue.has_input:
-                self._deferred_input.append(self._with_input(queue))
+                self._deferred_input.append(queue)
+                self._hold_commits(queue)
             else:
                 queue.touched = False
                 self._defer_without_input(queue)
@@ -225,8 +230,9 @@ class Turn:
             if is_others:
                 queue = others.popitem(last=False)[0]
             else:
-                queue, is_stored = with_input.popleft()
-                self._journaling -= is_stored
+                queue = with_input.popleft()
+                self._stored.discard(queue)
+                self._not_stored.discard(queue)
             queue.touched = False
             slices.latest = queue
             try:
@@ -282,6 +288,12 @@ class Turn:
         """True if jobs wait for `disk_caught_up`."""
         return bool(self._paused_jobs)
 
+    def resume_paused_jobs(self) -> None:
+        """Run the jobs that wait for the disk without further pauses, as before the end of the broker."""
+        jobs, self._paused_jobs = self._paused_jobs, []
+        for steps, name in jobs:
+            self.slices.add(steps, name)
+
     def resume_unfinished(self) -> None:
         """Touch again the queues whose budget ran out in an earlier turn."""
         for queue in self.unfinished:
@@ -301,6 +313,8 @@ def _give_up(queue: Runnable) -> None:
 
 class _Call:
     """A callback in the list of deferred queues, called after those before it have run."""
+
+    durable = False
 
     __slots__ = ("_callback", "touched")
 

@@ -72,6 +72,8 @@ UNSENT_SHARE = 4
 """Divisor of the memory limit for the default limit on data that clients do not read."""
 UNSENT_LEAST = 16 * 1024 * 1024
 UNSENT_SECONDS = 1.0
+MOST_ROWS = 50_000
+"""Changes of metadata that wait for a full disk; all of them are tried again together, a few hundred bytes each."""
 HELD_OCTETS = 1024 * 1024
 """Bytes of incomplete publishes that a connection may hold while memory is short."""
 RESERVED_FILES = 64  # file descriptors reserved for everything that is not a client
@@ -413,15 +415,9 @@ class Server:
 
     async def finish_jobs(self) -> None:
         """Wait until no work is deferred any more."""
-        while True:
-            while self.turn.slices:  # noqa: ASYNC110 - each round of the loop runs a step of the jobs
-                await asyncio.sleep(0)
-            if not self.turn.has_paused_jobs or self.disk.commits.is_full:  # type: ignore[union-attr]
-                return
-            committed: asyncio.Future[bool] = self._loop.create_future()
-            self.journal.when_safe(committed.set_result)
-            self.finish_turn()
-            await committed
+        while self.turn.slices or self.turn.has_paused_jobs:  # each round of the loop runs a step of the jobs
+            self.turn.resume_paused_jobs()
+            await asyncio.sleep(0)
 
     def import_definitions(self, path: Path) -> None:
         """Import a definitions file, or each one of a directory. Raises DefinitionsError for invalid definitions."""
@@ -555,6 +551,12 @@ class Server:
             return False
         self._waiting_for_disk.append(flow)
         return True
+
+    @property
+    def is_metadata_full(self) -> bool:
+        """True if the disk is full and as many changes of metadata wait for it as may (`MOST_ROWS`)."""
+        disk = self.disk
+        return disk is not None and disk.journal.row_count >= MOST_ROWS and disk.commits.is_full
 
     def backlog_cleared(self) -> None:
         """Resume the connections that wait for the disk; a turn follows."""

@@ -119,7 +119,8 @@ class DeadLettering:
     ) -> bool:
         """Send a dead letter on its way; False if the original has to stay until the dead letter is safe."""
         copy = Message(letter.address, letter.message_content, original.channel_id)
-        durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
+        persistent = delivery_mode(copy.header) == PERSISTENT_MODE
+        durable = saved_among(targets, persistent=persistent)
         if durable:
             publisher, seq_no = _joined(original)
             on_safe = partial(queue.dead_letter_stored, seq_id) if seq_id >= 0 else None
@@ -131,7 +132,9 @@ class DeadLettering:
             # a queue may refuse the letter in a later step, when the original is settled
             promise.open += 1
             finish = promise.accepted
-        self._deliveries.add(targets, partial(_put, copy, promise), finish, is_stored=bool(durable))
+        # a target may refuse it, which puts it into other queues
+        is_stored = bool(durable) or (queue.durable and (persistent or queue.saves_all))
+        self._deliveries.add(targets, partial(_put, copy, promise), finish, is_stored=is_stored)
         return not isinstance(copy, Moved)
 
 

@@ -360,7 +360,8 @@ class DelayLine:
         stays = isinstance(message, Moved)
         self._moving += stays
         # no publisher awaits it any more
-        self._deliveries.add(queues, partial(offer, message), is_stored=bool(durable))
+        is_stored = bool(durable) or (persistent and self._disk is not None)
+        self._deliveries.add(queues, partial(offer, message), is_stored=is_stored)
         return not stays
 
     def _moved(self, due: Due) -> None:

@@ -50,6 +50,7 @@ class FanOut:
         "_promised",
         "_queues",
         "_turn",
+        "durable",
         "is_taken",
         "stores_input",
         "touched",
@@ -79,7 +80,7 @@ class FanOut:
         if confirms is not None:
             confirms.hold(confirms.seq_no)
             self._promise = Promise(confirms, confirms.seq_no, 1)
-        self.stores_input = bool(saved_among(queues, persistent=persistent))
+        self.durable = self.stores_input = bool(saved_among(queues, persistent=persistent))
         """True if queues store the message on disk."""
         if self.stores_input:
             self._make_persistent()
@@ -173,6 +174,8 @@ class Deliveries:
 
     """
 
+    durable = True
+
     __slots__ = ("_line", "_stored", "_turn", "touched")
 
     def __init__(self, turn: Turn) -> None:
@@ -185,7 +188,7 @@ class Deliveries:
         A message leaves it when all queues have it: while there is one, somebody works on it or will.
         """
         self._stored = 0
-        """Number of messages in it that queues store on disk."""
+        """Number of messages in it that concern the disk."""
         self.touched = False
 
     def add(
@@ -203,7 +206,7 @@ class Deliveries:
             put: puts the message into a queue, which may have been deleted; it may add messages itself, for example
                 those that a full queue discards.
             finish: called when all queues have or have refused the message, perhaps in a later step.
-            is_stored: True if queues store the message on disk.
+            is_stored: True if queues store the message on disk, or its removal from where it was is written there.
 
         """
         is_first = not self._line
@@ -214,8 +217,6 @@ class Deliveries:
                 self._put_while_time()
             finally:
                 self._defer_rest()
-        elif is_stored and self._stored == 1:  # what was deferred before keeps no commit waiting
-            self._defer_rest()
 
     def _put_while_time(self) -> None:
         """Put messages into queues until none is left, or the step is over."""
@@ -243,7 +244,7 @@ class Deliveries:
 
     @property
     def stores_input(self) -> bool:
-        """True if queues store some of these messages on disk."""
+        """True if some of these messages concern the disk."""
         return self._stored > 0
 
     def run(self) -> bool:

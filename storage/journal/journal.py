@@ -240,6 +240,11 @@ class Journal:
             self.put("meta", b"room", b"")
 
     @property
+    def row_count(self) -> int:
+        """Number of rows that wait for a cut, also because the last commit found the disk full."""
+        return len(self._rows)
+
+    @property
     def has_work(self) -> bool:
         """Return whether a cut would have any work, apart from work for a cut that pages."""
         return bool(

@@ -13,6 +13,7 @@ from leveret.broker.channel.channel import Channel as OpenChannel
 from leveret.broker.channel.settlement import Settlements
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.server import server
 
 MANY = 4000
 
@@ -231,3 +232,27 @@ def test_a_connection_that_declares_waits_for_the_disk(tmp_path: Path, method: A
 
     assert [(True, True), (False, False)] == [state[:2] for state in states]
     assert 1 == states[1][2] - states[0][2]
+
+
+def test_changes_that_wait_for_a_full_disk_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With many changes that wait for a full disk, further ones close their channel with 506 and have no effect."""
+    monkeypatch.setattr(server, "MOST_ROWS", 4)
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    names = [f"q{number}" for number in range(6)]
+    for name in names[:4]:
+        client.send(make(Queue.Declare, 0, name, False, True, False, False, True, {}))
+    node.fail()
+    client.sent()
+    client.send(make(Queue.Declare, 0, names[4], False, True, False, False, True, {}))
+    refused = client.sent()
+    client.send(Channel.CloseOk())
+    client.send(Channel.Open())
+    node.commit()
+    client.send(make(Queue.Declare, 0, names[5], False, True, False, False, True, {}))
+    node.commit()
+
+    assert [*names[:4], names[5]] == list(node.vhosts["/"].queues)
+    assert ["1 channel.close"] == [sent[:15] for sent in refused]
+    assert "506" in refused[0]
+    assert "RESOURCE_ERROR - no disk space left" in refused[0]

@@ -563,12 +563,12 @@ def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
         second = disk.make_backing(disk.next_id(), {})
         large = Persistent(b"\0\0", b"x" * 1000, 1, None, 0, 2)
         first.publish([large], persistent=True)
-        host.turn._journaling += 1  # the second queue has not run yet
+        host.turn._stored.add(second)  # it has not run yet
         disk.commits.wake()
         begun = dict(disk.commits._files)
         first.drop(1)
         second.publish([large], persistent=True)
-        host.turn._journaling -= 1
+        host.turn._stored.clear()
         disk.commits.wake()
         stored = asyncio.get_running_loop().create_future()
         disk.journal.when_all_safe(stored.set_result)

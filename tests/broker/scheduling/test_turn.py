@@ -10,7 +10,7 @@ from leveret.broker.scheduling.turn import INPUT_PRIORITY_NS, Turn
 class Work:
     """A queue that needs so many runs, and touches others."""
 
-    stores_input = True
+    durable = stores_input = True
 
     def __init__(self, turn: Turn, runs: int = 1, touches: "Work | None" = None) -> None:
         self.turn = turn
@@ -417,6 +417,33 @@ def test_a_job_that_writes_is_paused_while_the_disk_has_a_backlog():
     turn.is_backlogged = lambda: False
     turn.disk_caught_up()
     assert ([0, 1, 2, 3], False) == (done, turn.has_paused_jobs)
+
+
+def test_a_paused_job_can_be_finished_without_the_disk():
+    """At the end of the broker paused jobs run without further pauses."""
+    turn = Turn()
+    done: list[int] = []
+    turn.is_backlogged = lambda: True
+    turn.add_writing_job((done.append(number) for number in range(3)), "a job")
+    before = list(done)
+    turn.resume_paused_jobs()
+
+    assert ([0], [0, 1, 2], False) == (before, done, turn.has_paused_jobs)
+
+
+def test_a_queue_is_deferred_once():
+    """A queue that gets transient messages from many connections while it is deferred waits for one run."""
+    short_steps = ShortSteps()
+    short_steps.queue()
+    taker = short_steps.queue()
+    taker.has_input, taker.stores_input = True, False
+    for _ in range(5):
+        short_steps.turn.run()
+        taker.touch()
+        short_steps.queue()
+    short_steps.turn.run()
+
+    assert 1 == list(short_steps.turn._deferred_input).count(taker)
 
 
 class Beyond(SlowWork):

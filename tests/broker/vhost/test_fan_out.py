@@ -421,6 +421,41 @@ def test_dead_letters_go_on_after_an_internal_error(
     assert [[b"2"] if queue is queues[20] else [b"1", b"2"] for queue in queues] == list(map(bodies, queues))
 
 
+def test_dead_letters_that_are_refused_and_dead_lettered_again_all_arrive(tmp_path: Path):
+    """Dead letters that a full queue refuses, and passes on to its own dead letter exchange, arrive once and in order."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    passes_on: Table = {"x-dead-letter-exchange": ("longstr", "")}
+    full = {
+        **passes_on,
+        "x-max-length": ("long", 1),
+        "x-overflow": ("longstr", "reject-publish-dlx"),
+        "x-dead-letter-routing-key": ("longstr", "last"),
+    }
+    client.declare("last", durable=True)
+    node.commit()
+    client.declare("full", arguments=full)
+    client.publish("full", b"first")
+    client.declare(
+        "source", durable=True, arguments={**passes_on, "x-dead-letter-routing-key": ("longstr", "full")}
+    )
+    node.commit()
+    for body in (b"1", b"2", b"3"):
+        client.publish("source", body, delivery_mode=2)
+    node.commit()
+    client.consume("source")
+    client.take()
+    client.send(make(Basic.Nack, 3, True, False))
+    node.clock.run()
+    node.commit()
+    found = bodies(node.vhosts["/"].queues["last"])
+    client.connection.lost()
+    queues = node.killed().vhosts["/"].queues
+
+    assert [b"1", b"2", b"3"] == found
+    assert [3, 0] == [queues[name].ready_count for name in ("last", "source")]
+
+
 @pytest.mark.parametrize("way", ["published", "dead-lettered"])
 def test_transient_messages_to_many_durable_queues_keep_no_commit_waiting(tmp_path: Path, way: str):
     """Commits go on while a transient message is on its way to durable queues; a persistent one behind it stops them."""
