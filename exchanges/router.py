@@ -481,6 +481,21 @@ class Router:
             seen.update(following)
         return False
 
+    def reached(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> list[Exchange]:
+        """Return the exchanges that a message passes, each once: the one it is published to, and others from there."""
+        reached = [exchange]
+        for visited in reached:
+            found = [each for key in routing_keys for each in visited.match(key, headers)]
+            found = [each for each in found if each not in self._leaving]
+            if not found and visited.alternate is not None:
+                found = [self.exchanges.get(visited.alternate)]
+            reached += [
+                each for each in dict.fromkeys(found) if isinstance(each, Exchange) and each not in reached
+            ]
+            if len(reached) > self.hop_limit:
+                break
+        return reached
+
     def _walk(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> tuple[object, ...]:
         """Visit all exchanges that the message reaches, each once."""
         leaving = self._leaving

@@ -47,11 +47,13 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
         routing_key: the routing key.
         redelivered: whether the next delivery of it will be marked as redelivered.
         deaths: the entries of `x-death` as plain values, the latest first; empty if it was never dead-lettered.
-        state: 'ready'; 'unacked' if it was delivered and not settled yet; 'delayed' if its exchange still keeps it.
+        state: 'ready'; 'unacked' if it was delivered and not settled yet; 'delayed' if its exchange still keeps it;
+            'published' in a record of what was published.
         consumer: tag of the consumer that has it; '' unless it is unacked by one.
         channel: the channel that has it, as `channels` are named; '' unless it is unacked by a client.
         expires: time at which it expires, in milliseconds since the epoch; None for never.
         due: time at which its exchange will route it, in milliseconds since the epoch; None unless it is delayed.
+        queues: names of the queues that it was routed to; empty unless it is 'published'.
 
     """
 
@@ -62,11 +64,12 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     routing_key: str
     redelivered: bool = False
     deaths: list[dict[str, Any]] = []
-    state: Literal["ready", "unacked", "delayed"] = "ready"
+    state: Literal["ready", "unacked", "delayed", "published"] = "ready"
     consumer: str = ""
     channel: str = ""
     expires: int | None = None
     due: int | None = None
+    queues: tuple[str, ...] = ()
 
 
 class MessageAdministration:

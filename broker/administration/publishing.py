@@ -54,7 +54,7 @@ class Publishing:
         *,
         properties: Mapping[str, Any] | None = None,
         headers: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> Message:
         """Publish a message on a channel of its own in confirm mode.
 
         Args:
@@ -66,6 +66,9 @@ class Publishing:
             on_done: called with the outcome, possibly before this returns: when a client would get its confirm.
             properties: properties by their AMQP names, without `headers`.
             headers: the headers as plain values.
+
+        Returns:
+            The message as it was published.
 
         Raises:
             NotFoundError, ForbiddenError, BadRequestError: as for a client.
@@ -86,6 +89,7 @@ class Publishing:
             raise translated(error) from None
         if channel.is_unroutable:
             on_done("unroutable")
+        return Message(address, content, channel.number)
 
 
 class _PublishingChannel(Channel):

@@ -316,7 +316,7 @@ class Connection(ReceiveLoop):
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({self.channel_max})"
             raise not_allowed(text)
         self.node.clients.check_channel_limits(self.user)
-        self.channels[number] = Channel(number, self)
+        self.channels[number] = self.node.channel_class(number, self)
         self.node.clients.channel_opened(self.user)
         self.outbox.send(encode_method(number, make(ChannelMethods.OpenOk, "")))
 

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
 from leveret.broker.auth.users import Users
+from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource
@@ -30,6 +31,7 @@ class CommitNotifier(Protocol):
 class Node(Protocol):
     """The part of the server that connections use: settings, users, vhosts and the shared work list."""
 
+    channel_class: Callable[[int, Any], Channel]
     turn: Turn
     context: NodeContext
     time_source: TimeSource

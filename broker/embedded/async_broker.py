@@ -20,6 +20,7 @@ class AsyncBroker(AsyncVHost):
         data_dir: directory for what is durable, created if needed; None keeps everything in memory.
         config: keys of the configuration file and their values, as text or as bool, number or path.
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
+        record: whether everything that is published is recorded (`published`).
 
     Attributes:
         clock: the clock of the broker, which can be stopped and advanced.
@@ -35,8 +36,9 @@ class AsyncBroker(AsyncVHost):
         data_dir: str | Path | None = None,
         config: Mapping[str, object] | None = None,
         port: int = 0,
+        record: bool = False,
     ) -> None:
-        core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
+        core = Core(None if data_dir is None else Path(data_dir), config or {}, port, record=record)
         super().__init__(core, core.config.vhosts[0])
         self.clock = core.clock
 

@@ -90,6 +90,21 @@ class AsyncVHost:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
         return await self._operations.delayed(exchange)
 
+    async def record(self, exchange: str) -> None:
+        """Record what is published to an exchange from now on; it need not exist yet."""
+        await self._operations.record(exchange)
+
+    async def published(self, exchange: str) -> list[MessageView]:
+        """Return what was published to a recorded exchange, in order, and what reached it from other exchanges.
+
+        That includes messages that went to no queue, and dead letters. Raises NotRecordedError.
+        """
+        return await self._operations.published(exchange)
+
+    async def forget_published(self) -> None:
+        """Forget what was recorded in the virtual host, and end what `record` has begun there."""
+        await self._operations.forget_published()
+
     async def connections(self) -> list[dict[str, Any]]:
         """Return the connections to the virtual host, under RabbitMQ's names."""
         return await self._operations.connections()

@@ -9,6 +9,7 @@ one disconnects its clients without a reply, and refuses further calls.
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,9 +26,11 @@ from leveret.broker.embedded.errors import (
     DataDirectoryError,
     PortInUseError,
 )
+from leveret.broker.embedded.recording import RecordedChannel, RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.embedded.settings import make_config
 from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.startup import open_data_store, port_problem
 from leveret.storage.errors import StorageError
@@ -50,6 +53,12 @@ class _Monitor(ResourceMonitor):
 class EmbeddedServer(ClockedServer):
     """A server in a process that is not its own.
 
+    Args:
+        config: the configuration.
+        disk: the data store; None for a broker in memory.
+        time: its time source.
+        recorder: records what is published.
+
     Attributes:
         failure: the reason for which the disk has failed; None normally.
 
@@ -57,6 +66,13 @@ class EmbeddedServer(ClockedServer):
 
     monitor_class = _Monitor
     failure: BaseException | None = None
+
+    def __init__(
+        self, config: Config, disk: DataStore | None, time: SettableTime, recorder: Recorder
+    ) -> None:
+        self.vhost_class = partial(RecordedVHost, recorder)
+        self.channel_class = partial(RecordedChannel, recorder)
+        super().__init__(config, disk, time)
 
     def storage_failed(self, error: BaseException) -> None:
         """Disconnect all clients: the contents of the disk are unknown, so nothing may be confirmed or retried."""
@@ -81,17 +97,21 @@ class Core:
         data_dir: the data directory; None for a broker in memory.
         config: keys of the configuration file and their values.
         port: port on 127.0.0.1, 0 for a free one.
+        record: whether everything that is published is recorded.
 
     Raises:
         ConfigurationError: with all problems.
 
     """
 
-    def __init__(self, data_dir: Path | None, config: Mapping[str, object], port: int) -> None:
+    def __init__(
+        self, data_dir: Path | None, config: Mapping[str, object], port: int, *, record: bool = False
+    ) -> None:
         self.config: Config = make_config(config, data_dir, port)
         self._is_on_disk = data_dir is not None
         self._server: EmbeddedServer | None = None
         self._lock = contextlib.ExitStack()
+        self.recorder = Recorder(records_all=record)
         self.time = SettableTime()
         self.clock = Clock(self.time, lambda: self.server)
 
@@ -127,10 +147,10 @@ class Core:
 
     def _make_server(self) -> EmbeddedServer:
         if not self._is_on_disk:
-            return EmbeddedServer(self.config, None, self.time)
+            return EmbeddedServer(self.config, None, self.time, self.recorder)
         disk = open_data_store(self.config)
         try:
-            return EmbeddedServer(self.config, disk, self.time)
+            return EmbeddedServer(self.config, disk, self.time, self.recorder)
         except BaseException:
             disk.close()
             raise

@@ -44,3 +44,7 @@ class UnroutableError(LeveretError):
 
 class NackedError(LeveretError):
     """A queue has refused a message, as a full one does with `x-overflow=reject-publish`."""
+
+
+class NotRecordedError(LeveretError):
+    """The messages of an exchange are not recorded."""

@@ -16,9 +16,11 @@ from leveret.broker.embedded.core import Core, EmbeddedServer
 from leveret.broker.embedded.errors import (
     ClosedBrokerError,
     NackedError,
+    NotRecordedError,
     RefusedError,
     UnroutableError,
 )
+from leveret.storage.message import Message
 
 T = TypeVar("T")
 
@@ -142,6 +144,28 @@ class Operations:
         )
         return found
 
+    async def record(self, exchange: str) -> None:
+        """Record what is published to an exchange from now on."""
+        server = self.core.server
+        self.core.recorder.record(self.vhost, exchange)
+        vhost = server.vhosts.get(self.vhost)
+        if vhost is not None:
+            vhost.router.generation += 1  # channels look their routes up again
+
+    async def published(self, exchange: str) -> list[MessageView]:
+        """Return what was published to a recorded exchange."""
+        self.see(lambda _: None)
+        found = self.core.recorder.published(self.vhost, exchange)
+        if found is None:
+            raise NotRecordedError(
+                f"exchange '{exchange}' is not recorded: use Broker(record=True), or call record('{exchange}') before"
+            )
+        return found
+
+    async def forget_published(self) -> None:
+        """Forget what was recorded, and record no more than from the start of the broker."""
+        self.core.recorder.forget(self.vhost)
+
     # -- acting -----------------------------------------------------------------------------------------------------
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> None:
@@ -225,7 +249,7 @@ class Operations:
 
         server = self.core.server
         try:
-            server.administration.publishing.publish(
+            message = server.administration.publishing.publish(
                 None,
                 self.vhost,
                 exchange,
@@ -239,6 +263,7 @@ class Operations:
             raise RefusedError(str(error)) from None
         finally:
             server.run_turn()
+        self._record(server, exchange, message)
         if not confirm and not mandatory:
             return
         if mandatory and done.done() and done.result() == "unroutable":
@@ -249,3 +274,10 @@ class Operations:
             raise NackedError(
                 f"a queue has refused the message (exchange '{exchange}', routing key '{routing_key}')"
             )
+
+    def _record(self, server: EmbeddedServer, exchange: str, message: Message) -> None:
+        """Record a message that was published here."""
+        vhost = server.vhosts[self.vhost]
+        found = vhost.router.get(exchange)
+        if found is not None and self.core.recorder.is_active(self.vhost):
+            self.core.recorder.add(vhost, found, message)

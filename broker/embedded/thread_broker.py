@@ -145,6 +145,7 @@ class Broker(VHost):
         data_dir: directory for what is durable, created if needed; None keeps everything in memory.
         config: keys of the configuration file and their values, as text or as bool, number or path.
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
+        record: whether everything that is published is recorded (`published`).
 
     Raises:
         ConfigurationError: a key or value of `config` is wrong.
@@ -157,8 +158,9 @@ class Broker(VHost):
         data_dir: str | Path | None = None,
         config: Mapping[str, object] | None = None,
         port: int = 0,
+        record: bool = False,
     ) -> None:
-        core = Core(None if data_dir is None else Path(data_dir), config or {}, port)
+        core = Core(None if data_dir is None else Path(data_dir), config or {}, port, record=record)
         super().__init__(core, core.config.vhosts[0], None)
         self._thread: LoopThread | None = None
         self._finalizer: weakref.finalize[[LoopThread], Broker] | None = None

@@ -113,6 +113,21 @@ class VHost:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
         return self._call(lambda: self._operations.delayed(exchange))
 
+    def record(self, exchange: str) -> None:
+        """Record what is published to an exchange from now on; it need not exist yet."""
+        self._call(lambda: self._operations.record(exchange))
+
+    def published(self, exchange: str) -> list[MessageView]:
+        """Return what was published to a recorded exchange, in order, and what reached it from other exchanges.
+
+        That includes messages that went to no queue, and dead letters. Raises NotRecordedError.
+        """
+        return self._call(lambda: self._operations.published(exchange))
+
+    def forget_published(self) -> None:
+        """Forget what was recorded in the virtual host, and end what `record` has begun there."""
+        self._call(self._operations.forget_published)
+
     @property
     def connections(self) -> list[dict[str, Any]]:
         """The connections to the virtual host, under RabbitMQ's names."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
@@ -24,6 +25,7 @@ from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
+from leveret.broker.channel.channel import Channel
 from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
@@ -115,6 +117,8 @@ class Server:
     """
 
     monitor_class = ResourceMonitor
+    vhost_class: Callable[..., VHost] = VHost
+    channel_class: Callable[[int, Any], Channel] = Channel
 
     def __init__(  # noqa: PLR0915 - all it has, in one place
         self, config: Config, disk: DataStore | None = None, time_source: TimeSource | None = None
@@ -299,7 +303,7 @@ class Server:
 
     def _make_vhost(self, name: str) -> VHost:
         """Create a vhost that is not recorded yet."""
-        vhost = self.vhosts[name] = VHost(
+        vhost = self.vhosts[name] = self.vhost_class(
             name,
             self.turn,
             self.context,

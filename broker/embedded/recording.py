@@ -1,0 +1,154 @@
+"""Recording: what was published to exchanges of an embedded broker.
+
+Theory. An ordinary broker has no place where every message passes as an object: most are put into their queues as the
+bytes that arrived. So the classes of channels and virtual hosts are chosen when a server is created, as those of queues
+are for the export, and only the server of an embedded broker has these. While something is recorded in a virtual host,
+its routes are not `plain`: then every publish is a call of `Channel.publish`, and recorded here. Dead letters are
+recorded where their virtual host publishes them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from leveret.broker.administration.messages import MessageView, view_of
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.channel.channel import Channel
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.publish_route import Route, Special
+from leveret.broker.vhost.vhost import VHost
+from leveret.broker.vhost.x_death import MOST_DEATHS, dead_letter
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.errors import TooManyHopsError
+from leveret.storage.message import Message
+
+
+class Recorder:
+    """The recorded messages of one broker.
+
+    Args:
+        records_all: whether all exchanges are recorded.
+
+    """
+
+    def __init__(self, *, records_all: bool = False) -> None:
+        self.records_all = records_all
+        self._messages: dict[tuple[str, str], list[MessageView]] = {}
+        self._vhosts: set[str] = set()
+
+    def record(self, vhost: str, exchange: str) -> None:
+        """Record an exchange from now on; the caller must have cached routes dropped."""
+        self._vhosts.add(vhost)
+        self._messages.setdefault((vhost, exchange), [])
+
+    def forget(self, vhost: str) -> None:
+        """Forget what was recorded in a virtual host, and record there what the broker records from its start only."""
+        self._vhosts.discard(vhost)
+        for key in [key for key in self._messages if key[0] == vhost]:
+            del self._messages[key]
+
+    def is_active(self, vhost: str) -> bool:
+        """Return whether something is recorded in a virtual host."""
+        return self.records_all or vhost in self._vhosts
+
+    def published(self, vhost: str, exchange: str) -> list[MessageView] | None:
+        """Return what was published to an exchange, in order; None if it is not recorded."""
+        messages = self._messages.get((vhost, exchange))
+        if messages is None:
+            return [] if self.records_all else None
+        return list(messages)
+
+    def add(self, vhost: VHost, exchange: Exchange, message: Message) -> None:
+        """Record a message that was published to an exchange: there, and at those that it has reached from there."""
+        properties = Properties(message.header)
+        special = Special(properties)
+        address = message.address
+        key = address[address[0] + 2 :].decode("utf-8", "surrogateescape")
+        keys = (key, *special.extra_keys)
+        try:
+            found: Sequence[Queue] = vhost.route(exchange, keys, special.headers)
+        except TooManyHopsError as error:
+            found = error.reached  # type: ignore[assignment] # destinations are queues here
+        queues = tuple(queue.name for queue in found)
+        view: MessageView | None = None
+        for reached in vhost.router.reached(exchange, keys, special.headers):
+            place = vhost.name, reached.name
+            if self.records_all or place in self._messages:
+                view = view or view_of(message, state="published", queues=queues)
+                self._messages.setdefault(place, []).append(view)
+
+
+class RecordedChannel(Channel):
+    """A channel whose publishes are recorded, if a recorder wants them.
+
+    Args:
+        recorder: the recorder.
+        number: number of the channel.
+        host: its connection.
+
+    """
+
+    def __init__(self, recorder: Recorder, number: int, host: Any) -> None:
+        super().__init__(number, host)
+        self._recorder = recorder
+
+    def find_route(self, address: bytes, bits: int) -> Route:
+        """Find the route of a publish; it is not plain while something is recorded."""
+        route = super().find_route(address, bits)
+        if self._recorder.is_active(self.vhost.name):
+            route.plain = False
+        return route
+
+    def publish(self, route: Route, special: Special | None, content: bytes) -> None:
+        """Publish a message, and record it unless that fails; those of a transaction are recorded by its commit."""
+        super().publish(route, special, content)
+        if self.tx is None and self._recorder.is_active(self.vhost.name) and route.exchange is not None:
+            self._recorder.add(self.vhost, route.exchange, Message(route.address, content, self.number))
+
+    def enqueue(
+        self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
+    ) -> bool:
+        """Pass a message to its queues, and record it if it belongs to a transaction."""
+        if self.tx is not None and self._recorder.is_active(self.vhost.name):
+            address = message.address
+            exchange = self.vhost.router.get(address[1 : 1 + address[0]].decode("utf-8", "surrogateescape"))
+            if exchange is not None:
+                self._recorder.add(self.vhost, exchange, message)
+        return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
+
+
+class RecordedVHost(VHost):
+    """A virtual host whose dead letters are recorded, if a recorder wants them.
+
+    Args:
+        recorder: the recorder.
+        arguments: those of a `VHost`.
+        options: those of a `VHost`.
+
+    """
+
+    def __init__(self, recorder: Recorder, *arguments: Any, **options: Any) -> None:
+        self._recorder = recorder
+        self._most_deaths = options.get("most_deaths", MOST_DEATHS)
+        super().__init__(*arguments, **options)
+
+    def dead_letter(
+        self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
+    ) -> tuple[int, Sequence[int]]:
+        """Publish messages that a queue discards, and record them."""
+        count, moved = super().dead_letter(queue, letters, reason)
+        name = queue.settings.dead_letter_exchange
+        exchange = None if name is None else self.router.get(name)
+        if exchange is not None and self._recorder.is_active(self.name):
+            for _, message in letters[:count]:
+                letter = dead_letter(
+                    message,
+                    queue=queue.name,
+                    reason=reason,
+                    exchange=exchange.name,
+                    routing_key=queue.settings.dead_letter_routing_key,
+                    now=self.context.clock() // 1000,
+                    most_deaths=self._most_deaths,
+                )
+                copy = Message(letter.address, letter.message_content, message.channel_id)
+                self._recorder.add(self, exchange, copy)
+        return count, moved
