@@ -15,11 +15,13 @@ from leveret.broker.administration.publishing import Outcome
 from leveret.broker.embedded.core import Core, EmbeddedServer
 from leveret.broker.embedded.errors import (
     ClosedBrokerError,
+    DataDirectoryError,
     NackedError,
     NotRecordedError,
     RefusedError,
     UnroutableError,
 )
+from leveret.storage.errors import StorageError
 from leveret.storage.message import Message
 
 T = TypeVar("T")
@@ -44,6 +46,7 @@ class Operations:
         Raises:
             RefusedError: the broker refuses it.
             ClosedBrokerError: the broker does not run.
+            DataDirectoryError: the disk cannot be read now.
 
         """
         server = self.core.server
@@ -64,6 +67,8 @@ class Operations:
             return work(server)
         except AdministrationError as error:
             raise RefusedError(str(error)) from None
+        except StorageError as error:
+            raise DataDirectoryError(str(error)) from None
 
     async def look(self, begin: Callable[[EmbeddedServer], Steps[T]]) -> T:
         """Carry out an operation in steps, between which clients are served; raises as `do`."""
@@ -98,7 +103,7 @@ class Operations:
             if read.cancelled():
                 return
             if error is not None:
-                read.set_exception(error)
+                read.set_exception(DataDirectoryError(f"cannot read the data now: {error}"))
             else:
                 read.set_result(found)
 

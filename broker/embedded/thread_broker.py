@@ -21,7 +21,7 @@ from leveret.broker.embedded.vhost import VHost
 log = logging.getLogger("leveret")
 T = TypeVar("T")
 
-CALL_SECONDS = 60.0
+CALL_SECONDS = 60
 """Time for the thread to answer a call, in seconds: it is far more than any call takes."""
 
 
@@ -93,13 +93,25 @@ class LoopThread:
             future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         except RuntimeError:
             raise ClosedBrokerError("the broker is not running") from None
+        for _ in range(CALL_SECONDS):
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                return self._result(future)
+            if future.done():  # the work itself has timed out
+                return future.result()
+            if not self._thread.is_alive():
+                break
+        future.cancel()
+        if not self._thread.is_alive():
+            raise ClosedBrokerError("the broker was stopped during the call")
+        raise CallTimeoutError(f"the broker has not answered for {CALL_SECONDS} s")
+
+    @staticmethod
+    def _result(future: concurrent.futures.Future[T]) -> T:
+        """Wait for the result for a second. Raises TimeoutError."""
         try:
-            return future.result(CALL_SECONDS)
-        except concurrent.futures.TimeoutError:
-            if future.done():  # an error of the work itself
-                raise
-            future.cancel()
-            raise CallTimeoutError(f"the broker has not answered for {CALL_SECONDS:.0f} s") from None
+            return future.result(1)
+        except concurrent.futures.CancelledError:
+            raise ClosedBrokerError("the broker was stopped during the call") from None
 
     def _run(self) -> None:
         try:

@@ -246,6 +246,28 @@ def test_an_unclosed_broker_is_reported_and_stopped():
     assert before == threading.active_count()
 
 
+def test_a_stop_during_a_call_ends_the_call():
+    """A call that is under way in another thread when the broker stops is an error there, soon."""
+    broker = leveret.Broker(config={"confirm.mode": "consumer-ack"}).start()
+    broker.declare("orders")
+    found = []
+
+    def publish() -> None:
+        try:
+            broker.publish("", "orders", "one")  # confirmed by a consumer only, and there is none
+        except leveret.LeveretError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    while not broker.queue("orders").depth:
+        pass
+    broker.stop()
+    thread.join(30)
+
+    assert [leveret.ClosedBrokerError] == [type(error) for error in found]
+
+
 def test_a_process_ends_although_a_broker_runs(tmp_path):
     """An interpreter that ends while a broker runs stops it, without a word and without waiting for its thread."""
     program = (
@@ -264,6 +286,7 @@ def test_a_process_ends_although_a_broker_runs(tmp_path):
     assert "" == done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_cannot_use_the_broker():
     """A forked process has no thread of the broker: its stop has no effect there, and the parent's goes on."""
     with leveret.Broker() as broker:

@@ -120,7 +120,7 @@ def test_messages_are_recorded_where_they_pass(broker, channel):
 
 
 def test_transactions_are_recorded_by_their_commit(broker):
-    """What a transaction publishes is recorded when it is committed, and not if it is rolled back."""
+    """Publishes of a transaction are recorded when it is committed, and not if it is rolled back."""
     broker.declare("orders")
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()
@@ -143,7 +143,7 @@ def test_what_fails_is_not_recorded(broker, channel):
 
 
 def test_own_publishes_are_recorded(broker):
-    """What is published without a client is recorded, too."""
+    """Publishes without a client are recorded, too."""
     broker.publish("amq.topic", "x", b"one")
 
     assert [b"one"] == bodies(broker, "amq.topic")
