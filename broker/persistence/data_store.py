@@ -27,7 +27,6 @@ from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.queues.backing_queue import BackingQueue, Read
-from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.memory_monitor import MemoryMonitor
 from leveret.storage.queues.pager import Pager
@@ -64,6 +63,7 @@ class DiskUsage(NamedTuple):
 
 def _checking(queue_class: type[VariableQueue]) -> type[VariableQueue]:
     """Return a subclass that checks its invariants after every operation (`storage.check_invariants`)."""
+    from leveret.storage.queues.invariants import check  # noqa: PLC0415 - only for tests
 
     def checked(name: str) -> Callable[..., Any]:
         operation = getattr(queue_class, name)

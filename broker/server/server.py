@@ -31,8 +31,6 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.counters.histogram import Latency
-from leveret.broker.export.layout import Layout
-from leveret.broker.export.writer import Export
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
@@ -52,7 +50,7 @@ from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.resource_monitor import ResourceMonitor
-from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown
+from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown, Telemetry
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
@@ -318,11 +316,15 @@ class Server:
         vhost.router.hop_limit = self.config.exchange_hops
         return vhost
 
-    def _make_export(self) -> Export | None:
+    def _make_export(self) -> Telemetry | None:
         """Create the telemetry export if it is configured."""
         config = self.config.export
         if config.dir is None:
             return None
+        # Imported here, because that takes longer than the start of a server without it.
+        from leveret.broker.export.layout import Layout  # noqa: PLC0415
+        from leveret.broker.export.writer import Export  # noqa: PLC0415
+
         return Export(
             self,
             Layout(config.dir, self.config.node_name),

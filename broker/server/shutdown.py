@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Protocol
 
-from leveret.broker.export.writer import Export
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
@@ -26,6 +25,16 @@ ABORT_SECONDS = 1.0
 """Time for the sockets of those that did not to be closed."""
 
 
+class Telemetry(Protocol):
+    """The telemetry export (`broker.export.writer.Export`)."""
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the export; clients may connect from now on."""
+
+    async def stop(self, reason: str) -> None:
+        """Write the final state, and finish all files."""
+
+
 class ShutdownHost(Protocol):
     """The part of the server that a shutdown uses."""
 
@@ -33,7 +42,7 @@ class ShutdownHost(Protocol):
     context: NodeContext
     vhosts: dict[str, VHost]
     disk: DataStore | None
-    export: Export | None
+    export: Telemetry | None
     drivers: set[SocketDriver]
     all_closed: asyncio.Event
 
