@@ -21,6 +21,7 @@ _PUBLIC = {
     "LeveretError": "embedded.errors",
     "MessageView": "administration.messages",
     "NackedError": "embedded.errors",
+    "NotIdleError": "embedded.errors",
     "NotRecordedError": "embedded.errors",
     "PortInUseError": "embedded.errors",
     "QueueView": "embedded.vhost",

@@ -65,7 +65,7 @@ def leveret_session_broker(pytestconfig: pytest.Config) -> "Iterator[Broker]":
     if level:
         log.setLevel(level.upper())
     try:
-        broker = Broker(config=settings(pytestconfig)).start()
+        broker = Broker(config=settings(pytestconfig), record=True).start()
     except LeveretError as error:
         raise pytest.UsageError(f"leveret: {error}") from None
     yield broker
@@ -93,7 +93,7 @@ def leveret_broker(pytestconfig: pytest.Config) -> "Iterator[Broker]":
     """Run a broker in memory for this test alone."""
     from leveret import Broker  # noqa: PLC0415 - only for tests that use it
 
-    with Broker(config=settings(pytestconfig)) as broker:
+    with Broker(config=settings(pytestconfig), record=True) as broker:
         yield broker
 
 

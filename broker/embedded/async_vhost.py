@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.messages import MessageView
+from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.operations import Operations
 
@@ -199,3 +200,69 @@ class AsyncVHost:
     async def close_connections(self, reason: str = "closed by the application") -> int:
         """Close the connections to the virtual host with 320 CONNECTION_FORCED and a reason; return how many."""
         return await self._operations.close_connections(reason)
+
+    # -- assertions -------------------------------------------------------------------------------------------------
+
+    async def assert_published(
+        self,
+        exchange: str,
+        body: bytes | str | None = None,
+        routing_key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        times: int | None = None,
+    ) -> None:
+        """Check that matching messages were published to a recorded exchange.
+
+        Args:
+            exchange: name of the exchange; '' for the default exchange.
+            body: the body, text as UTF-8; None for any.
+            routing_key: the routing key; None for any.
+            headers: headers that a message must have, among others; None for any.
+            times: number of matching messages; None for at least one.
+
+        Raises:
+            AssertionError: there are fewer or more; the text has the latest messages.
+            NotRecordedError: the exchange is not recorded.
+
+        """
+        __tracebackhide__ = True
+        messages = await self.published(exchange)
+        check_published(exchange, messages, body=body, routing_key=routing_key, headers=headers, times=times)
+
+    async def assert_acked(self, queue: str, n: int) -> None:
+        """Check that consumers have acknowledged `n` messages of a queue since it was declared.
+
+        Raises:
+            AssertionError: it is another number.
+            RefusedError: there is no such queue.
+
+        """
+        __tracebackhide__ = True
+        details = await self._operations.queue(queue)
+        check_acked(queue, details["message_stats"]["ack"], n)
+
+    async def assert_no_unroutable(self) -> None:
+        """Check that every recorded message has reached a queue.
+
+        Raises:
+            AssertionError: some have not; the text has the latest of them.
+            NotRecordedError: nothing is recorded.
+
+        """
+        __tracebackhide__ = True
+        check_no_unroutable(await self._operations.recorded())
+
+    async def wait_until_idle(self, timeout: float = 5) -> None:  # noqa: ASYNC109 - its error says what is not idle
+        """Wait until no message is on its way.
+
+        Input that has arrived is processed then, commits are done, nothing that is due is left, no message is unacked,
+        and no queue with consumers has messages. Clients that are about to publish are not known.
+
+        Args:
+            timeout: seconds, in real time, greater than 0.
+
+        Raises:
+            NotIdleError: that is not the case in time; the text names the queues.
+
+        """
+        await self._operations.wait_until_idle(timeout)

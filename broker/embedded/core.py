@@ -67,6 +67,7 @@ class EmbeddedServer(ClockedServer):
 
     monitor_class = _Monitor
     failure: BaseException | None = None
+    _turn_ended: asyncio.Future[None] | None = None
 
     def __init__(
         self, config: Config, disk: DataStore | None, time: SettableTime, recorder: Recorder
@@ -74,6 +75,19 @@ class EmbeddedServer(ClockedServer):
         self.vhost_class = partial(RecordedVHost, recorder)
         self.channel_class = partial(RecordedChannel, recorder)
         super().__init__(config, disk, time)
+
+    def finish_turn(self) -> None:
+        """Finish a turn, and wake those who wait for the next one."""
+        super().finish_turn()
+        if self._turn_ended is not None:
+            self._turn_ended.set_result(None)
+            self._turn_ended = None
+
+    async def turn_ended(self) -> None:
+        """Wait for the end of a turn, which something has caused: a client, a timer, the disk."""
+        if self._turn_ended is None:
+            self._turn_ended = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._turn_ended)
 
     def storage_failed(self, error: BaseException) -> None:
         """Disconnect all clients: the contents of the disk are unknown, so nothing may be confirmed or retried."""

@@ -48,3 +48,7 @@ class NackedError(LeveretError):
 
 class NotRecordedError(LeveretError):
     """The messages of an exchange are not recorded."""
+
+
+class NotIdleError(LeveretError, TimeoutError):
+    """Messages were still on their way when the time to wait was over."""

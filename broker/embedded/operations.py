@@ -17,6 +17,7 @@ from leveret.broker.embedded.errors import (
     ClosedBrokerError,
     DataDirectoryError,
     NackedError,
+    NotIdleError,
     NotRecordedError,
     RefusedError,
     UnroutableError,
@@ -165,6 +166,40 @@ class Operations:
             raise NotRecordedError(
                 f"exchange '{exchange}' is not recorded: use Broker(record=True), or call record('{exchange}') before"
             )
+        return found
+
+    async def recorded(self) -> list[tuple[str, list[MessageView]]]:
+        """Return the exchanges to which something was published, with their messages."""
+        self.see(lambda _: None)
+        found = self.core.recorder.recorded(self.vhost)
+        if found is None:
+            raise NotRecordedError("nothing is recorded: use Broker(record=True), or call record() before")
+        return list(found.items())
+
+    async def wait_until_idle(self, timeout: float) -> None:  # noqa: ASYNC109 - its error says what is not idle
+        """Wait until no message is on its way; see `VHost.wait_until_idle`."""
+        server = self.core.server
+        try:
+            async with asyncio.timeout(timeout):
+                await server.settle()
+                while self._on_their_way(server):
+                    await server.turn_ended()
+                    await server.settle()
+        except TimeoutError:
+            left = "; ".join(self._on_their_way(server)) or "the broker is busy"
+            raise NotIdleError(f"vhost '{self.vhost}' is not idle after {timeout:g} s: {left}") from None
+
+    def _on_their_way(self, server: EmbeddedServer) -> list[str]:
+        """Return the queues with messages that consumers have or will get, each with a text about them."""
+        found = []
+        vhost = server.vhosts.get(self.vhost)
+        for queue in () if vhost is None else vhost.queues.values():
+            unacked = queue.backing.unacked_count
+            ready = queue.ready_count if queue.consumer_count else 0
+            if unacked or ready:
+                found.append(
+                    f"queue '{queue.name}' has {unacked} unacked messages and {ready} for its consumers"
+                )
         return found
 
     async def forget_published(self) -> None:

@@ -6,14 +6,12 @@ import re
 from types import TracebackType
 from typing import Final, Self
 
-from leveret.broker.administration.messages import MessageView
+from leveret.broker.embedded.assertions import listed
 from leveret.broker.embedded.thread_broker import Broker
 from leveret.broker.embedded.vhost import VHost
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _TITLE_LENGTH: Final = 80
-_SHOWN_MESSAGES: Final = 5
-_SHOWN_OCTETS: Final = 200
 _numbers: Final = itertools.count(1)
 
 
@@ -30,15 +28,16 @@ class _Errors(logging.Handler):
 
 
 class OwnVHost(VHost):
-    """A virtual host of a running broker that exists between `open` and `close`; `with` does both.
+    """A virtual host of a broker that exists between `open` and `close`; `with` does both.
 
     It has the API of `Broker` within its virtual host. Clock and faults are those of the whole broker.
 
     Args:
-        broker: a running broker.
+        broker: the broker.
         title: part of the name of the virtual host, as the name of a test.
 
     Attributes:
+        clock: the clock of the broker; it runs again after `close`.
         user: name of the user, and its password; it may do everything in this virtual host, and nothing elsewhere.
 
     """
@@ -47,6 +46,7 @@ class OwnVHost(VHost):
         number = next(_numbers)
         super().__init__(broker._core, f"{_UNSAFE.sub('_', title)[:_TITLE_LENGTH]}-{number}", broker._call)  # noqa: SLF001
         self.user = f"user-{number}"
+        self.clock = broker.clock
         self._broker = broker
         self._errors = _Errors()
 
@@ -54,15 +54,18 @@ class OwnVHost(VHost):
         return f"<vhost {self.vhost!r}>"
 
     def open(self) -> Self:
-        """Create the virtual host and its user. Raises ClosedBrokerError."""
+        """Create the virtual host and its user; start the broker if the last user of it has stopped it."""
+        if not self._core.is_running:
+            self._broker.start()
         self._call(self._create)
         logging.getLogger("leveret").addHandler(self._errors)
         return self
 
     def close(self) -> None:
-        """Disconnect the clients, and remove the virtual host with everything in it. Raises ClosedBrokerError."""
+        """Disconnect the clients, and remove the virtual host with everything in it, unless the broker was stopped."""
         logging.getLogger("leveret").removeHandler(self._errors)
-        self._call(self._remove)
+        if self._core.is_running:
+            self._call(self._remove)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -85,6 +88,8 @@ class OwnVHost(VHost):
 
     async def _remove(self) -> None:
         server = self._core.server
+        await self._operations.forget_published()
+        self._core.clock.resume()
         if self.vhost in server.vhosts:  # a restart of a broker in memory has removed it
             server.administration.vhosts.delete(None, self.vhost)
             server.administration.users.delete(None, self.user)
@@ -106,18 +111,7 @@ class OwnVHost(VHost):
                 f"  {row['name']}: {row['messages_ready']} ready, {row['messages_unacknowledged']} unacked, "
                 f"{row['consumers']} consumers"
             )
-            messages = self.queue(row["name"]).messages
-            if len(messages) > _SHOWN_MESSAGES:
-                lines.append(f"    ... {len(messages) - _SHOWN_MESSAGES} more")
-            lines += [f"    {_shown(message)}" for message in messages[-_SHOWN_MESSAGES:]]
+            lines[-1] += listed(self.queue(row["name"]).messages)
         if self._errors.lines:
             lines += ["errors:", *(f"  {line}" for line in self._errors.lines)]
         return "\n".join(lines)
-
-
-def _shown(message: MessageView) -> str:
-    """Return one line about a message."""
-    body = message.body if len(message.body) <= _SHOWN_OCTETS else message.body[:_SHOWN_OCTETS] + b"..."
-    state = f"{message.state}{', redelivered' if message.redelivered else ''}"
-    headers = f" {message.headers}" if message.headers else ""
-    return f"{state}: {message.exchange!r} -> {message.routing_key!r} {body!r}{headers}"

@@ -57,6 +57,14 @@ class Recorder:
             return [] if self.records_all else None
         return list(messages)
 
+    def recorded(self, vhost: str) -> dict[str, list[MessageView]] | None:
+        """Return what was published in a virtual host, by exchange; None if nothing is recorded there."""
+        if not self.is_active(vhost):
+            return None
+        return {
+            exchange: list(found) for (place, exchange), found in self._messages.items() if place == vhost
+        }
+
     def add(self, vhost: VHost, exchange: Exchange, message: Message) -> None:
         """Record a message that was published to an exchange: there, and at those that it has reached from there."""
         properties = Properties(message.header)

@@ -1,0 +1,93 @@
+"""Assertions about what was published and acknowledged; each raises AssertionError with what there was instead."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from leveret.broker.administration.messages import MessageView
+
+SHOWN_MESSAGES: Final = 5
+"""Messages in the text of an error, the latest."""
+_SHOWN_OCTETS: Final = 200
+
+
+def check_published(
+    exchange: str,
+    messages: Sequence[MessageView],
+    *,
+    body: bytes | str | None = None,
+    routing_key: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    times: int | None = None,
+) -> None:
+    """Check that matching messages were published to an exchange.
+
+    Args:
+        exchange: name of the exchange.
+        messages: all that was published to it.
+        body: the body, text as UTF-8; None for any.
+        routing_key: the routing key; None for any.
+        headers: headers that a message must have, among others; None for any.
+        times: number of matching messages; None for at least one.
+
+    Raises:
+        AssertionError: there are fewer or more.
+
+    """
+    __tracebackhide__ = True
+    wanted = body.encode() if isinstance(body, str) else body
+    found = sum(
+        wanted in {None, message.body}
+        and routing_key in {None, message.routing_key}
+        and (headers is None or all(_has(message, name, value) for name, value in headers.items()))
+        for message in messages
+    )
+    if found == times or (times is None and found):
+        return
+    conditions = {"body": body, "routing_key": routing_key, "headers": headers}
+    matching = ", ".join(f"{name}={value!r}" for name, value in conditions.items() if value is not None)
+    count = "no message" if not found else f"{found} message{'s' if found > 1 else ''}"
+    expected = "" if times is None else f", expected {times}"
+    text = f"{count} with {matching}" if matching else count
+    raise AssertionError(f"exchange {exchange!r}: {text} published{expected}{listed(messages)}")
+
+
+def check_acked(queue: str, acked: int, expected: int) -> None:
+    """Check the number of acknowledged messages of a queue. Raises AssertionError."""
+    __tracebackhide__ = True
+    if acked != expected:
+        raise AssertionError(f"queue {queue!r}: {acked} messages acknowledged, expected {expected}")
+
+
+def check_no_unroutable(recorded: Iterable[tuple[str, Sequence[MessageView]]]) -> None:
+    """Check that every recorded message has reached a queue, given exchanges with their messages.
+
+    Raises AssertionError.
+    """
+    __tracebackhide__ = True
+    lost = [
+        message
+        for exchange, messages in recorded
+        for message in messages
+        if message.exchange == exchange and not message.queues
+    ]
+    if lost:
+        raise AssertionError(f"{len(lost)} messages have reached no queue{listed(lost)}")
+
+
+def listed(messages: Sequence[MessageView]) -> str:
+    """Return the last messages, a line each, for the end of a text; empty if there are none."""
+    left = len(messages) - SHOWN_MESSAGES
+    more = [f"... {left} more"] if left > 0 else []
+    return "".join(f"\n    {line}" for line in [*more, *map(shown, messages[-SHOWN_MESSAGES:])])
+
+
+def shown(message: MessageView) -> str:
+    """Return one line about a message."""
+    body = message.body if len(message.body) <= _SHOWN_OCTETS else message.body[:_SHOWN_OCTETS] + b"..."
+    state = f"{message.state}{', redelivered' if message.redelivered else ''}"
+    headers = f" {message.headers}" if message.headers else ""
+    return f"{state}: {message.exchange!r} -> {message.routing_key!r} {body!r}{headers}"
+
+
+def _has(message: MessageView, name: str, value: Any) -> bool:
+    return name in message.headers and bool(message.headers[name] == value)
