@@ -81,6 +81,29 @@ def test_next(leveret_session_broker):
     ).assert_outcomes(passed=2)
 
 
+def test_a_test_begins_as_if_it_were_alone(run):
+    """Record and clock are reset after each test, and a broker that a test has stopped is started again."""
+    run(
+        """
+def test_first(leveret):
+    published(leveret.url, b"one")
+    leveret.assert_published("", "one", times=1)
+    leveret.clock.freeze()
+
+def test_second(leveret, leveret_session_broker):
+    assert [] == leveret.published("")
+    assert not leveret.clock.is_frozen
+    leveret_session_broker.stop()
+
+def test_third(leveret):
+    published(leveret.url, b"two")
+    leveret.assert_published("", times=1)
+    leveret.wait_until_idle()
+    leveret.assert_no_unroutable()
+"""
+    ).assert_outcomes(passed=3)
+
+
 def test_workers_of_xdist_have_brokers_of_their_own(run):
     """Tests run in parallel: each worker has a broker, and a vhost per test."""
     run(
