@@ -126,6 +126,7 @@ campaign.churn = tests/churn/run.py --seconds $(or $(N),$(SECONDS),1800)
 campaign.confirm-properties = tests/promises/run.py --messages $(or $(N),$(MESSAGES),100000)
 campaign.crash = tests/crash/run.py $(or $(MODE),crash) -n $(or $(N),1000)
 campaign.crash-points = tests/crash/run.py points -n $(or $(N),100)
+campaign.deferred = tests/deferred/run.py --walks $(or $(N),2000)
 campaign.definitions-roundtrip = tests/conformance/definitions.py
 campaign.disk-full = tests/crash/diskfull.py
 campaign.faults = tests/crash/run.py faults -n $(or $(N),200)

@@ -6,6 +6,7 @@ a list of such lines, and a golden transcript has the same lines in a file.
 
 import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,8 +54,8 @@ class Clock:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self.soon.append(callback)
 
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
-        self.later.append((self.now + seconds, callback))
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
+        self.later.append((self.now + seconds, partial(callback, *args) if args else callback))
 
     def run(self) -> None:
         """Run the calls that are due soon, and those that they cause."""
@@ -481,6 +482,7 @@ class Client:
     """
 
     connection_class = Connection
+    driver_class = Driver
 
     def __init__(
         self,
@@ -495,7 +497,7 @@ class Client:
         port: int = 50000,
     ) -> None:
         self.node = node or Node()
-        self.driver = Driver()
+        self.driver = self.driver_class()
         now = self.node.now()
         self.connection = self.connection_class(
             self.node, self.driver, ("127.0.0.1", port), ("127.0.0.1", 5672), now

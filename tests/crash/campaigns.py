@@ -76,6 +76,10 @@ def _churn(_count: int, number: int) -> Sequence[str]:
     return ("tests/churn/run.py", "--seconds", "1800", "--seed", str(1 + number))
 
 
+def _deferred(count: int, number: int) -> Sequence[str]:
+    return ("tests/deferred/run.py", "--seed", str(1_000_000 * (1 + number)), "--walks", str(count))
+
+
 CAMPAIGNS = (
     Campaign("crash", 1000, 50, _crash("crash"), CRASHED),
     Campaign("consumer-ack", 1000, 50, _crash("consumer-ack"), ("stops", *CRASHED)),
@@ -136,6 +140,7 @@ CAMPAIGNS = (
         _promises,
         ("messages", "verdicts", "acks", "nacks", "outstanding"),
     ),
+    Campaign("deferred", 20_000, 1000, _deferred, ("walks", "published", "violations")),
     Campaign("churn", 2, 1, _churn, ("rounds", *CRASHED[:1], "lost", "twice", "out of order")),
 )
 
