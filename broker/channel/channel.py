@@ -429,9 +429,14 @@ class Channel:
         if confirms is None:
             return
         if not queues:
-            self.outbox.send(pack_confirm(self.number, confirms.confirm_now(), multiple=False, ack=True))
+            self.confirm_unroutable(route, confirms)
         elif not is_taken:
             confirms.refused(confirms.seq_no)
+
+    def confirm_unroutable(self, route: Route, confirms: ChannelConfirms) -> None:
+        """Number a publish that has no queue, and confirm it at once."""
+        del route
+        self.outbox.send(pack_confirm(self.number, confirms.confirm_now(), multiple=False, ack=True))
 
     def number_publishes(self, route: Route, count: int = 1) -> None:
         """Assign sequence numbers to publishes of a route on a channel in confirm mode, and schedule their confirms."""

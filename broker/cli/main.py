@@ -20,6 +20,7 @@ from leveret.broker.cli.definitions import definitions
 from leveret.broker.cli.store import store
 from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
 from leveret.broker.process.log_rotation import Rotation
 from leveret.broker.process.sd_notify import Notifier
@@ -282,7 +283,7 @@ def _open_disk(config: Config) -> Any:
     from leveret.storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
 
     try:
-        return open_data_store(config)
+        return open_data_store(config, DataStore)
     except UnknownFormatError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:

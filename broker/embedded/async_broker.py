@@ -24,6 +24,7 @@ class AsyncBroker(AsyncVHost):
 
     Attributes:
         clock: the clock of the broker, which can be stopped and advanced.
+        faults: faults on demand.
 
     Raises:
         ConfigurationError: a key or value of `config` is wrong.
@@ -41,6 +42,7 @@ class AsyncBroker(AsyncVHost):
         core = Core(None if data_dir is None else Path(data_dir), config or {}, port, record=record)
         super().__init__(core, core.config.vhosts[0])
         self.clock = core.clock
+        self.faults = core.faults
 
     async def start(self) -> Self:
         """Start; clients can connect when this returns. A broker that was stopped starts again at the same port.
@@ -57,6 +59,20 @@ class AsyncBroker(AsyncVHost):
     async def stop(self) -> None:
         """Disconnect the clients and close; what is durable is on disk then. No effect if it is not running."""
         await self._core.stop()
+
+    async def kill(self) -> None:
+        """End as if the process were killed: clients are disconnected, nothing more is sent or written.
+
+        What was confirmed is in the data directory; what was not confirmed may be. `restart` starts it again.
+        """
+        await self._core.kill()
+
+    async def restart(self) -> None:
+        """Kill the broker if it is running, and start it again with the same URL on what a kill has left.
+
+        Raises what `start` raises.
+        """
+        await self._core.restart()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -9,9 +9,10 @@ one disconnects its clients without a reply, and refuses further calls.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -20,21 +21,24 @@ from leveret.broker.administration.definitions_document import DefinitionsError
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.embedded.clock import Clock
-from leveret.broker.embedded.clocked_server import ClockedServer
 from leveret.broker.embedded.errors import (
     ClosedBrokerError,
     ConfigurationError,
     DataDirectoryError,
     PortInUseError,
 )
-from leveret.broker.embedded.recording import RecordedChannel, RecordedVHost, Recorder
+from leveret.broker.embedded.fault_state import FaultState
+from leveret.broker.embedded.faults import Faults
+from leveret.broker.embedded.faulty_channel import FaultyChannel
+from leveret.broker.embedded.faulty_server import FaultyServer, FaultyStore
+from leveret.broker.embedded.recording import RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.embedded.settings import make_config
 from leveret.broker.persistence.data_lock import DataDirError, locked
-from leveret.broker.persistence.data_store import DataStore
-from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.startup import open_data_store, port_problem
 from leveret.storage.errors import StorageError
+
+T = TypeVar("T")
 
 log = logging.getLogger("leveret")
 log.addHandler(logging.NullHandler())  # an application without logging gets no warnings on its standard error
@@ -44,20 +48,14 @@ STOP_SECONDS = 0.25
 _ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to bind
 
 
-class _Monitor(ResourceMonitor):
-    """The resource alarms, without a release of the application's memory."""
-
-    def _release_pages(self, now: float, resident: int) -> None:
-        """Do nothing."""
-
-
-class EmbeddedServer(ClockedServer):
+class EmbeddedServer(FaultyServer):
     """A server in a process that is not its own.
 
     Args:
         config: the configuration.
         disk: the data store; None for a broker in memory.
         time: its time source.
+        faults: its faults.
         recorder: records what is published.
 
     Attributes:
@@ -65,16 +63,20 @@ class EmbeddedServer(ClockedServer):
 
     """
 
-    monitor_class = _Monitor
     failure: BaseException | None = None
     _turn_ended: asyncio.Future[None] | None = None
 
     def __init__(
-        self, config: Config, disk: DataStore | None, time: SettableTime, recorder: Recorder
+        self,
+        config: Config,
+        disk: FaultyStore | None,
+        time: SettableTime,
+        faults: FaultState,
+        recorder: Recorder,
     ) -> None:
         self.vhost_class = partial(RecordedVHost, recorder)
-        self.channel_class = partial(RecordedChannel, recorder)
-        super().__init__(config, disk, time)
+        self.channel_class = partial(FaultyChannel, recorder)
+        super().__init__(config, disk, time, faults)
 
     def finish_turn(self) -> None:
         """Finish a turn, and wake those who wait for the next one."""
@@ -117,6 +119,11 @@ class EmbeddedServer(ClockedServer):
             driver.abort()
 
 
+def _run(function: Callable[[], T]) -> T:
+    """Run a function, already in the event loop of the broker."""
+    return function()
+
+
 class Core:
     """One embedded broker. All of it belongs to the event loop in which `start` runs.
 
@@ -141,6 +148,8 @@ class Core:
         self.recorder = Recorder(records_all=record)
         self.time = SettableTime()
         self.clock = Clock(self.time, lambda: self.server)
+        self.fault_state = FaultState()
+        self.faults = Faults(self.fault_state, lambda: self.server, _run)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -174,26 +183,47 @@ class Core:
 
     def _make_server(self) -> EmbeddedServer:
         if not self._is_on_disk:
-            return EmbeddedServer(self.config, None, self.time, self.recorder)
-        disk = open_data_store(self.config)
+            return EmbeddedServer(self.config, None, self.time, self.fault_state, self.recorder)
+        disk = open_data_store(self.config, FaultyStore)
         try:
-            return EmbeddedServer(self.config, disk, self.time, self.recorder)
+            return EmbeddedServer(self.config, disk, self.time, self.fault_state, self.recorder)
         except BaseException:
             disk.close()
             raise
 
     async def stop(self) -> None:
         """Disconnect the clients, write everything to disk, and close; without effect if it is not running."""
-        server, self._server = self._server, None
-        if server is None:
+        if self._server is None:
             return
+        if self._server.failure is None:
+            self.faults.clear_in_loop()
         self.clock.resume()  # a retry of a full disk would never come
+        server, self._server = self._server, None
         with self._lock:
             if server.failure is None:
                 await server.stop("shutdown", STOP_SECONDS)
             elif server.disk is not None:
-                server.disk.close()
+                server.disk.abandon()
         server.discard()
+
+    async def kill(self) -> None:
+        """End as if the process were killed: nothing more is sent or written. Without effect if it is not running."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        with self._lock:
+            server.cut_off()
+            if server.disk is not None:
+                server.disk.abandon()
+            await server.gone()
+
+    async def restart(self) -> None:
+        """Kill the broker if it is running, and start it again at the same address, on what a kill has left.
+
+        Raises what `start` raises.
+        """
+        await self.kill()
+        await self.start()
 
     @property
     def is_running(self) -> bool:

@@ -84,6 +84,8 @@ class SettableTime(TimeSource):
         """Call a function that many seconds later; equal times in order of creation."""
         entry = Entry(callback, args)
         due = self.elapsed + max(0, round(seconds * SECOND))
+        if self._stands_at is not None:
+            due = _full_millisecond(due)
         self._count += 1
         heappush(self._heap, (due, self._count, entry))
         if self._heap[0][2] is entry:
@@ -105,7 +107,7 @@ class SettableTime(TimeSource):
     def stop(self) -> None:
         """Stand still, at the next full millisecond, until `run` or `move_to`."""
         if self._stands_at is None:
-            self._stands_at = -(-self.elapsed // MILLISECOND) * MILLISECOND
+            self._stands_at = _full_millisecond(self.elapsed)
             self._set_alarm()
 
     def run(self) -> None:
@@ -134,11 +136,16 @@ class SettableTime(TimeSource):
 
     @property
     def next_due(self) -> float:
-        """Time of the next timer, in nanoseconds since the beginning; infinite if there is none."""
+        """Time of the next timer, in nanoseconds since the beginning; infinite if there is none.
+
+        While the time stands still this is a full millisecond, which may be a little later than its due time.
+        """
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heappop(heap)
-        return heap[0][0] if heap else inf
+        if not heap:
+            return inf
+        return heap[0][0] if self._stands_at is None else _full_millisecond(heap[0][0])
 
     def call_next(self) -> bool:
         """Call the first of the timers that are due; False if there is none."""
@@ -170,3 +177,8 @@ class SettableTime(TimeSource):
         while self.next_due <= self.elapsed and self._heap[0][1] <= last:
             self.call_next()
         self._set_alarm()
+
+
+def _full_millisecond(elapsed: int) -> int:
+    """Return the first full millisecond, in nanoseconds, that is not before a time."""
+    return -(-elapsed // MILLISECOND) * MILLISECOND

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 from leveret.broker.embedded.clock import ThreadClock
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError
+from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.vhost import VHost
 
 log = logging.getLogger("leveret")
@@ -202,6 +203,33 @@ class Broker(VHost):
         if self._finalizer is not None:
             self._finalizer.detach()
         thread.stop()
+
+    def kill(self) -> None:
+        """End as if the process were killed: clients are disconnected, nothing more is sent or written.
+
+        What was confirmed is in the data directory; what was not confirmed may be. `restart` starts it again.
+        """
+        self._call(self._core.kill)
+
+    def restart(self) -> None:
+        """Kill the broker if it is running, and start it again with the same URL on what a kill has left.
+
+        Raises what `start` raises.
+        """
+        self._call(self._core.restart)
+
+    @property
+    def faults(self) -> Faults:
+        """Faults on demand."""
+        return Faults(self._core.fault_state, lambda: self._core.server, self._run)
+
+    def _run(self, function: Callable[[], T]) -> T:
+        """Run a function in the thread."""
+
+        async def run() -> T:
+            return function()
+
+        return self._call(run)
 
     @property
     def clock(self) -> ThreadClock:

@@ -80,6 +80,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         "resumed",
     )
 
+    connection_class = Connection
     connection: Connection
     _transport: asyncio.Transport
     _socket: socket.socket
@@ -116,7 +117,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         server = self._server
         peer = socket_state.address(transport.get_extra_info("peername"))
         local = socket_state.address(transport.get_extra_info("sockname"))
-        self.connection = Connection(server, self, peer, local, server.time_source.now())
+        self.connection = self.connection_class(server, self, peer, local, server.time_source.now())
         if not server.register(self):
             self._closing = True
             self._transport.abort()

@@ -80,7 +80,7 @@ class Committer:
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - all it has, in one place
         self,
         environment: Environment,
         journal: Journal,
@@ -129,6 +129,8 @@ class Committer:
         """Tasks writing files, by msg_id."""
         self._no_room: set[int] = set()
         """Files for which there was no space at the last try."""
+        self._retries: set[asyncio.Future[None]] = set()
+        """Wait for the next try to write a file."""
         self._removals: set[asyncio.Future[None]] = set()
         self._file_threads = ThreadPoolExecutor(FILES_AT_ONCE, "leveret-files")
         self._lacks_descriptors = False
@@ -427,10 +429,22 @@ class Committer:
         self._report_if_cleared(backlogged=backlogged)
         self._host.run_turn()
         waited = self._loop.create_future()
-        self._time_source.call_later(RETRY_SECONDS, waited.set_result, None)
-        await waited
+        self._retries.add(waited)
+        self._time_source.call_later(RETRY_SECONDS, _wake, waited)
+        try:
+            await waited
+        finally:
+            self._retries.discard(waited)
         del self._files[msg_id]
         self.wake()
+
+    def retry(self) -> None:
+        """Try again at once what has found the disk full."""
+        for waited in self._retries:
+            _wake(waited)
+        if self._full and self._timer is not None:
+            self._timer.cancel()
+            self._commit()
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -449,6 +463,15 @@ class Committer:
             text = "disk full at shutdown: messages=%d definitions=%d not written and lost; none of them was confirmed"
             log.error(text, messages, definitions)
 
+    def abandon(self) -> None:
+        """Begin nothing more, as if the process were killed; returns when the commit and files under way are done."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._writer.stop()
+        for task in self._files.values():
+            task.cancel()
+        self._file_threads.shutdown(cancel_futures=True)
+
     def _finish(self) -> None:
         journal = self._journal
         if journal.in_flight is not None:
@@ -461,6 +484,11 @@ class Committer:
             self._commit()
         elif self._stopped is not None:
             self._stopped.set()
+
+
+def _wake(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _error_of(job: Callable[[], object]) -> OSError | None:

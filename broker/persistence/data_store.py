@@ -90,8 +90,10 @@ class DataStore:
     Raises what `storage.store.environment.Environment` raises.
     """
 
+    environment_class = Environment
+
     def __init__(self, data_dir: Path, config: StorageConfig, *, ram_limit: int) -> None:
-        self.environment = environment = Environment(data_dir, sync=config.sync)
+        self.environment = environment = self.environment_class(data_dir, sync=config.sync)
         self.config = config
         boot = environment.boot
         self.journal = Journal(first_msg_id(boot), config.embed_below)
@@ -299,6 +301,12 @@ class DataStore:
             self.flushes,
             self.commits.slowest * 1000,
         )
+        self.close()
+
+    def abandon(self) -> None:
+        """Close as a kill of the process would: only commits that have begun are completed."""
+        if hasattr(self, "commits"):
+            self.commits.abandon()
         self.close()
 
     def close(self) -> None:

@@ -114,7 +114,9 @@ class Server:
     Raises what `load_definitions` raises.
     """
 
-    monitor_class = ResourceMonitor
+    monitor_class: type[ResourceMonitor] = ResourceMonitor
+    driver_class = SocketDriver
+    users_class = StoredUsers
     vhost_class: Callable[..., VHost] = VHost
     channel_class: Callable[[int, Any], Channel] = Channel
 
@@ -135,7 +137,7 @@ class Server:
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
         self.patterns = Patterns(python=config.compatibility.python_patterns)
-        self.users: Users = StoredUsers(self.definitions, config.loopback_users, self.patterns)
+        self.users: Users = self.users_class(self.definitions, config.loopback_users, self.patterns)
         self.vhosts: dict[str, VHost] = {}
         self.clients = ConnectionTracking(
             self.turn,
@@ -199,7 +201,7 @@ class Server:
         share = config.max_half_open_per_address or most // 2
         self.login_throttle = LoginThrottle()
         self.refusal_log = RefusalLog()
-        self._listeners = Listeners(HalfOpen(most, min(share, most)), lambda: SocketDriver(self))
+        self._listeners = Listeners(HalfOpen(most, min(share, most)), lambda: self.driver_class(self))
         self._refused_count = 0
         self._stopping = False
         self._is_open = False

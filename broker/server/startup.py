@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.persistence.data_store import DataStore, compact_if_worth_it
 from leveret.broker.process.resource_alarms import memory_limit
 
+Store = TypeVar("Store", bound=DataStore)
 
-def open_data_store(config: Config) -> DataStore:
-    """Open the data directory, which must be locked; compact its file before if that is worth it.
+
+def open_data_store(config: Config, store_class: type[Store]) -> Store:
+    """Open the data directory, which must be locked, as an object of a class; compact its file if that is worth it.
 
     Raises:
         StorageError: it cannot be opened; UnknownFormatError if a later version has written it.
@@ -18,7 +21,7 @@ def open_data_store(config: Config) -> DataStore:
     memory = memory_limit(config.memory_absolute, config.memory_relative)
     ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
     compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)
-    return DataStore(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
+    return store_class(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
 
 
 def port_problem(error: OSError, listeners: Iterable[Listener]) -> str:

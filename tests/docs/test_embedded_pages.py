@@ -9,7 +9,7 @@ HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["embed-the-broker.md", "set-the-clock.md"])
+@pytest.mark.parametrize("page", ["embed-the-broker.md", "set-the-clock.md", "cause-failures.md"])
 def test_the_programs_of_a_page_run(page):
     """Each program of the page runs, and what it asserts is true."""
     namespace: dict[str, object] = {}

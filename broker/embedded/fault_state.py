@@ -1,0 +1,135 @@
+"""The faults that are in effect in an embedded broker, as its connections, alarms and disk see them. Pure.
+
+`broker.embedded.faults` sets them, and undoes them.
+"""
+# ruff: noqa: S311 - seeds make a run repeatable; nothing is secret
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_BODY, pack_confirm, unpack_frame
+
+BEFORE_CONFIRM: Final = "before-confirm"
+AFTER_CONFIRM: Final = "after-confirm"
+MID_BODY: Final = "mid-body"
+MOMENTS: Final = (BEFORE_CONFIRM, AFTER_CONFIRM, MID_BODY)
+"""Moments at which a connection can be dropped, besides at once."""
+SHARE_OF_DUPLICATES = 0.25
+"""Share of the messages that a hostile broker delivers twice."""
+
+
+class FaultState:
+    """The faults of one broker. A new one has none."""
+
+    def __init__(self) -> None:
+        self.nacks = 0
+        """Number of further publishes to be refused."""
+        self.holds_confirms = False
+        self._moment = ""
+        self._drops = 0
+        self.delay = 0.0
+        """Seconds by which everything sent to clients is late."""
+        self.rate: float | None = None
+        """Bytes a second that a connection with consumers takes; None for as many as there are."""
+        self.refuses_logins = False
+        self.is_disk_full = False
+        self.short: set[str] = set()
+        """The resources, of 'memory' and 'disk', that are said to be short."""
+        self.seed: int | None = None
+        """The seed of a hostile broker; None for one that is not."""
+
+    def drop_at(self, moment: str, times: int) -> None:
+        """Drop the next `times` connections that reach a moment."""
+        self._moment, self._drops = (moment, times) if times else ("", 0)
+
+    @property
+    def moment(self) -> str:
+        """The moment at which the next connection is dropped; '' for never."""
+        return self._moment
+
+    def take_drop(self, moment: str) -> bool:
+        """Return whether a connection that has reached this moment is to be dropped; it is counted then."""
+        if self._moment != moment:
+            return False
+        self.drop_at(moment, self._drops - 1)
+        return True
+
+    @property
+    def watches_publishes(self) -> bool:
+        """True if publishes must not take the fast path."""
+        return bool(self.nacks) or self._moment == MID_BODY
+
+    @property
+    def answers_late(self) -> bool:
+        """True if unroutable publishes must not be confirmed at once, but with the others."""
+        return self.holds_confirms or self._moment in {BEFORE_CONFIRM, AFTER_CONFIRM} or self.seed is not None
+
+    @property
+    def shapes_output(self) -> bool:
+        """True if what is sent to clients must be looked at."""
+        return self._moment == MID_BODY or self.seed is not None or self.delay > 0 or self.rate is not None
+
+
+def middle_of_body(octets: bytes) -> int:
+    """Return the middle of the first body of at least two octets in complete frames; 0 if there is none."""
+    at = 0
+    while at < len(octets):
+        kind, _, length = unpack_frame(octets, at)
+        if kind == TYPE_BODY and length > 1:
+            return at + FRAME_OVERHEAD - 1 + int(length) // 2
+        at += length + FRAME_OVERHEAD
+    return 0
+
+
+def interleaved(octets: bytes, seed: str) -> bytes:
+    """Return complete frames in another order, as chosen by the seed; those of each channel stay in order."""
+    of_channels: dict[int, list[bytes]] = {}
+    at = 0
+    while at < len(octets):
+        _, channel, length = unpack_frame(octets, at)
+        end = at + length + FRAME_OVERHEAD
+        of_channels.setdefault(channel, []).append(octets[at:end])
+        at = end
+    if len(of_channels) == 1:
+        return octets
+    order = [channel for channel, frames in of_channels.items() for _ in frames]
+    random.Random(seed).shuffle(order)
+    left = {channel: iter(frames) for channel, frames in of_channels.items()}
+    return b"".join([next(left[channel]) for channel in order])
+
+
+def is_duplicated(seed: str, seq_id: int) -> bool:
+    """Return whether a message is delivered twice."""
+    return random.Random(f"{seed}/{seq_id}").random() < SHARE_OF_DUPLICATES
+
+
+class SingleConfirms:
+    """Takes the confirms of a channel apart: one for each publish, in an order chosen by a seed."""
+
+    def __init__(self) -> None:
+        self._low = 0
+        """All numbers up to here have been confirmed or nacked."""
+        self._told: set[int] = set()
+        """Those above."""
+
+    def told(self, confirms: Sequence[tuple[int, bool, bool]], channel: int, seed: str) -> list[bytes]:
+        """Return the frames for confirms, given as delivery tag, multiple, ack; without a seed only record them."""
+        frames = []
+        for tag, multiple, ack in confirms:
+            if not multiple:
+                numbers = [tag]
+                self._told.add(tag)
+            elif seed:
+                numbers = [each for each in range(self._low + 1, tag + 1) if each not in self._told]
+            if multiple and tag > self._low:
+                self._low = tag
+                self._told = {each for each in self._told if each > tag}
+            if seed:
+                frames += [pack_confirm(channel, each, multiple=False, ack=ack) for each in numbers]
+        while self._low + 1 in self._told:
+            self._low += 1
+            self._told.discard(self._low)
+        if seed:
+            random.Random(f"{seed}/{self._low}").shuffle(frames)
+        return frames

@@ -1,0 +1,270 @@
+"""Faults on demand: `Broker.faults` and `AsyncBroker.faults` (driver).
+
+Theory. Each fault is a change of the `FaultState`, which the connections, alarms and the disk of the server look at,
+and an undo. Everything runs in the event loop of the broker; the undo of a fault that has ended already does nothing.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeVar
+
+from leveret.broker.embedded.errors import LeveretError
+from leveret.broker.embedded.fault_state import MID_BODY, MOMENTS, FaultState
+from leveret.broker.embedded.faulty_server import FaultyServer
+
+T = TypeVar("T")
+
+When = Literal["now", "before-confirm", "after-confirm", "mid-body"]
+
+
+class Run(Protocol):
+    """Runs a function in the event loop of a broker."""
+
+    def __call__(self, function: Callable[[], T], /) -> T:
+        """Return its result. Raises what it raises, and ClosedBrokerError."""
+
+
+class Fault:
+    """A fault that is in effect from its creation on: until `end`, or the end of a `with` block, or `Faults.clear`."""
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end: Callable[[], object] | None = end
+
+    def end(self) -> None:
+        """End the fault; without effect if this was done before."""
+        end, self._end = self._end, None
+        if end is not None:
+            end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+class Faults:
+    """The faults of a broker.
+
+    Each method begins a fault at once, and returns a `Fault` with which it ends: by its method `end`, or as a context
+    manager. All methods raise ClosedBrokerError if the broker is not running.
+
+    Args:
+        state: the faults of the server.
+        server: returns the running server; raises ClosedBrokerError.
+        run: runs a function in the event loop of the broker.
+
+    """
+
+    def __init__(self, state: FaultState, server: Callable[[], FaultyServer], run: Run) -> None:
+        self._state = state
+        self._server = server
+        self._run = run
+
+    def _begin(self, begin: Callable[[], object], end: Callable[[], object]) -> Fault:
+        self._run(begin)
+        return Fault(lambda: self._run(end))
+
+    # -- publishers -------------------------------------------------------------------------------------------------
+
+    def nack_next(self, count: int = 1) -> Fault:
+        """Refuse the next publishes on channels in confirm mode: no queue gets them, and they are nacked.
+
+        Args:
+            count: number of publishes, at least 1.
+
+        """
+        _check_positive(count=count)
+
+        def set_count(count: int) -> None:
+            self._state.nacks = count
+            self._server().watch_publishes()
+
+        return self._begin(lambda: set_count(count), lambda: set_count(0))
+
+    def hold_confirms(self) -> Fault:
+        """Send no confirms, neither acks nor nacks, until `release_confirms` or the end of the fault."""
+
+        def hold() -> None:
+            self._server()
+            self._state.holds_confirms = True
+
+        return self._begin(hold, self._release_confirms)
+
+    def release_confirms(self) -> None:
+        """Send the confirms that were held, and hold no more."""
+        self._run(self._release_confirms)
+
+    def _release_confirms(self) -> None:
+        self._state.holds_confirms = False
+        self._server().release_confirms()
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def drop_connections(self, when: When = "now", *, times: int = 1) -> Fault:
+        """Drop connections without a word, as a failing network does.
+
+        Args:
+            when: 'now' drops all connections at once. Otherwise the next connection is dropped that reaches this
+                moment: 'before-confirm', when a publish is to be acked, which has taken effect; 'after-confirm', when
+                the ack was sent; 'mid-body', in the middle of a message: the client gets half of the body of a
+                delivery, or the broker half of that of a publish, which has no effect then.
+            times: number of connections to be dropped, at least 1; without effect for 'now'.
+
+        """
+        _check_positive(times=times)
+        if when == "now":
+            return self._begin(lambda: self._server().sever_all(), lambda: None)
+        if when not in MOMENTS:
+            raise ValueError(f"when is 'now' or one of {MOMENTS}, not {when!r}")
+
+        def set_times(times: int) -> None:
+            self._state.drop_at(when, times)
+            if when == MID_BODY:
+                self._server().watch_publishes()
+
+        return self._begin(lambda: set_times(times), lambda: set_times(0))
+
+    def delay(self, seconds: float) -> Fault:
+        """Delay everything that the broker sends, by its own clock (`Broker.clock`).
+
+        Args:
+            seconds: the delay, more than 0.
+
+        """
+        _check_positive(seconds=seconds)
+
+        def begin() -> None:
+            self._server()
+            self._state.delay = seconds
+
+        return self._begin(begin, self._end_delay)
+
+    def _end_delay(self) -> None:
+        self._state.delay = 0.0
+        self._server().release_output()
+
+    def slow_consumers(self, bytes_per_second: float) -> Fault:
+        """Let connections with consumers take only so many bytes a second, by the clock of the broker.
+
+        Args:
+            bytes_per_second: more than 0. Up to as many bytes, and at least a kilobyte, are on their way at a time;
+                further messages stay in their queues.
+
+        """
+        _check_positive(bytes_per_second=bytes_per_second)
+
+        def begin() -> None:
+            self._server()
+            self._state.rate = bytes_per_second
+
+        return self._begin(begin, self._end_slowness)
+
+    def _end_slowness(self) -> None:
+        self._state.rate = None
+        self._server().release_output()
+
+    def refuse_logins(self) -> Fault:
+        """Refuse every login as if the password were wrong; connections that are open stay open."""
+
+        def set_refusal(*, refuses: bool) -> None:
+            self._server()
+            self._state.refuses_logins = refuses
+
+        return self._begin(lambda: set_refusal(refuses=True), lambda: set_refusal(refuses=False))
+
+    # -- resources --------------------------------------------------------------------------------------------------
+
+    def block(self, resource: Literal["memory", "disk"]) -> Fault:
+        """Raise an alarm: connections that publish are blocked, and get `connection.blocked` if they know it.
+
+        Args:
+            resource: the resource that is said to be short.
+
+        """
+        if resource not in {"memory", "disk"}:
+            raise ValueError(f"resource is 'memory' or 'disk', not {resource!r}")
+
+        def raise_alarm() -> None:
+            self._state.short.add(resource)
+            self._server().check_alarms()
+
+        def clear_alarm() -> None:
+            self._state.short.discard(resource)
+            self._server().check_alarms()
+
+        return self._begin(raise_alarm, clear_alarm)
+
+    def fill_disk(self) -> Fault:
+        """Let every write find the disk full: persistent publishes are nacked, and publishers are blocked.
+
+        Raises LeveretError for a broker without a data directory.
+        """
+
+        def fill() -> None:
+            if self._server().disk is None:
+                raise LeveretError("the broker has no disk: give it a data_dir, or use faults.block('disk')")
+            self._state.is_disk_full = True
+
+        return self._begin(fill, self._empty_disk)
+
+    def _empty_disk(self) -> None:
+        self._state.is_disk_full = False
+        self._server().check_alarms()
+
+    # -- deliveries -------------------------------------------------------------------------------------------------
+
+    def redeliver_all(self) -> Fault:
+        """Requeue all unacked deliveries, and deliver them again, flagged as redelivered.
+
+        This is what a consumer sees that has lost its channel, but the channel stays open: the acks of the first
+        deliveries have no effect.
+        """
+        return self._begin(lambda: self._server().redeliver_all(), lambda: None)
+
+    def hostile(self, seed: int = 0) -> Fault:
+        """Do what AMQP allows and clients do not expect, as the seed says.
+
+        A quarter of the messages is delivered twice, the second time flagged as redelivered and perhaps after younger
+        messages. Publishes are confirmed one by one, in any order. Frames of different channels are interleaved. The
+        messages, and the order of confirms that are sent together, depend on the seed only; so does the order of
+        deliveries to a client with a prefetch of 1. With more, it depends on when the client acks, too.
+
+        Args:
+            seed: another one gives another order.
+
+        """
+
+        def set_seed(seed: int | None) -> None:
+            self._server().judge_from_now()
+            self._state.seed = seed
+
+        return self._begin(lambda: set_seed(seed), lambda: set_seed(None))
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """End all faults. Confirms that were held and frames on their way are sent."""
+        self._run(self.clear_in_loop)
+
+    def clear_in_loop(self) -> None:
+        """End all faults; must be called in the event loop of the broker."""
+        state, server = self._state, self._server()
+        state.nacks = 0
+        state.drop_at("", 0)
+        state.refuses_logins = state.is_disk_full = False
+        state.short.clear()
+        state.seed = None
+        server.watch_publishes()
+        self._release_confirms()
+        self._end_delay()
+        self._end_slowness()
+        server.check_alarms()
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be more than 0, not {value}")
