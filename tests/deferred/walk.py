@@ -205,10 +205,11 @@ class Walk:
             (2, self._empty),
         )
         weights = [weight for weight, _ in acts]
+        most = draw.choice((1, 3, 3, 15))  # the fewer steps in between, the more is deferred at once
         for _ in range(draw.choice((20, 60, 150))):
             draw.choices(acts, weights)[0][1]()
             self._look()
-            for _ in range(draw.choice((0, 1, 2, 3, 30))):
+            for _ in range(draw.randint(0, most)):
                 self._step()
 
     def _publish(self) -> None:
