@@ -55,8 +55,6 @@ thread that commits waits for the interpreter at each of three or four calls a b
 
 _LOCK_OCTETS = 4096
 """Bytes of the lock file: space for more readers than there are."""
-sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only the second
-"""Flushes the contents of a file, given by its descriptor."""
 
 _GIVEN_UP_SECONDS = 10.0
 """Maximum seconds that a reader waits until an environment that was given up is open again."""
@@ -472,6 +470,11 @@ class EnvironmentTables:
         """Return the bytes of the file in free pages, which will be reused."""
         with self.reading() as txn:
             return unused_octets(self.env, txn, self.db.values())
+
+
+def sync_data(descriptor: int) -> None:
+    """Flush the contents of a file, given by its descriptor."""
+    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has only the second
 
 
 def _reserve_lock(path: Path) -> None:
