@@ -6,6 +6,8 @@ order, so `multiple` covers the oldest: they are found from a lower bound of the
 
 The channel passes itself to each call: an object that kept a reference to it would make a cycle, which only the garbage
 collector frees.
+
+Hot path: see docs/performance.md.
 """
 
 from collections.abc import Iterator, MutableMapping, Sequence
