@@ -83,17 +83,21 @@ def test_next(leveret_session_broker):
 
 
 def test_a_test_begins_as_if_it_were_alone(run):
-    """Record and clock are reset after each test, and a broker that a test has stopped is started again."""
+    """Record, clock and faults are reset after each test, and a broker that a test has stopped is started again."""
     run(
         """
 def test_first(leveret):
     published(leveret.url, b"one")
     leveret.assert_published("", "one", times=1)
     leveret.clock.freeze()
+    leveret.faults.nack_next(5)
+    leveret.faults.refuse_logins()
+    leveret.faults.block("memory")
 
 def test_second(leveret, leveret_session_broker):
     assert [] == leveret.published("")
     assert not leveret.clock.is_frozen
+    published(leveret.url, b"not nacked")
     leveret_session_broker.stop()
 
 def test_third(leveret):

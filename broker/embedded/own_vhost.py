@@ -38,6 +38,7 @@ class OwnVHost(VHost):
 
     Attributes:
         clock: the clock of the broker; it runs again after `close`.
+        faults: the faults of the broker; they end with `close`.
         user: name of the user, and its password; it may do everything in this virtual host, and nothing elsewhere.
 
     """
@@ -47,6 +48,7 @@ class OwnVHost(VHost):
         super().__init__(broker._core, f"{_UNSAFE.sub('_', title)[:_TITLE_LENGTH]}-{number}", broker._call)  # noqa: SLF001
         self.user = f"user-{number}"
         self.clock = broker.clock
+        self.faults = broker.faults
         self._broker = broker
         self._errors = _Errors()
 
@@ -89,6 +91,7 @@ class OwnVHost(VHost):
     async def _remove(self) -> None:
         server = self._core.server
         await self._operations.forget_published()
+        self._core.faults.clear_in_loop()
         self._core.clock.resume()
         if self.vhost in server.vhosts:  # a restart of a broker in memory has removed it
             server.administration.vhosts.delete(None, self.vhost)
