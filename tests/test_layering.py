@@ -43,6 +43,9 @@ FOLDERS = (
     "broker.connection",  # from the protocol header to the end
     "broker.metadata",  # durable topology: recorded, restored
     "broker.administration",  # the service layer
+    "broker.http",  # requests: routes, rights, lists; and the driver
+    "broker.statistics",  # samples and rates of the management API
+    "broker.management",  # the routes of the management API
     "broker.config",  # keys, files, environment, flags
     "broker.metrics",  # for Prometheus
     "broker.export",  # for files
@@ -70,6 +73,7 @@ DRIVERS = (
     "broker.embedded.faulty_server",
     "broker.embedded.operations",
     "broker.embedded.thread_broker",
+    "broker.http.server",
     "broker.metrics.http",
     "broker.export.writer",
     "broker.network.lingering_close",
@@ -99,7 +103,7 @@ THREADS = ("storage.store.tables",)
 THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
     "re2": ("broker.auth.name_patterns", "broker.metrics.scrape"),
-    "aiohttp": ("broker.metrics.http",),
+    "aiohttp": ("broker.http.server", "broker.metrics.http"),
     "pytest": ("leveret.pytest_plugin",),
     "psutil": ("broker.process.resource_alarms",),
     "msgspec": ("broker.*", "storage.store.metadata_rows"),

@@ -211,6 +211,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         server = Server(config, _open_disk(config))
         if config.prometheus.enabled:
             ending.push_async_callback(await _start_monitor(server, config))
+        ending.push_async_callback(await _start_management(server, config))
         await server.start()
     except DefinitionsError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
@@ -275,6 +276,33 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
     else:
         _logger.info("started HTTP listener on %s for metrics and health", Listener(*monitor.address))
     return monitor.stop
+
+
+async def _start_management(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
+    """Start the listeners of the management API; returns their stop function. StartupError if one is required."""
+    from leveret.broker.http.server import SOCKET_NAME, ManagementServer  # noqa: PLC0415
+    from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
+    from leveret.broker.server.startup import port_problem  # noqa: PLC0415
+
+    wanted = config.management
+    management = ManagementServer(server, ROUTER)
+    try:
+        await management.start_socket(config.data_dir)
+    except OSError as error:
+        _logger.warning("leveret ctl cannot connect: %s/%s: %s", config.data_dir, SOCKET_NAME, error.strerror)
+    if not wanted.enabled or not wanted.port:
+        return management.stop
+    try:
+        await management.start(wanted.host, wanted.port)
+    except OSError as error:
+        problem = port_problem(error, (Listener(wanted.host, wanted.port),))
+        if wanted.required:
+            await management.stop()
+            raise StartupError(problem, exit_codes.UNAVAILABLE) from None
+        _logger.warning("the management API is disabled: %s", problem)
+    else:
+        _logger.info("started HTTP listener on %s for the management API", Listener(*management.address))
+    return management.stop
 
 
 def _open_disk(config: Config) -> Any:

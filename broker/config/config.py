@@ -22,6 +22,7 @@ from leveret.broker.config.sections import (
     DefaultLimits,
     ExportConfig,
     LogConfig,
+    ManagementConfig,
     PrometheusConfig,
     StorageConfig,
     TopicPermissionConfig,
@@ -40,7 +41,8 @@ from leveret.broker.config.values import PARSERS, Listener, Setting, read_file
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
 
 __all__ = [
-    "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig",
+    "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
+    "PrometheusConfig",
     "StorageConfig", "TopicPermissionConfig", "UserConfig", "UserLimits", "VHostLimits", "load",
 ]  # fmt: skip
 
@@ -108,6 +110,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     storage: StorageConfig = StorageConfig()
     compatibility: Compatibility = Compatibility()
     prometheus: PrometheusConfig = PrometheusConfig()
+    management: ManagementConfig = ManagementConfig()
 
     # Authentication and authorization.
     auth_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
@@ -222,7 +225,7 @@ class _Draft:
 
     def build(self) -> Config:
         """Return the ``Config``; inconsistent settings are a problem, too."""
-        names = ("log", "compatibility", "storage", "export", "prometheus")
+        names = ("log", "compatibility", "storage", "export", "prometheus", "management")
         parts: dict[str, Any] = {name: {} for name in names}
         rows = {key.attribute for key in KEYS if key.attribute}
         for attribute, value in self._values.items():
@@ -233,6 +236,7 @@ class _Draft:
         parts["storage"] = StorageConfig(**parts["storage"])
         parts["export"] = ExportConfig(**parts["export"])
         parts["prometheus"] = PrometheusConfig(**parts["prometheus"])
+        parts["management"] = ManagementConfig(**parts["management"])
         parts["log"] = self._log(parts["log"], parts.get("data_dir", Path("var")))
         parts.setdefault("cluster_name", parts.get("node_name", _node_name()))
         parts.setdefault("node_name", _node_name())

@@ -54,6 +54,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
               why="the metrics listener has neither TLS nor authentication; bind `prometheus.tcp.ip` to an address "
               "that only trusted hosts can reach"),
     _protects("management.load_definitions", why="use `load_definitions`"),
+    _protects("management.ssl.*", why="the management listener has no TLS; put a proxy with TLS before it"),
     _protects("definitions.https.*", "definitions.tls.*", why="definitions are loaded from local files only"),
     # Limits.
     _protects("default_policies.*", why="define operator policies in a definitions file"),
@@ -65,7 +66,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
            "amqp_client.*", "anonymous_login_*", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
            "event_exchange.*", "tracing.*", nothing=("none",), why="this protocol or plugin is not supported"),
-    _other("management.*", "management_agent.*", "http_dispatch.*", why="there is no management API"),
+    _other("management.*", "management_agent.*", "http_dispatch.*", why="not configurable"),
     _other("prometheus.path", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
            "prometheus.tcp.*_timeout", "prometheus.filter_*", why="not configurable"),
     # Clustering.
@@ -101,7 +102,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("definitions.skip_if_unchanged", "definitions.hashing.*", nothing=("false",),
            why="definitions are imported at each start"),
     # Settings of the Erlang runtime or its logger without a counterpart.
-    _other("collect_statistics", "collect_statistics_interval", "erlang.*", "hipe_compile", "motd_file", "product.*",
+    _other("collect_statistics", "erlang.*", "hipe_compile", "motd_file", "product.*",
            "runtime.*", "sysmon_handler.*", "systemd.*", why="setting of the Erlang runtime"),
     _other("log.connection.rotation.*", "log.channel.rotation.*", "log.queue.rotation.*", "log.default.rotation.*",
            "log.*.file", "log.*.formatter.*", "log.exchange", "log.exchange.*", "log.journald",

@@ -394,6 +394,21 @@ _METRICS: Final[tuple[Key, ...]] = (
         doc="`/metrics` reports queues, channels and connections separately, like `/metrics/per-object`."),
 )  # fmt: skip
 
+_MANAGEMENT: Final[tuple[Key, ...]] = (
+    Key(name="management.enabled", kind="bool", default="true", attribute="management.enabled", origin="Leveret",
+        doc="Serve the management API ([management](management.md)) over HTTP. In RabbitMQ this is a plugin. "
+        "`leveret ctl` works without it."),
+    Key(name="management.tcp.port", kind="int", default="15672", low=0, high=65535, attribute="management.port",
+        doc="Port of the HTTP listener; 0 for none. If the default port at the default address is in use the broker "
+        "starts without the listener; with another port or address it does not start."),
+    Key(name="management.tcp.ip", kind="string", default="127.0.0.1", attribute="management.host",
+        doc="Address of the HTTP listener. RabbitMQ's default is all interfaces. Passwords are sent in clear, so use "
+        "another address in trusted networks only. With another address than the default the port must be free."),
+    Key(name="collect_statistics_interval", kind="int", default="5000", low=100, high=3_600_000,
+        attribute="management.interval_ms",
+        doc="Milliseconds between two samples of the statistics; rates are computed from the last two."),
+)  # fmt: skip
+
 _EXPORT: Final[tuple[Key, ...]] = (
     Key(name="export.dir", kind="path", default="", attribute="export.dir", origin="Leveret",
         doc="Directory to which the export is written ([export](export.md)); nothing is exported if not set."),
@@ -447,6 +462,8 @@ TOPICS: Final[tuple[Topic, ...]] = (
           intro="Switches between the behaviour of RabbitMQ 3 and 4 ([compatibility](compatibility.md))."),
     Topic(title="Metrics and health checks", keys=_METRICS,
           intro="The HTTP endpoints for Prometheus and for probes ([metrics](metrics.md))."),
+    Topic(title="Management", keys=_MANAGEMENT,
+          intro="The HTTP API for administrators ([management](management.md))."),
     Topic(title="Export for analysis", keys=_EXPORT,
           intro="JSON Lines files of what happens in the broker ([exported tables](export.md))."),
     Topic(title="Process", keys=_PROCESS,

@@ -9,6 +9,7 @@ import msgspec
 from leveret.broker.vhost.object_limits import BINDINGS
 
 METRICS_HOST, METRICS_PORT = "127.0.0.1", 15692
+MANAGEMENT_HOST, MANAGEMENT_PORT = "127.0.0.1", 15672
 
 
 class UserConfig(msgspec.Struct, frozen=True):
@@ -125,3 +126,17 @@ class PrometheusConfig(msgspec.Struct, frozen=True):
         is not required, so that a second broker on the same host can start.
         """
         return (self.host, self.port) != (METRICS_HOST, METRICS_PORT)
+
+
+class ManagementConfig(msgspec.Struct, frozen=True):
+    """Settings of the HTTP listener of the management API."""
+
+    enabled: bool = True
+    host: str = MANAGEMENT_HOST
+    port: int = MANAGEMENT_PORT
+    interval_ms: int = 5000
+
+    @property
+    def required(self) -> bool:
+        """True if the broker must not start without it: another than the default address is configured."""
+        return (self.host, self.port) != (MANAGEMENT_HOST, MANAGEMENT_PORT)

@@ -16,12 +16,12 @@ import resource
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
+from leveret.broker.http.server import accept_limited, is_ours
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.sampler import MeasuredBroker, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern
@@ -98,7 +98,7 @@ class Monitor:
         app.router.add_get("/metrics/detailed", self._detailed)
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
-        requests_log.addFilter(_is_ours)
+        requests_log.addFilter(is_ours)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -107,7 +107,8 @@ class Monitor:
             keepalive_timeout=IDLE_SECONDS,
         )
         await runner.setup()
-        accept = partial(_accept, cast("web.Server", runner.server))
+        assert runner.server is not None  # noqa: S101 - after the set-up
+        accept = partial(accept_limited, runner.server, CONNECTIONS)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
                 accept, host, port, backlog=BACKLOG
@@ -213,17 +214,3 @@ def _verdict(obstacle: str) -> web.Response:
     if not obstacle:
         return web.json_response({"status": "ok"})
     return web.json_response({"status": "failed", "reason": obstacle}, status=503)
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Return whether a record should be logged: not for malformed requests, which are reported to their sender."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-def _accept(server: web.Server) -> asyncio.Protocol:
-    """Return the protocol of a new connection; the oldest connections are closed if there are too many."""
-    transports = [each.transport for each in server.connections]
-    living = [each for each in transports if each is not None and not each.is_closing()]
-    for transport in living[: max(0, len(living) + 1 - CONNECTIONS)]:
-        transport.abort()
-    return server()

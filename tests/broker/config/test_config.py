@@ -289,7 +289,7 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
 @pytest.mark.parametrize(
     "key",
     [
-        "management.tcp.port",
+        "management.path_prefix",
         "cluster_formation.dns.hostname",
         "disk_monitor_failure_retries",
         "log.queue.rotation.size",

@@ -1,0 +1,218 @@
+"""The answer to a request: who asks, which route, may they, the handler, and the response in pieces. Pure."""
+
+import base64
+import binascii
+import logging
+from collections.abc import Generator, Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+from leveret.broker.administration import AdministrationError
+from leveret.broker.administration.access import Right, authorize
+from leveret.broker.auth.login_throttle import shown
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import LoginRefusedError, User
+from leveret.broker.http.call import (
+    Answer,
+    Call,
+    Content,
+    Done,
+    Item,
+    Listing,
+    ManagedBroker,
+    Need,
+    Stored,
+)
+from leveret.broker.http.errors import (
+    ApiError,
+    login_required,
+    not_authorised,
+    not_authorized,
+    not_found,
+    translated,
+)
+from leveret.broker.http.listing import Columns, encode_listing, encoded
+from leveret.broker.http.route import Operation, Router, Scope
+
+log = logging.getLogger("leveret.management")
+
+PREFIX = "/api/"
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+HEADERS = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}
+JSON = "application/json"
+
+
+class Request(NamedTuple):
+    """A request as it was received.
+
+    Attributes:
+        method: the method.
+        path: the path, percent-encoded.
+        query: the parameters of the query.
+        headers: by their names in lower case.
+        content: the body.
+        peer: address of the client; '' for the socket of the data directory, whose users may do everything.
+
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    content: bytes = b""
+    peer: str = ""
+
+
+class Response(NamedTuple):
+    """A response.
+
+    Attributes:
+        status: the status.
+        headers: the headers; the length is not among them.
+        pieces: the body in pieces, and None where others may have a turn.
+        delay: seconds to wait before it is sent.
+
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: Iterator[bytes | None]
+    delay: float = 0.0
+
+
+def respond(broker: ManagedBroker, router: Router, request: Request) -> Generator[Need, Any, Response]:
+    """Answer a request, in steps (see `call.Need`).
+
+    Args:
+        broker: the broker.
+        router: finds the routes.
+        request: the request.
+
+    Returns:
+        The response.
+
+    """
+    actor: User | None = None
+    try:
+        if not request.path.startswith(PREFIX):
+            raise not_found()
+        found = router.find(request.path.removeprefix(PREFIX))
+        if found is None:
+            raise not_found()
+        route, names = found
+        if request.method == "OPTIONS":
+            return _empty(200, {"allow": ", ".join(route.methods)})
+        operation = route.operations.get("GET" if request.method == "HEAD" else request.method)
+        if operation is None:
+            return _empty(405, {"allow": ", ".join(route.methods)})
+        if operation.needs is not None:
+            actor = authenticate(broker, request)
+            check_rights(broker, actor, operation, names)
+        call = Call(broker, actor, names, request.query, request.content, request.headers, request.peer)
+        made = operation.handler(call)
+        answer: Answer = (yield from made) if isinstance(made, Generator) else made
+        if request.method in SAFE or (yield Stored()):
+            response = yield from _rendered(broker, call, answer)
+        else:
+            response = _failed(ApiError(503, "disk_full", "the disk is full: the change is not stored yet"))
+    except AdministrationError as error:
+        response = _failed(translated(error))
+    except ApiError as error:
+        response = _failed(error)
+    if request.method not in SAFE:
+        _audit(request, actor, response.status)
+    return response
+
+
+def authenticate(broker: ManagedBroker, request: Request) -> User | None:
+    """Return the user of a request; None for the operator.
+
+    Raises:
+        ApiError: there is no login, or it is wrong.
+
+    """
+    if not request.peer:
+        return None
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        raise login_required()
+    try:
+        octets = base64.b64decode(given.strip(), validate=True)
+    except binascii.Error:
+        raise login_required() from None
+    name, colon, password = octets.decode("utf-8", "surrogateescape").partition(":")
+    if not colon:
+        raise login_required()
+    now = broker.now()
+    try:
+        user = broker.users.authenticate(name, Password(password), request.peer)
+    except LoginRefusedError as error:
+        times = broker.login_throttle.failed(request.peer, name, now)
+        broker.context.totals.auth_failed += 1
+        if broker.refusal_log.admit(request.peer, now):
+            text = str(error).replace(name, shown(name)) if name else str(error)
+            log.warning("HTTP request from %s: login refused: %s", request.peer, text)
+        if "localhost" in str(error):
+            raise not_authorised("User can only log in via localhost") from None
+        raise not_authorized(broker.auth_failure_delay * times) from None
+    broker.login_throttle.succeeded(request.peer, name)
+    return user
+
+
+def check_rights(
+    broker: ManagedBroker, actor: User | None, operation: Operation, names: Mapping[str, str]
+) -> None:
+    """Check that a user may call an operation; a vhost that does not exist is for the handler to report.
+
+    Raises:
+        ForbiddenError: with RabbitMQ's text.
+
+    """
+    needs = operation.needs
+    assert needs is not None  # noqa: S101 - the caller has looked
+    authorize(broker.users, actor, needs)
+    vhost = names.get("vhost")
+    if actor is None or operation.scope is Scope.NONE or vhost is None or vhost not in broker.vhosts:
+        return
+    tags = actor.tags
+    sees_all = Right.ADMINISTRATOR in tags or (operation.scope is Scope.VISIBLE and Right.MONITORING in tags)
+    if operation.scope is Scope.CLIENT or not sees_all:
+        authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
+
+
+def _rendered(broker: ManagedBroker, call: Call, answer: Answer) -> Generator[Need, Any, Response]:
+    match answer:
+        case Listing():
+            pieces = encode_listing(answer, call.query, broker.patterns)
+            # up to the first piece, because until then it may still be an error
+            while (first := next(pieces)) is None:
+                yield None
+            return Response(200, _headers(JSON), chain((first,), pieces))
+        case Item():
+            columns = Columns.asked(call.query)
+            value = answer.value if columns is None else columns.reduce(answer.value)
+            return Response(answer.status, _headers(JSON, answer.headers), iter((encoded(value),)))
+        case Content():
+            return Response(200, _headers(answer.content_type, answer.headers), iter(answer.pieces))
+        case Done():
+            return _empty(answer.status, {"location": answer.location} if answer.location else {})
+
+
+def _failed(error: ApiError) -> Response:
+    return Response(error.status, _headers(JSON, error.headers), iter((encoded(error.body),)), error.delay)
+
+
+def _empty(status: int, headers: Mapping[str, str]) -> Response:
+    return Response(status, {**HEADERS, **headers}, iter(()))
+
+
+def _headers(content_type: str, more: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    return {**HEADERS, "content-type": content_type, **(more or {})}
+
+
+def _audit(request: Request, actor: User | None, status: int) -> None:
+    """Log a request that changes something, without its body, which may have passwords in it."""
+    whom = f"user '{shown(actor.name)}' from {request.peer}" if actor else "the operator"
+    if not actor and request.peer:
+        whom = f"a client without login from {request.peer}"
+    log.info("%s: %s %s: %d", whom, request.method, shown(request.path), status)

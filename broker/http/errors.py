@@ -1,0 +1,75 @@
+"""Errors of the API: a status, and RabbitMQ's JSON body for it."""
+
+from typing import Any
+
+from leveret.broker.administration import (
+    AdministrationError,
+    BadRequestError,
+    ForbiddenError,
+    NotFoundError,
+)
+
+REALM = 'Basic realm="RabbitMQ Management"'
+
+
+class ApiError(Exception):
+    """A request is answered with an error.
+
+    Args:
+        status: the HTTP status.
+        error: the value of `error` in the body.
+        reason: the value of `reason`: text, or for missing keys a list.
+        headers: further headers of the response.
+        delay: seconds to wait before the answer.
+
+    """
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        reason: Any,
+        *,
+        headers: dict[str, str] | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        super().__init__(f"{status} {error}: {reason}")
+        self.status = status
+        self.body = {"error": error, "reason": reason}
+        self.headers = headers or {}
+        self.delay = delay
+
+
+def bad_request(reason: Any) -> ApiError:
+    """Return the error for an invalid request."""
+    return ApiError(400, "bad_request", reason)
+
+
+def not_found() -> ApiError:
+    """Return the error for an object that does not exist, with RabbitMQ's fixed text."""
+    return ApiError(404, "Object Not Found", "Not Found")
+
+
+def not_authorised(reason: str) -> ApiError:
+    """Return the error for a user who may not do something: 401, spelt as RabbitMQ spells it here."""
+    return ApiError(401, "not_authorised", reason)
+
+
+def not_authorized(delay: float = 0.0) -> ApiError:
+    """Return the error for a failed login, spelt as RabbitMQ spells it there. Browsers must not ask for a password."""
+    return ApiError(401, "not_authorized", "Not_Authorized", delay=delay)
+
+
+def login_required() -> ApiError:
+    """Return the error for a request without a login; browsers ask the user for one."""
+    return ApiError(401, "not_authorised", "Login failed", headers={"WWW-Authenticate": REALM})
+
+
+def translated(error: AdministrationError) -> ApiError:
+    """Return the API's error for an operation that was not carried out."""
+    if isinstance(error, NotFoundError):
+        return not_found()
+    if isinstance(error, ForbiddenError):
+        return not_authorised(str(error))
+    assert isinstance(error, BadRequestError)  # noqa: S101 - there are three
+    return bad_request(str(error))

@@ -1,0 +1,275 @@
+"""Lists: sorted, filtered, divided into pages, reduced to columns, and encoded in pieces.
+
+All of it in steps, because a list may have a hundred thousand items: keys are computed a few at a time, sorted in runs
+that are merged, and only the items of the page are computed whole.
+"""
+
+import heapq
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
+from leveret.broker.http.call import Listing, flag
+from leveret.broker.http.errors import ApiError, bad_request
+
+PAGE_SIZE = 100
+MOST_PAGE_SIZE = 500
+MOST_PATTERN = 1024
+"""Maximum length of a pattern in characters."""
+STEP = 16
+"""Items that are looked at in one step."""
+RUN = 256
+"""Items that are sorted in one step."""
+PIECE = 64 * 1024
+"""Octets of an encoded list that are written together."""
+
+Fields = Mapping[str, Callable[[Any], Any]] | None
+
+
+class Page(NamedTuple):
+    """The page that a request asks for.
+
+    Attributes:
+        number: its number from 1 on.
+        size: items of a page.
+        matches: returns whether a name is listed.
+
+    """
+
+    number: int
+    size: int
+    matches: Callable[[str], object]
+
+
+def asked_page(query: Mapping[str, str], patterns: Patterns) -> Page | None:
+    """Return the page that a query asks for; None if it asks for the whole list.
+
+    Raises:
+        ApiError: with RabbitMQ's texts.
+
+    """
+    if "page" not in query:
+        return None
+    number, size = (_positive(query, *each) for each in (("page", 1), ("page_size", PAGE_SIZE)))
+    if number < 1 or not 1 <= size <= MOST_PAGE_SIZE:
+        raise ApiError(
+            400,
+            "invalid_pagination_parameters",
+            f"Invalid pagination parameters: page number {number} and page size {size} must be positive, "
+            f"and the page size at most {MOST_PAGE_SIZE}",
+        )
+    return Page(number, size, _name_filter(query, patterns))
+
+
+def _positive(query: Mapping[str, str], key: str, default: int) -> int:
+    given = query.get(key, "")
+    if not given:
+        return default
+    try:
+        return int(given)
+    except ValueError:
+        raise bad_request("Pagination parameters are invalid") from None
+
+
+def _name_filter(query: Mapping[str, str], patterns: Patterns) -> Callable[[str], object]:
+    wanted = query.get("name", "")
+    if not wanted:
+        return lambda _name: True
+    if not flag(query, "use_regex"):
+        folded = wanted.lower()
+        return lambda name: folded in name.lower()
+    if len(wanted) > MOST_PATTERN:
+        raise bad_request(f"the pattern has more than {MOST_PATTERN} characters")
+    try:
+        search = patterns.compile(f"(?i){wanted}")
+    except InvalidPatternError as error:
+        raise bad_request(str(error)) from None
+    return lambda name: search(name.encode("utf-8", "surrogateescape"))
+
+
+# -- values -----------------------------------------------------------------------------------------------------
+
+
+def value_at(item: Any, path: Sequence[str]) -> Any:
+    """Return the value at a path of keys; None if it is not there."""
+    for key in path:
+        if not isinstance(item, Mapping) or key not in item:
+            return None
+        item = item[key]
+    return item
+
+
+def _field(row: Any, fields: Fields, path: Sequence[str]) -> Any:
+    if fields is None:
+        return value_at(row, path)
+    compute = fields.get(path[0])
+    return None if compute is None else value_at(compute(row), path[1:])
+
+
+def order(value: Any) -> tuple[int, Any]:
+    """Return the sort key of a value of any type, as RabbitMQ orders them; one that is not there is like 0."""
+    if value is None:
+        return 0, 0
+    if isinstance(value, bool):
+        return 1, str(value).lower()
+    if isinstance(value, int | float):
+        return 0, value
+    if isinstance(value, str):
+        return 4, value
+    return (2, str(value)) if isinstance(value, Mapping) else (3, str(value))
+
+
+def whole(row: Any, fields: Fields, columns: "Columns | None") -> Any:
+    """Return the item of a row, reduced to the columns if some are given."""
+    if columns is None:
+        return row if fields is None else {name: compute(row) for name, compute in fields.items()}
+    if fields is None:
+        return columns.reduce(row)
+    return columns.reduce({name: compute(row) for name, compute in fields.items() if name in columns.tops})
+
+
+class Columns:
+    """The columns that a request asks for.
+
+    Args:
+        names: paths, with dots between the keys.
+
+    Attributes:
+        tops: the first keys of the paths.
+
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._tree: dict[str, Any] = {}
+        for name in names:
+            node = self._tree
+            for key in name.split("."):
+                node = node.setdefault(key, {})
+        self.tops = frozenset(self._tree)
+
+    @classmethod
+    def asked(cls, query: Mapping[str, str]) -> "Columns | None":
+        """Return the columns of a query; None for all."""
+        given = query.get("columns", "")
+        return cls(given.split(",")) if given else None
+
+    def reduce(self, item: Any) -> Any:
+        """Return the item with these keys only, those that it has."""
+        return _reduced(item, self._tree)
+
+
+def _reduced(value: Any, tree: Mapping[str, Any]) -> Any:
+    if not tree:
+        return value
+    if isinstance(value, Mapping):
+        return {key: _reduced(value[key], below) for key, below in tree.items() if key in value}
+    if isinstance(value, list):
+        return [_reduced(each, tree) for each in value]
+    return value
+
+
+def encoded(value: Any) -> bytes:
+    """Encode a value as JSON; names that are not UTF-8 are escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+# -- lists ------------------------------------------------------------------------------------------------------
+
+
+def encode_listing(
+    listing: Listing, query: Mapping[str, str], patterns: Patterns
+) -> Generator[bytes | None, None, None]:
+    """Encode a list as a query asks for it, in steps.
+
+    Args:
+        listing: the list.
+        query: `sort`, `sort_reverse`, `columns`, and of a page `page`, `page_size`, `name`, `use_regex`.
+        patterns: compiles patterns of names.
+
+    Yields:
+        Pieces of the body, None between.
+
+    Raises:
+        ApiError: before the first piece.
+
+    """
+    page = asked_page(query, patterns) if listing.is_paged else None
+    columns = Columns.asked(query)
+    fields = listing.fields
+    rows: list[Any] = []
+    total = 0
+    for row in listing.rows:
+        if page is None or page.matches(str(_field(row, fields, ("name",)) or "")):
+            rows.append(row)
+        total += 1
+        if not total % STEP:
+            yield None
+    given = query.get("sort", "")
+    paths: list[tuple[str, ...]] = [tuple(given.split("."))] if given else [(key,) for key in listing.sort]
+    if paths:
+        rows = yield from _sorted(rows, fields, paths, reverse=query.get("sort_reverse") == "true")
+    if page is None:
+        yield from _items(rows, fields, columns, b"[", b"]")
+        return
+    count = -(-len(rows) // page.size)
+    if page.number > max(1, count):
+        raise ApiError(
+            400, "page_out_of_range", f"Page out of range, page: {page.number} page size: {page.size}, "
+            f"len: {len(rows)}"
+        )  # fmt: skip
+    first = (page.number - 1) * page.size
+    chosen = rows[first : first + page.size]
+    head = {
+        "total_count": total,
+        "item_count": len(chosen),
+        "filtered_count": len(rows),
+        "page": page.number,
+        "page_size": page.size,
+        "page_count": count or 1,
+    }
+    yield from _items(chosen, fields, columns, encoded(head)[:-1] + b',"items":[', b"]}")
+
+
+def _sorted(
+    rows: list[Any], fields: Fields, paths: list[tuple[str, ...]], *, reverse: bool
+) -> Generator[None, None, list[Any]]:
+    """Sort rows by the values at these paths, in steps; equal ones keep their order."""
+    runs: list[list[tuple[Any, int]]] = []
+    for first in range(0, len(rows), RUN):
+        run = []
+        for at in range(first, min(first + RUN, len(rows))):
+            run.append((tuple([order(_field(rows[at], fields, path)) for path in paths]), at))
+            if not at % STEP:
+                yield None
+        run.sort()
+        runs.append(run)
+    found = []
+    for _key, at in heapq.merge(*runs):
+        found.append(rows[at])
+        if not len(found) % RUN:
+            yield None
+    if reverse:
+        found.reverse()
+    return found
+
+
+def _items(
+    rows: Iterable[Any], fields: Fields, columns: Columns | None, head: bytes, tail: bytes
+) -> Iterator[bytes | None]:
+    buffer = bytearray(head)
+    separator = b""
+    for at, row in enumerate(rows):
+        buffer += separator + encoded(whole(row, fields, columns))
+        separator = b","
+        if len(buffer) >= PIECE:
+            yield bytes(buffer)
+            buffer.clear()
+        elif not at % STEP:
+            yield None
+    yield bytes(buffer + tail)

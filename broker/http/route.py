@@ -1,0 +1,140 @@
+"""Routes: paths of the API, the operations on them, and the rights that these need."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from leveret.broker.administration.access import Right
+from leveret.broker.http.call import Answer, Call, Steps
+
+Handler = Callable[[Call], Answer | Steps]
+
+
+class Scope(StrEnum):
+    """The objects that an operation concerns, beside the tag that its user needs."""
+
+    NONE = "none"
+    """No vhost, or those that the user may see: the handler shows no others."""
+    VHOST = "vhost"
+    """The vhost of the path: the user must have permissions in it or be an administrator."""
+    VISIBLE = "visible"
+    """The vhost of the path: as above, and monitoring users see it, too."""
+    CLIENT = "client"
+    """The vhost of the path, with the permissions that a client of the user would need there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a body, for the reference.
+
+    Attributes:
+        name: its name.
+        kind: its JSON type: string, integer, number, boolean, object, array, any.
+        is_required: True if it must be there.
+        doc: its meaning, in a few words.
+
+    """
+
+    name: str
+    kind: str = "string"
+    is_required: bool = False
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A method of a path.
+
+    Attributes:
+        handler: answers; raises `ApiError` or an error of the service layer.
+        doc: one sentence for the reference.
+        needs: the right that the user needs; None if no login is needed.
+        scope: the objects concerned.
+        body: keys of the body.
+        query: parameters of the query beside those of all lists.
+        statuses: the statuses of success.
+
+    """
+
+    handler: Handler
+    doc: str
+    needs: Right | None = Right.MANAGEMENT
+    scope: Scope = Scope.NONE
+    body: tuple[Key, ...] = ()
+    query: tuple[Key, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path.
+
+    Attributes:
+        path: its segments after `/api/`; `{name}` is a name of an object.
+        group: heading in the reference.
+        operations: by method; HEAD and OPTIONS are always there.
+
+    """
+
+    path: str
+    group: str
+    operations: Mapping[str, Operation] = field(default_factory=dict)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the path, as in the header `Allow`."""
+        head = ("HEAD",) if "GET" in self.operations else ()
+        return (*head, *self.operations, "OPTIONS")
+
+
+class Router:
+    """Finds routes by path.
+
+    Args:
+        routes: the routes. Of two that match a path, the one with a fixed segment where they differ first is taken.
+
+    """
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._root: dict[str | None, Any] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+        for route in routes:
+            node = self._root
+            for segment in route.path.split("/"):
+                node = node.setdefault(None if segment.startswith("{") else segment, {})
+            node["/"] = route
+
+    def find(self, path: str) -> tuple[Route, dict[str, str]] | None:
+        """Find the route of a path.
+
+        Args:
+            path: the path as it was sent, percent-encoded, after `/api/`; one slash at its end does not matter.
+
+        Returns:
+            The route, and the decoded names by those of their segments; None if there is none.
+
+        """
+        segments = [decoded(each) for each in path.removesuffix("/").split("/")]
+        route = _descend(self._root, segments, 0)
+        if route is None:
+            return None
+        pairs = zip(route.path.split("/"), segments, strict=True)
+        return route, {name[1:-1]: given for name, given in pairs if name.startswith("{")}
+
+
+def _descend(node: Mapping[str | None, Any], segments: list[str], at: int) -> Route | None:
+    if at == len(segments):
+        route: Route | None = node.get("/")
+        return route
+    for key in (segments[at], None):
+        child = node.get(key) if key != "/" else None
+        if child is not None and (found := _descend(child, segments, at + 1)) is not None:
+            return found
+    return None
+
+
+def decoded(segment: str) -> str:
+    """Return a segment of a path without percent-encoding; a plus is a plus."""
+    return unquote_to_bytes(segment).decode("utf-8", "surrogateescape")

@@ -1,0 +1,317 @@
+"""The HTTP listeners of the management API (driver).
+
+Requests are answered by `dispatch.respond` in slices of two milliseconds, a few at once, so that clients notice
+little of them. There are two listeners: TCP, where users log in, and a Unix socket in the data directory, which only
+its owner can open and whose users may do everything.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from leveret.broker.http.call import Callback, ManagedBroker, Stored
+from leveret.broker.http.dispatch import HEADERS, Request, Response, respond
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.listing import encoded
+from leveret.broker.http.route import Router
+from leveret.broker.metadata.recorder import MetadataJournal
+from leveret.broker.scheduling.time_slices import TimeSlices
+
+log = logging.getLogger("leveret.management")
+requests_log = logging.getLogger("leveret.http")
+
+SLICE = 2_000_000
+"""Nanoseconds for which one request is worked on before others have a turn."""
+AT_WORK = 8
+"""Maximum number of requests that are answered at once; the others wait."""
+CONNECTIONS = 64
+"""Maximum number of connections of each listener; a further one replaces the oldest idle one."""
+BACKLOG = 16
+BODY = 10_000_000
+"""Maximum octets of the body of a request, as in RabbitMQ."""
+REQUEST_SECONDS = 30.0
+"""Maximum duration of a request, with its body and its response."""
+IDLE_SECONDS = 60.0
+"""Maximum time between two requests of a connection."""
+STOP_SECONDS = 1.0
+"""Time that the shutdown waits for responses in progress."""
+SOCKET_NAME = "ctl.sock"
+
+
+class ServingBroker(ManagedBroker, Protocol):
+    """The broker, and what the driver needs of it beside (`broker.server.server.Server`)."""
+
+    journal: MetadataJournal
+
+    def run_turn(self) -> None:
+        """Run a turn."""
+
+
+class ManagementServer:
+    """Serves the API of one broker.
+
+    Args:
+        broker: the broker.
+        router: finds the routes.
+
+    """
+
+    def __init__(self, broker: ServingBroker, router: Router) -> None:
+        self._broker = broker
+        self._router = router
+        self._at_work = asyncio.Semaphore(AT_WORK)
+        self._runners: list[web.ServerRunner] = []
+        self._listeners: list[asyncio.Server] = []
+        self._socket: Path | None = None
+        self.address = ("", 0)
+        """The bound address."""
+
+    async def start(self, host: str, port: int) -> None:
+        """Start listening on TCP; port 0 picks a free one. Raises OSError for an address that is not available."""
+        accept = await self._runner(self._from_network)
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(accept, host, port, backlog=BACKLOG)
+        self._listeners.append(listener)
+        self.address = listener.sockets[0].getsockname()[:2]
+
+    async def start_socket(self, directory: Path) -> None:
+        """Start listening on the socket in a directory that is locked; raises OSError.
+
+        The path may be longer than the address of a socket: it is bound by way of the directory's descriptor.
+        """
+        accept = await self._runner(self._from_owner)
+        path = directory / SOCKET_NAME
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # of a broker that was killed
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            bind_in(sock, directory, SOCKET_NAME)
+            path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+            self._listeners.append(
+                await asyncio.get_running_loop().create_unix_server(accept, sock=sock, backlog=BACKLOG)
+            )
+        except BaseException:
+            sock.close()
+            raise
+        self._socket = path
+
+    async def stop(self) -> None:
+        """Stop listening; responses in progress are cut off after a moment."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.unlink()
+            self._socket = None
+        runners, self._runners = self._runners, []
+        for runner in runners:
+            await runner.cleanup()
+
+    async def _runner(self, handle: Callable[[web.BaseRequest], Any]) -> Callable[[], asyncio.Protocol]:
+        """Return the factory of the protocols of new connections."""
+        server = web.Server(
+            handle, access_log=None, logger=requests_log, keepalive_timeout=IDLE_SECONDS
+        )  # fmt: skip
+        requests_log.addFilter(is_ours)
+        runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
+        await runner.setup()
+        self._runners.append(runner)
+        return partial(accept_limited, server, CONNECTIONS)
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    async def _from_owner(self, request: web.BaseRequest) -> web.StreamResponse:
+        return await self._handle(request, "")
+
+    async def _from_network(self, request: web.BaseRequest) -> web.StreamResponse:
+        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        return await self._handle(request, str(peer[0]) if peer else "unknown")
+
+    async def _handle(self, request: web.BaseRequest, peer: str) -> web.StreamResponse:
+        if self._broker.obstacle:
+            body = encoded({"error": "service_unavailable", "reason": self._broker.obstacle})
+            return web.Response(status=503, headers=HEADERS, body=body, content_type="application/json")
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS), self._at_work:
+                content = await _content(request)
+                if content is None:
+                    error = bad_request("Exceeded HTTP request body size limit")
+                    return web.Response(
+                        status=400, headers=HEADERS, body=encoded(error.body), content_type="application/json"
+                    )
+                received = Request(
+                    request.method,
+                    request.rel_url.raw_path,
+                    {key: request.query.getall(key)[0] for key in request.query},
+                    {key.lower(): value for key, value in request.headers.items()},
+                    content,
+                    peer,
+                )
+                response = await self._run(respond(self._broker, self._router, received), received.path)
+            if response.delay:
+                await asyncio.sleep(response.delay)
+            async with asyncio.timeout(REQUEST_SECONDS), self._at_work:
+                return await self._send(request, response)
+        except TimeoutError:
+            log.warning("request %s %s aborted: it took longer than %.0f s", request.method,
+                        request.rel_url.raw_path[:200], REQUEST_SECONDS)  # fmt: skip
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=503)
+
+    async def _run(self, steps: Any, name: str) -> Response:
+        """Run the steps of a response, and supply what they need."""
+        given: Any = None
+        while True:
+            outcome, need = self._slice(steps, given, name)
+            if outcome is not None:
+                return outcome
+            if need is None:
+                await asyncio.sleep(0)
+                given = None
+            elif isinstance(need, Stored):
+                given = await self._stored(files=need.files)
+            elif isinstance(need, Callback):
+                given = await _called(need)
+            else:
+                given = await asyncio.to_thread(need)
+
+    def _slice(self, steps: Any, given: Any, name: str) -> tuple[Response | None, Any]:
+        """Run steps for the time of a slice; returns the response, or what is needed first."""
+        slices: TimeSlices = self._broker.turn.slices
+        until = slices.begin() + SLICE
+        try:
+            while True:
+                need = steps.send(given)
+                given = None
+                if need is not None or slices.clock() >= until:
+                    return None, need
+        except StopIteration as done:
+            return done.value, None
+        finally:
+            self._broker.run_turn()
+            slices.end("request of", name)
+
+    async def _stored(self, *, files: bool) -> bool:
+        """Wait until everything changed so far is on disk; False if the disk is full."""
+        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        journal = self._broker.journal
+        wait = journal.when_all_safe if files else journal.when_safe
+        wait(partial(_set, stored))
+        self._broker.run_turn()
+        return await stored
+
+    async def _send(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
+        """Write a response, in pieces if it is long, with an iteration of the loop between two of them."""
+        pieces = iter(response.pieces)
+        first = self._next(pieces, request.path)
+        second = self._next(pieces, request.path) if first is not None else None
+        if second is None or request.method == "HEAD":
+            # an empty body must have no type
+            plain = web.Response(status=response.status, headers=response.headers, body=first or b"")
+            if first is None:
+                plain.headers.popall("content-type", None)
+            return plain
+        stream = web.StreamResponse(status=response.status, headers=response.headers)
+        await stream.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for begun in (first, second):
+                if begun:
+                    await stream.write(begun)
+            while True:
+                until = time.monotonic_ns() + SLICE
+                piece = self._next(pieces, request.path)
+                if piece is None:
+                    break
+                if piece:
+                    await stream.write(piece)
+                if time.monotonic_ns() >= until:
+                    await asyncio.sleep(0)
+            await stream.write_eof()
+        return stream
+
+    def _next(self, pieces: Iterator[bytes | None], path: str) -> bytes | None:
+        """Return the next piece, b"" if it took a whole slice so far, None at the end."""
+        slices = self._broker.turn.slices
+        until = slices.begin() + SLICE
+        try:
+            for piece in pieces:
+                if piece:
+                    return piece
+                if slices.clock() >= until:
+                    return b""
+            return None
+        finally:
+            slices.end("response to", path)
+
+
+async def _content(request: web.BaseRequest) -> bytes | None:
+    """Return the body of a request; None if it is too large."""
+    if (request.content_length or 0) > BODY:
+        return None
+    buffer = bytearray()
+    async for piece in request.content.iter_any():
+        buffer += piece
+        if len(buffer) > BODY:
+            return None
+    return bytes(buffer)
+
+
+async def _called(need: Callback) -> Any:
+    """Wait for a callback; returns its argument."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    need.subscribe(partial(_set, future))
+    return await future
+
+
+def _set(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def accept_limited(server: web.Server, most: int) -> asyncio.Protocol:
+    """Return the protocol of a new connection; the oldest connections are closed if there are too many."""
+    transports = [each.transport for each in server.connections]
+    living = [each for each in transports if each is not None and not each.is_closing()]
+    for transport in living[: max(0, len(living) + 1 - most)]:
+        transport.abort()
+    return cast("asyncio.Protocol", server())
+
+
+def is_ours(record: logging.LogRecord) -> bool:
+    """Return whether a record should be logged: not for malformed requests, which are reported to their sender."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def bind_in(sock: socket.socket, directory: Path, name: str) -> None:
+    """Bind a Unix socket in a directory, whose path may be of any length; raises OSError."""
+    path = directory / name
+    if len(os.fsencode(path)) < 100:  # noqa: PLR2004 - 104 octets on macOS, 108 on Linux
+        sock.bind(str(path))
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        if Path(f"/proc/self/fd/{handle}").exists():
+            sock.bind(f"/proc/self/fd/{handle}/{name}")
+        else:
+            before = os.open(".", os.O_RDONLY)
+            try:
+                os.fchdir(handle)
+                sock.bind(name)
+            finally:
+                os.fchdir(before)
+                os.close(before)
+    finally:
+        os.close(handle)

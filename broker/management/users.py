@@ -1,0 +1,125 @@
+"""Users: `/api/users` and `/api/whoami`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from leveret.broker.administration.access import Right
+from leveret.broker.auth.passwords import SHA256
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.route import Key, Operation, Route
+
+
+def list_users(call: Call) -> Answer:
+    """List all users."""
+    return Listing(call.administration.users.all(call.actor), sort=("name",))
+
+
+def get_user(call: Call) -> Answer:
+    """Return one user."""
+    return Item(call.administration.users.get(call.actor, call.names["user"]))
+
+
+def put_user(call: Call) -> Answer:
+    """Create a user, or change its password and tags."""
+    name = call.names["user"]
+    body = call.body("tags")
+    users = call.administration.users
+    is_new = call.broker.users.get(name) is None
+    given = {key: text(body, key) for key in ("password", "password_hash") if body.get(key) is not None}
+    algorithm = text(body, "hashing_algorithm", SHA256)
+    users.put(call.actor, name, tags=tags_of(body), hashing_algorithm=algorithm, **given)
+    return Done(201 if is_new else 204)
+
+
+def delete_user(call: Call) -> Answer:
+    """Delete a user, and close its connections."""
+    call.administration.users.delete(call.actor, call.names["user"])
+    return Done()
+
+
+def delete_users(call: Call) -> Answer:
+    """Delete several users; those that do not exist are ignored."""
+    names = call.body("users")["users"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise bad_request("'users' must be a list of names")
+    for name in names:
+        if call.broker.users.get(name) is not None:
+            call.administration.users.delete(call.actor, name)
+    return Done()
+
+
+def list_users_without_permissions(call: Call) -> Answer:
+    """List the users that have access to no vhost."""
+    permitted = {row["user"] for row in call.administration.users.permissions(call.actor)}
+    users = call.administration.users.all(call.actor)
+    return Listing([user for user in users if user["name"] not in permitted], sort=("name",))
+
+
+def whoami(call: Call) -> Answer:
+    """Return the user who asks."""
+    actor = call.actor
+    if actor is None:
+        return Item({"name": "", "tags": ["administrator"], "is_internal_user": True})
+    return Item({"name": actor.name, "tags": sorted(actor.tags), "is_internal_user": True})
+
+
+def tags_of(body: Mapping[str, Any]) -> list[str]:
+    """Return the tags of a body: a list, or a text with commas; raises ApiError."""
+    given = body["tags"]
+    if isinstance(given, str):
+        given = [each.strip() for each in given.split(",")]
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise bad_request("'tags' must be a list of texts, or one text with commas between them")
+    return [each for each in given if each]
+
+
+_ADMINISTRATOR = Right.ADMINISTRATOR
+ROUTES = (
+    Route("whoami", "users", {"GET": Operation(whoami, "The user who asks.")}),
+    Route("users", "users", {"GET": Operation(list_users, "All users.", _ADMINISTRATOR)}),
+    Route(
+        "users/bulk-delete",
+        "users",
+        {
+            "POST": Operation(
+                delete_users,
+                "Delete several users.",
+                _ADMINISTRATOR,
+                body=(Key("users", "array", is_required=True, doc="names"),),
+                statuses=(204,),
+            )
+        },
+    ),
+    Route(
+        "users/without-permissions",
+        "users",
+        {
+            "GET": Operation(
+                list_users_without_permissions, "Users that have access to no vhost.", _ADMINISTRATOR
+            )
+        },
+    ),
+    Route(
+        "users/{user}",
+        "users",
+        {
+            "GET": Operation(get_user, "One user.", _ADMINISTRATOR),
+            "PUT": Operation(
+                put_user,
+                "Create a user, or change its password and tags.",
+                _ADMINISTRATOR,
+                body=(
+                    Key("tags", "any", is_required=True, doc="a list, or one text with commas"),
+                    Key("password"),
+                    Key("password_hash", doc="instead of the password; empty for none"),
+                    Key("hashing_algorithm", doc="of the hash"),
+                ),
+                statuses=(201, 204),
+            ),
+            "DELETE": Operation(
+                delete_user, "Delete a user and close its connections.", _ADMINISTRATOR, statuses=(204,)
+            ),
+        },
+    ),
+)

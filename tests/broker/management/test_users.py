@@ -1,0 +1,52 @@
+"""Users in the API."""
+
+import pytest
+from api import Api
+from fakes import Node
+
+
+@pytest.fixture
+def api() -> Api:
+    """The API of a new broker, used by its administrator."""
+    return Api(Node())
+
+
+def test_a_user_is_created_changed_and_deleted(api):
+    """PUT answers 201 for a new user and 204 for an old one, whose tags may be a list or a text."""
+    assert 201 == api.put("users/ann", {"password": "secret", "tags": "monitoring, other"})
+    assert ["monitoring", "other"] == api.get("users/ann")["tags"]
+    assert 204 == api.put("users/ann", {"tags": ["management"]})
+    assert {"name": "ann", "tags": ["management"], "is_internal_user": True} == Api(
+        api.node, "ann:secret"
+    ).get("whoami")
+    assert 204 == api.delete("users/ann")
+    assert 404 == api.request("GET", "users/ann").status
+    assert 401 == Api(api.node, "ann:secret").request("GET", "whoami").status
+
+
+def test_users_are_sorted_by_name(api):
+    """The list is in the order of names."""
+    for name in ("c", "a", "b"):
+        api.put(f"users/{name}", {"tags": ""})
+
+    assert ["a", "b", "c", "guest"] == [user["name"] for user in api.get("users")]
+    assert ["guest", "c"] == [user["name"] for user in api.get("users?sort=name&sort_reverse=true")][:2]
+
+
+def test_users_without_permissions_are_found_and_deleted_together(api):
+    """A new user has none; a bulk deletion ignores names that do not exist."""
+    for name in ("a", "b"):
+        api.put(f"users/{name}", {"tags": "", "password": "x"})
+
+    assert ["a", "b"] == [user["name"] for user in api.get("users/without-permissions")]
+    assert 204 == api.post("users/bulk-delete", {"users": ["a", "b", "nobody"]}).status
+    assert ["guest"] == [user["name"] for user in api.get("users")]
+
+
+def test_only_administrators_see_users(api):
+    """A monitoring user gets 401 with RabbitMQ's reason."""
+    api.put("users/m", {"password": "x", "tags": "monitoring"})
+    answer = Api(api.node, "m:x").request("GET", "users")
+
+    assert 401 == answer.status
+    assert {"error": "not_authorised", "reason": "Not administrator user"} == answer.body
