@@ -54,6 +54,8 @@ def test_a_task(celery_app, celery_worker):
     assert 5 == add.delay(2, 3).get(timeout=10)
     assert "leveret" not in broker.broker.__file__
 """
+PAGE = ROOT / "docs" / "howto" / "test-an-application.md"
+PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FIXTURE = re.compile(r"^(\w+)(?: \[.*\])? -- (\S+):\d+$", re.MULTILINE)
 """A line of `pytest --fixtures`."""
 
@@ -175,3 +177,18 @@ def test_the_plugin_runs_beside_others(place):
     assert "pytest_rabbitmq" in theirs["rabbitmq"]
     assert "pytest_celery" in theirs["celery_setup"]
     assert "1 passed" in place.python(*tests, "-p", "no:celery", "-p", "celery.contrib.pytest")
+
+
+def test_fixtures_of_other_plugins_are_replaced_as_the_page_says(place):
+    """The programs of the page that define a fixture of another plugin pass beside that plugin, without a container."""
+    programs = [
+        program
+        for program in PROGRAM.findall(PAGE.read_text(encoding="utf-8"))
+        if "def rabbitmq(" in program or "def celery_setup(" in program
+    ]
+    assert 2 == len(programs)
+    for number, program in enumerate(programs):
+        (place.project / f"replaced_{number}.py").write_text(program)
+    files = [f"replaced_{number}.py" for number in range(2)]
+
+    assert "2 passed" in place.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files)

@@ -1,25 +1,34 @@
-"""The page about testing an application: each of its programs is a file of tests that passes."""
+"""Pages about testing an application: each of their programs is a file of tests that passes."""
 
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+import yaml
+
 ROOT = Path(__file__).parents[2]
+HOWTO = ROOT / "docs" / "howto"
+CI = ROOT / "docs" / "ci"
+SCHEMAS = {"github-actions.yml": "vendor.github-workflows", "gitlab-ci.yml": "vendor.gitlab-ci"}
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TEST = re.compile(r"^ *(?:async )?def test_", re.MULTILINE)
 DJANGO = """
 from django.conf import settings
 
-settings.configure(SECRET_KEY="x", CELERY_BROKER_URL="")
+settings.configure(SECRET_KEY="x", AMQP_URL="")
 """
 
 
-def test_the_programs_of_the_page_pass(tmp_path):
-    """Each program of the page passes under pytest, with the plugins that the page names."""
-    page = ROOT / "docs" / "howto" / "test-an-application.md"
-    programs = PROGRAM.findall(page.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", ["test-an-application.md"])
+def test_the_programs_of_a_page_pass(tmp_path, page):
+    """Each program passes under pytest; tests/test_beside.py runs those that need plugins that are not installed here."""
+    programs = PROGRAM.findall((HOWTO / page).read_text(encoding="utf-8"))
+    programs = [program for program in programs if "pytest_celery" not in program]
     for number, program in enumerate(programs):
         (tmp_path / f"test_{number}.py").write_text(program, encoding="utf-8")
     (tmp_path / "conftest.py").write_text(DJANGO, encoding="utf-8")
@@ -41,4 +50,50 @@ def test_the_programs_of_the_page_pass(tmp_path):
     )  # fmt: skip
 
     assert 0 == done.returncode, done.stdout[-5000:] + done.stderr[-2000:]
-    assert f"{len(programs)} passed" in done.stdout
+    assert all(TEST.search(program) for program in programs)
+    assert f"{sum(len(TEST.findall(program)) for program in programs)} passed" in done.stdout
+
+
+def test_every_example_of_a_pipeline_is_checked():
+    """Each file in docs/ci is shown in the page, word for word, and has a schema here."""
+    page = (HOWTO / "test-an-application.md").read_text(encoding="utf-8")
+
+    assert sorted(SCHEMAS) == sorted(path.name for path in CI.iterdir())
+    assert all(f"```yaml\n{(CI / name).read_text(encoding='utf-8')}```" in page for name in SCHEMAS)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_an_example_of_a_pipeline_is_valid(name):
+    """The file conforms to the schema of its service."""
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMAS[name], CI / name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+def mapped(value):
+    """Yield the keys of all mappings in a value, with their values."""
+    if isinstance(value, dict):
+        yield from value.items()
+        value = value.values()
+    if not isinstance(value, str | int | None):
+        for each in value:
+            yield from mapped(each)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_an_example_of_a_pipeline_needs_no_service(name):
+    """The job has no service beside it, installs Leveret, and runs on versions of Python that the package claims."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    claimed = {line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line}
+    found = list(mapped(yaml.safe_load((CI / name).read_text(encoding="utf-8"))))
+    (versions,) = [value for key, value in found if str(key).lower() == "python"]
+
+    assert not {"services", "service", "container"} & {key for key, _ in found}
+    assert set(versions) <= claimed
+    assert re.search(r"pip install .*\bleveret\b", str(found))
