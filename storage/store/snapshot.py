@@ -22,15 +22,19 @@ class FileSnapshot:
         store: the durable environment, and its bodies.
         paged: that of paged transient messages, and its bodies.
 
-    Raises lmdb.Error if a transaction cannot be opened now.
+    Raises lmdb.Error or StorageError if a transaction cannot be opened now.
     """
 
     def __init__(
         self, store: tuple[EnvironmentTables, Bodies], paged: tuple[EnvironmentTables, Bodies]
     ) -> None:
         self._opened: list[tuple[EnvironmentTables, Bodies, Any]] = []
-        for table, bodies in (store, paged):
-            self._opened.append((table, bodies, table.env.begin(buffers=True)))
+        try:
+            for table, bodies in (store, paged):
+                self._opened.append((table, bodies, table.env.begin(buffers=True)))
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, ranges: Sequence[Range], limit: int) -> Loaded:
         """Read the blocks of ascending ranges of one queue, and the bodies they refer to, as `Environment.read`."""
