@@ -16,6 +16,10 @@ class UnknownFormatError(StorageError):
     """Raised when the data directory has a format that this version does not know."""
 
 
+class UnknownStateError(StorageError):
+    """Raised when it is unknown what is on disk: nothing may be confirmed or retried, the process should end."""
+
+
 class Done(Enum):
     """The part of its share of a batch that an environment has committed."""
 

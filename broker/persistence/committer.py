@@ -26,7 +26,7 @@ from leveret.broker.counters.totals import Sizes
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
-from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.errors import DiskFullError, Done, UnknownStateError
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
@@ -279,8 +279,18 @@ class Committer:
         return journal.blob_octets > times * FILES_HIGH and not self._no_room
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Run a short job in the writer's thread between two commits, and `done` in the loop with its result."""
-        self._writer.submit(job, done)
+        """Run a short job in the writer's thread between two commits, and `done` in the loop with its result.
+
+        After an UnknownStateError the storage has failed, and `done` is not called.
+        """
+
+        def finished(result: Any, error: BaseException | None) -> None:
+            if isinstance(error, UnknownStateError):
+                self._host.storage_failed(error)
+            else:
+                done(result, error)
+
+        self._writer.submit(job, finished)
 
     def _commit(self) -> None:
         self._timer = None

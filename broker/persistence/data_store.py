@@ -290,6 +290,8 @@ class DataStore:
                     "disk full: clean shutdown not recorded, so the next start has to scan all messages: %s",
                     error,
                 )
+            except Exception as error:  # noqa: BLE001 - the disk is lost, as after any other commit
+                self._host.storage_failed(error)
         journal = self.journal
         log.info(
             "storage: commits=%d written=%d early=%d bytes=%d paged=%d flushes=%d slowest_commit_ms=%.1f",

@@ -54,7 +54,7 @@ def give_back(table: EnvironmentTables, after: int = -1, *, seconds: float = 0.0
         seconds: how long commits may have to wait.
 
     Raises OSError if the file system does not support holes (EOPNOTSUPP); DamagedError for free pages that are in use,
-    or that LMDB counts differently, before anything is changed.
+    or that LMDB counts differently, before anything is changed; UnknownStateError as `EnvironmentTables.writing`.
     """
     ends = monotonic() + seconds
     octets = 0

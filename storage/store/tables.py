@@ -23,7 +23,7 @@ from zlib import crc32
 import lmdb
 
 from leveret.storage.damage import BITMAP, BLOCK, Damages
-from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.errors import DamagedError, UnknownStateError
 from leveret.storage.journal.batch import Changes
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
@@ -65,6 +65,19 @@ SWEEP_KEY = Struct(">QQ")
 """Key of an unfinished sweep: the queue, and the first sequence number. Its value is where the sweep stops."""
 _WHOLE_ID = 1 << 39
 """Set in ids of bodies whose checksums cover the whole id: format 1 never counted that far."""
+
+
+class _LostEnvironment:
+    """An environment that could not be reopened: any use of it, by whichever thread, raises UnknownStateError."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def close(self) -> None:
+        """Do nothing: it is closed."""
+
+    def __getattr__(self, _name: str) -> Any:
+        raise UnknownStateError(self.reason)
 
 
 class EnvironmentTables:
@@ -131,8 +144,8 @@ class EnvironmentTables:
     def writing(self, work: int = 0) -> Iterator[Any]:
         """Open a write transaction. If it fails, the state in memory is restored, too.
 
-        `work` is the limit for sweeps; 0 for `SWEEP_WORK`. Raises lmdb.Error if nothing was written; StorageError if
-        that is unknown.
+        `work` is the limit for sweeps; 0 for `SWEEP_WORK`. Raises lmdb.Error if nothing was written; UnknownStateError
+        if that is unknown.
         """
         before = self.unfinished[:], self.unlink[:], self.span
         self._work_left = work or SWEEP_WORK
@@ -165,13 +178,24 @@ class EnvironmentTables:
         return False
 
     def _open_again(self, number: int) -> None:
-        """Reopen the file after the transaction with this number could not write its root page."""
+        """Reopen the file after the transaction with this number could not write its root page.
+
+        Raises UnknownStateError if that fails, or the transaction was written.
+        """
         with self._in_use:
             self.env.close()
-            self._open()
-            self._in_use.notify_all()
+            try:
+                self._open()
+            except (lmdb.Error, OSError) as error:
+                self.env.close()  # it may have been opened, and its tables not
+                self.env = _LostEnvironment(f"{self.path}: cannot be reopened after a failed write: {error}")
+                raise UnknownStateError(self.env.reason) from error
+            finally:
+                self._in_use.notify_all()
         if self.env.info()["last_txnid"] >= number:
-            raise StorageError(f"{self.path}: a transaction was written whose root page could not be flushed")
+            raise UnknownStateError(
+                f"{self.path}: a transaction was written whose root page could not be flushed"
+            )
         self._unsure_page = number % 2 if self._sync else -1
 
     def _rewrite_root_page(self) -> None:

@@ -15,7 +15,7 @@ from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.turn import Turn
-from leveret.storage.errors import Done
+from leveret.storage.errors import Done, UnknownStateError
 from leveret.storage.message import Message, Persistent
 
 
@@ -503,6 +503,51 @@ def test_a_bug_of_the_journal_ends_the_broker(disk, monkeypatch, step):
         raise RuntimeError("a bug")
 
     asyncio.run(run())
+
+
+def test_a_job_that_finds_the_file_lost_ends_the_broker(disk, monkeypatch):
+    """A job between two commits that leaves the state of the disk unknown fails the storage, as a commit does."""
+    error = UnknownStateError("planted")
+    failed = []
+
+    async def run():
+        host, _ = started(disk)
+        reported = asyncio.Event()
+
+        def storage_failed(found):
+            failed.append(found)
+            reported.set()
+
+        monkeypatch.setattr(host, "storage_failed", storage_failed, raising=False)
+        disk.commits.submit(find_it_lost, lambda *result: failed.append(result))
+        await asyncio.wait_for(reported.wait(), 10)
+        await asyncio.wait_for(disk.stop([]), 10)
+
+    def find_it_lost():
+        raise error
+
+    asyncio.run(run())
+
+    assert [error] == failed
+
+
+def test_an_error_of_the_last_commit_ends_the_broker(disk, monkeypatch):
+    """A clean stop that cannot be written, though there is space, fails the storage, as any other commit."""
+    error = UnknownStateError("planted")
+    failed = []
+
+    async def run():
+        host, queue = started(disk)
+        monkeypatch.setattr(host, "storage_failed", failed.append, raising=False)
+        disk.environment.save = fail
+        await asyncio.wait_for(disk.stop([queue]), 10)
+
+    def fail(_rows):
+        raise error
+
+    asyncio.run(run())
+
+    assert [error] == failed
 
 
 def test_files_are_written_a_few_at_a_time(tmp_path):

@@ -14,12 +14,12 @@ import lmdb
 import pytest
 from writer import ADDRESS, QID, Writer, seq_ids
 
-from leveret.storage.errors import DiskFullError, Done, StorageError
+from leveret.storage.errors import DiskFullError, Done, UnknownStateError
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.reads import Loaded, Range
 from leveret.storage.message import Persistent
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.hole_punching import give_back
+from leveret.storage.store.hole_punching import give_back, keep_reserve
 from leveret.storage.store.mapped_memory import Mapping
 from leveret.storage.store.tables import MAP_SIZE, EnvironmentTables
 
@@ -208,10 +208,32 @@ def test_a_transaction_that_is_in_after_all_is_the_end(environment: Environment)
         with table.env.begin(write=True) as txn:
             txn.put(b"other", b"", db=table.db["meta"])
 
-    with patch.object(table, "_open", open_and_write), pytest.raises(StorageError) as caught:
+    with patch.object(table, "_open", open_and_write), pytest.raises(UnknownStateError):
         environment.commit(batch)
 
-    assert not isinstance(caught.value, DiskFullError)
+
+@pytest.mark.parametrize("place", ["lmdb.open", "leveret.storage.store.tables.Mapping"])
+@pytest.mark.parametrize("writer", ["commit", "give_back"])
+def test_a_file_that_cannot_be_reopened_is_the_end(environment: Environment, place: str, writer: str) -> None:
+    """A file that LMDB gave up and cannot reopen is no full disk, whoever has written and whatever is tried next."""
+    batch = cut(Writer(environment), 1)
+    table = environment.store
+    fill(table)
+    uses = {
+        "commit": lambda: environment.commit(batch),
+        "give_back": lambda: give_back(table),
+        "keep_reserve": lambda: keep_reserve(table, set()),
+        "read": lambda: environment.read(ALL, 1 << 20),
+        "snapshot": environment.snapshot,
+        "lag": table.reader_lag,
+    }
+    no_room = lmdb.DiskError(os.strerror(errno.ENOSPC))
+    with patch(place, side_effect=no_room), pytest.raises(UnknownStateError, match="cannot be reopened"):
+        uses[writer]()
+    os.truncate(table.path / "data.mdb", (table.path / "data.mdb").stat().st_size + 4096)  # with a hole
+    for use in uses.values():
+        with pytest.raises(UnknownStateError, match="No space left"):
+            use()
 
 
 def test_another_error_of_the_root_page_is_the_end(environment: Environment) -> None:
