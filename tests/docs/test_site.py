@@ -148,6 +148,9 @@ def test_every_decision_is_listed():
         ("migrate", "howto/migrate-from-rabbitmq"),
         ("spark", "howto/analyse-with-spark"),
         ("upgrade", "upgrade"),
+        ("pytest", "howto/test-an-application"),
+        ("celery", "howto/test-an-application"),
+        ("cookbook", "howto/test-failures"),
     ],
 )
 def test_a_search_finds_the_guide_first(site, query, first):

@@ -24,7 +24,7 @@ settings.configure(SECRET_KEY="x", AMQP_URL="")
 """
 
 
-@pytest.mark.parametrize("page", ["test-an-application.md"])
+@pytest.mark.parametrize("page", ["test-an-application.md", "test-failures.md"])
 def test_the_programs_of_a_page_pass(tmp_path, page):
     """Each program passes under pytest; tests/test_beside.py runs those that need plugins that are not installed here."""
     programs = PROGRAM.findall((HOWTO / page).read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ def test_the_programs_of_a_page_pass(tmp_path, page):
         plugin = ("-p", "leveret.pytest_plugin")  # of a checkout that is not installed
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "celery.contrib.pytest",
+            sys.executable, "-m", "pytest", "-q", "-rx", "-p", "no:cacheprovider", "-p", "celery.contrib.pytest",
             *plugin, "-W", "ignore", str(tmp_path),
         ],
         cwd=tmp_path,
@@ -52,6 +52,9 @@ def test_the_programs_of_a_page_pass(tmp_path, page):
     assert 0 == done.returncode, done.stdout[-5000:] + done.stderr[-2000:]
     assert all(TEST.search(program) for program in programs)
     assert f"{sum(len(TEST.findall(program)) for program in programs)} passed" in done.stdout
+    faulty = sum(program.count("marks=fails") for program in programs)
+    assert not faulty or f"{faulty} xfailed" in done.stdout
+    assert "XFAIL at setup" not in done.stdout
 
 
 def test_every_example_of_a_pipeline_is_checked():
