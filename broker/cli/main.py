@@ -17,6 +17,8 @@ from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.cli.analyze import analyze
 from leveret.broker.cli.definitions import definitions
+from leveret.broker.cli.event_loop import loop_factory
+from leveret.broker.cli.perf import perf
 from leveret.broker.cli.store import store
 from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
@@ -79,6 +81,7 @@ def main() -> None:
 main.add_command(store)
 main.add_command(definitions)
 main.add_command(analyze)
+main.add_command(perf)
 
 
 @main.command()
@@ -175,17 +178,8 @@ def _configure_logs(config: Config) -> logs.Logs:
 
 def _run(config: Config, outputs: logs.Logs) -> int:
     """Run the broker until it is stopped; returns the exit code."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(config, outputs))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory of event loops; None, for asyncio's own loop, where uvloop is not installed."""
-    try:
-        import uvloop  # noqa: PLC0415 - only a serving process needs it, `leveret --version` does not
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 async def _serve(config: Config, outputs: logs.Logs) -> int:

@@ -1,0 +1,213 @@
+"""The command `leveret perf` (driver: signals, its event loop). `broker.perf` is imported only when it runs."""
+
+import asyncio
+import selectors
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.event_loop import loop_factory
+
+if TYPE_CHECKING:
+    from leveret.broker.perf.errors import PerfError
+    from leveret.broker.perf.load import Load
+    from leveret.broker.perf.report import Report
+    from leveret.broker.perf.results import Result
+    from leveret.broker.perf.uri import Address
+
+STAMP_SIZE = 12
+"""`broker.perf.load.STAMP_SIZE`, which is not imported for the help text."""
+SELECT_CONNECTIONS = 900
+"""Connections that select() supports, besides the other files of the process."""
+_COUNT = click.IntRange(min=0)
+
+
+@click.command()
+@click.option(
+    "--uri",
+    default="amqp://guest:guest@127.0.0.1:5672/%2F",
+    show_default=True,
+    help="Broker, login and vhost; special characters percent-encoded.",
+)
+@click.option("-x", "--producers", type=_COUNT, default=1, show_default=True, help="Number of producers.")
+@click.option("-y", "--consumers", type=_COUNT, default=1, show_default=True, help="Number of consumers.")
+@click.option(
+    "-s",
+    "--size",
+    type=click.IntRange(min=STAMP_SIZE),
+    default=STAMP_SIZE,
+    show_default=True,
+    help="Bytes of each body.",
+)
+@click.option("--persistent", is_flag=True, help="Publish persistent messages (as -f persistent).")
+@click.option(
+    "-f",
+    "--flag",
+    "flags",
+    type=click.Choice(["persistent", "mandatory"]),
+    multiple=True,
+    help="Publish persistent or mandatory messages; may be repeated.",
+)
+@click.option(
+    "-c",
+    "--confirm",
+    type=_COUNT,
+    default=0,
+    metavar="N",
+    help="Use confirms, with at most N unconfirmed messages of each producer.",
+)
+@click.option(
+    "-q", "--qos", type=click.IntRange(0, 65535), default=0, help="Prefetch count of each consumer."
+)
+@click.option("-a", "--autoack", is_flag=True, help="Consume without acks.")
+@click.option(
+    "-A",
+    "--multi-ack-every",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Acknowledge every N messages with one ack.",
+)
+@click.option("--queues", type=_COUNT, default=1, show_default=True, help="Number of queues.")
+@click.option(
+    "-u",
+    "--queue",
+    metavar="NAME",
+    help="Queue; with --queues, beginning of their names. Existing queues are used and kept, their messages consumed.",
+)
+@click.option(
+    "-e", "--exchange", default="", metavar="NAME", help="Exchange; the default exchange if not given."
+)
+@click.option(
+    "-t", "--type", "exchange_type", default="direct", show_default=True, help="Type of a new exchange."
+)
+@click.option("-k", "--routing-key", metavar="KEY", help="Routing key; the name of each queue if not given.")
+@click.option(
+    "-r",
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Messages a second of each producer; as many as possible if not given.",
+)
+@click.option(
+    "-z",
+    "--seconds",
+    "--time",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Duration; 0: until interrupted.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document at the end.")
+def perf(uri: str, *, as_json: bool, **options: Any) -> None:
+    """Publish and consume at a broker, and measure rates and latencies.
+
+    Short options are those of RabbitMQ's PerfTest. Queues and exchanges that do not exist are created, and
+    deleted at the end. With --rate latencies count from the time at which each message was due. Interrupt it to end
+    early with the summary.
+    """
+    from leveret.broker.perf.errors import PerfError  # noqa: PLC0415 - only for this command
+    from leveret.broker.perf.load import LoadError  # noqa: PLC0415 - only for this command
+    from leveret.broker.perf.report import Report  # noqa: PLC0415 - only for this command
+    from leveret.broker.perf.uri import UriError, parse  # noqa: PLC0415 - only for this command
+
+    try:
+        address = parse(uri)
+    except UriError as error:
+        raise click.BadParameter(str(error), param_hint="--uri") from None
+    load = _load(options)
+    try:
+        load.check()
+    except LoadError as error:
+        raise click.UsageError(str(error)) from None
+    report = None if as_json else Report(load)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory(load)) as runner:
+            result, ended = runner.run(_run(load, address, report))
+    except PerfError as error:
+        _fail(error)
+    if report is None:
+        import msgspec  # noqa: PLC0415 - only for this output
+
+        click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
+    else:
+        _print(report.summary(result))
+    if ended is not None:
+        _fail(ended)
+
+
+def _load(options: dict[str, Any]) -> "Load":
+    from leveret.broker.perf.load import Load  # noqa: PLC0415 - only for this command
+
+    return Load(
+        producers=options["producers"],
+        consumers=options["consumers"],
+        size=options["size"],
+        persistent=options["persistent"] or "persistent" in options["flags"],
+        mandatory="mandatory" in options["flags"],
+        confirm=options["confirm"],
+        prefetch=options["qos"],
+        ack_every=0 if options["autoack"] else options["multi_ack_every"],
+        queues=options["queues"],
+        queue=options["queue"],
+        exchange=options["exchange"],
+        exchange_type=options["exchange_type"],
+        routing_key=options["routing_key"],
+        rate=options["rate"] or 0.0,
+        seconds=options["seconds"],
+    )
+
+
+def _loop_factory(load: "Load") -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return a factory of event loops: fast ones, or for a load with a rate those with exact timers.
+
+    Timers of uvloop and of epoll have milliseconds, and a message that is sent a millisecond late has that in its
+    latency. Those of select() have microseconds; it supports less than 1,024 files.
+    """
+    if not load.rate:
+        return loop_factory()
+    if load.producers + load.consumers > SELECT_CONNECTIONS:
+        return None
+    return lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
+async def _run(
+    load: "Load", address: "Address", report: "Report | None"
+) -> "tuple[Result, PerfError | None]":
+    """Run the load; returns the result and the error that ended it, if any."""
+    from leveret.broker.perf.run import Run  # noqa: PLC0415 - only for this command
+
+    loop = asyncio.get_running_loop()
+
+    def begun(server: Any) -> None:
+        """Print what runs; from now on the first signal ends the measurement, and the second the command."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupted)
+        if report is not None:
+            _print(report.begin(server, str(address)))
+
+    def interrupted() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        run.interrupt()
+
+    run = Run(
+        load, address, begun, lambda each: _print(report.interval(each)) if report is not None else None
+    )
+    return await run.go(), run.error
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _fail(error: "PerfError") -> NoReturn:
+    from leveret.broker.perf.errors import RefusedError  # noqa: PLC0415 - only for this command
+
+    click.echo(f"leveret: {error}", err=True)
+    sys.exit(exit_codes.NO_PERMISSION if isinstance(error, RefusedError) else exit_codes.UNAVAILABLE)

@@ -1,0 +1,1 @@
+"""The load tool `leveret perf`: publishes and consumes at a broker, and measures rates and latencies."""

@@ -1,0 +1,88 @@
+"""The load to create: options, names of queues, and which queues each producer and consumer uses."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+STAMP_SIZE = 12
+"""Least size of a body, in bytes: the mark of the run and the time at which the message was due."""
+AUTOMATIC_NAME = "leveret-perf"
+
+
+class LoadError(ValueError):
+    """Options that contradict each other."""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a run.
+
+    Attributes:
+        producers, consumers: number of each (>= 0), every one on a connection of its own.
+        size: bytes of each body, at least `STAMP_SIZE`.
+        persistent, mandatory: properties of each message.
+        confirm: maximum number of unconfirmed messages of a producer; 0: no confirms.
+        prefetch: prefetch count of each consumer; 0: no limit.
+        ack_every: deliveries per `basic.ack`; 0: the broker does not expect acks.
+        queues: number of queues.
+        queue: name of the queue, or with several queues the beginning of their names; None: names of the run's own.
+        exchange: exchange to publish to; empty: the default exchange.
+        exchange_type: type of the exchange if it does not exist yet.
+        routing_key: routing key of all messages and bindings; None: the name of each queue.
+        rate: messages a second of each producer; 0: as many as possible.
+        seconds: duration; 0: until interrupted.
+
+    """
+
+    producers: int = 1
+    consumers: int = 1
+    size: int = STAMP_SIZE
+    persistent: bool = False
+    mandatory: bool = False
+    confirm: int = 0
+    prefetch: int = 0
+    ack_every: int = 1
+    queues: int = 1
+    queue: str | None = None
+    exchange: str = ""
+    exchange_type: str = "direct"
+    routing_key: str | None = None
+    rate: float = 0.0
+    seconds: float = 10.0
+
+    def check(self) -> None:
+        """Raise LoadError if the options contradict each other."""
+        if not self.producers and not self.consumers:
+            raise LoadError("there must be at least one producer or consumer")
+        if self.routing_key is not None and not self.exchange:
+            raise LoadError(
+                "--routing-key needs --exchange: the default exchange routes by the names of queues"
+            )
+        if not self.queues and (self.consumers or not self.exchange):
+            raise LoadError("without queues there must be an --exchange and no consumers")
+        if 0 < self.prefetch < self.ack_every:
+            raise LoadError(
+                "--multi-ack-every must not be greater than --qos: the broker would wait for the acks"
+            )
+
+    def queue_names(self, run: str) -> list[str]:
+        """Return the names of the queues; `run` identifies the run in names of its own."""
+        if self.queue is not None and self.queues == 1:
+            return [self.queue]
+        start = f"{AUTOMATIC_NAME}-{run}" if self.queue is None else self.queue
+        return [f"{start}-{number}" for number in range(1, self.queues + 1)]
+
+    def routing_keys(self, names: Sequence[str]) -> list[str]:
+        """Return the routing keys that reach queues with these names."""
+        if self.routing_key is not None:
+            return [self.routing_key]
+        return list(names) or [""]
+
+
+def shares(workers: int, items: Sequence[str]) -> list[list[str]]:
+    """Divide items among workers so that no worker is idle and no item is left out.
+
+    With fewer items than workers several workers get the same item.
+    """
+    if workers >= len(items):
+        return [[items[worker % len(items)]] for worker in range(workers)]
+    return [list(items[worker::workers]) for worker in range(workers)]
