@@ -81,6 +81,8 @@ _TAGS = {
     Right.MONITORING: {Right.MONITORING, Right.ADMINISTRATOR},
     Right.ADMINISTRATOR: {Right.ADMINISTRATOR},
 }
+_NAMES = {Right.MONITORING: "monitor"}
+"""Names of rights in the errors of RabbitMQ that differ from the tags."""
 _SEE_ALL_VHOSTS = {Right.MONITORING, Right.ADMINISTRATOR}
 
 
@@ -111,7 +113,7 @@ def authorize(
     if actor is None:
         return
     if not actor.tags & _TAGS[right]:
-        raise ForbiddenError(f"Not {right} user")
+        raise ForbiddenError(f"Not {_NAMES.get(right, right)} user")
     if vhost is None:
         return
     everywhere = actor.tags & (_SEE_ALL_VHOSTS if right is Right.MANAGEMENT else {Right.ADMINISTRATOR})

@@ -1,6 +1,6 @@
 """Policies, operator policies and parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -36,13 +36,13 @@ class PolicyAdministration:
 
     def all(
         self, actor: User | None, vhost: str | None = None, *, operator: bool = False
-    ) -> list[dict[str, Any]]:
-        """Return the policies or operator policies of one vhost or of all that the actor may see."""
-        return [
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the policies or operator policies of one vhost or of all that the actor may see."""
+        return (
             shown_policy(policy)
             for place in visible_vhosts(self._broker, actor, vhost)
             for policy in place.policies.list(operator=operator)
-        ]
+        )
 
     def get(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> dict[str, Any]:
         """Return one policy; raises NotFoundError."""

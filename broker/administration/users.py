@@ -1,6 +1,6 @@
 """Users, their permissions in vhosts, and their limits."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -33,11 +33,11 @@ class UserAdministration:
 
     # -- users ----------------------------------------------------------------------------------------------------
 
-    def all(self, actor: User | None) -> list[dict[str, Any]]:
-        """Return all users, including their password hashes."""
+    def all(self, actor: User | None) -> Iterator[dict[str, Any]]:
+        """Yield all users, including their password hashes."""
         users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
-        return [shown_user(user, users.user_limits(user.name)) for user in users.all()]
+        return (shown_user(user, users.user_limits(user.name)) for user in users.all())
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
         """Return one user; raises NotFoundError."""
@@ -92,10 +92,10 @@ class UserAdministration:
 
     def permissions(
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
-    ) -> list[dict[str, Any]]:
-        """Return the permissions, only of one vhost or one user if that is given."""
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the permissions, only of one vhost or one user if that is given."""
         self._authorize_permissions(actor, vhost, user)
-        return [
+        return (
             {
                 "user": owner,
                 "vhost": place,
@@ -105,7 +105,7 @@ class UserAdministration:
             }
             for owner, place, row in self._broker.users.permission_rows()
             if vhost in {None, place} and user in {None, owner}
-        ]
+        )
 
     def set_permissions(
         self, actor: User | None, vhost: str, user: str, *, configure: str, write: str, read: str
@@ -124,14 +124,14 @@ class UserAdministration:
 
     def topic_permissions(
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
-    ) -> list[dict[str, Any]]:
-        """Return the topic permissions, only of one vhost or one user if that is given."""
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the topic permissions, only of one vhost or one user if that is given."""
         self._authorize_permissions(actor, vhost, user)
-        return [
+        return (
             {"user": owner, "vhost": place, "exchange": exchange, "write": write, "read": read}
             for owner, place, exchange, write, read in self._broker.users.topic_permission_rows()
             if vhost in {None, place} and user in {None, owner}
-        ]
+        )
 
     def set_topic_permissions(
         self, actor: User | None, vhost: str, user: str, exchange: str, *, write: str, read: str
@@ -167,12 +167,13 @@ class UserAdministration:
 
     # -- limits -----------------------------------------------------------------------------------------------------
 
-    def limits(self, actor: User | None) -> list[dict[str, Any]]:
-        """Return the limits of all users that have some."""
+    def limits(self, actor: User | None, user: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the limits of one user or of all, of those that have some. As in RabbitMQ everyone may see them."""
         users = self._broker.users
-        authorize(users, actor, Right.ADMINISTRATOR)
-        rows = ((user.name, shown_user_limits(users.user_limits(user.name))) for user in users.all())
-        return [{"user": name, "value": limits} for name, limits in rows if limits]
+        authorize(users, actor, Right.MANAGEMENT)
+        owners = users.all() if user is None else [found_user(self._broker, user)]
+        rows = ((owner.name, shown_user_limits(users.user_limits(owner.name))) for owner in owners)
+        return ({"user": name, "value": limits} for name, limits in rows if limits)
 
     def set_limits(self, actor: User | None, user: str, limits: Mapping[str, Any]) -> None:
         """Set some of a user's limits, by RabbitMQ's names; a negative number removes one.

@@ -1,6 +1,6 @@
 """Vhosts and their limits."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -31,9 +31,9 @@ class VHostAdministration:
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
 
-    def all(self, actor: User | None) -> list[dict[str, Any]]:
-        """Return the vhosts that the actor may see."""
-        return [self._shown(vhost) for vhost in visible_vhosts(self._broker, actor)]
+    def all(self, actor: User | None) -> Iterator[dict[str, Any]]:
+        """Yield the vhosts that the actor may see."""
+        return (self._shown(vhost) for vhost in visible_vhosts(self._broker, actor))
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
         """Return one vhost; raises NotFoundError."""
@@ -76,14 +76,14 @@ class VHostAdministration:
             connection.force_close(f"vhost '{name}' is deleted")
         broker.remove_vhost(vhost)
 
-    def limits(self, actor: User | None) -> list[dict[str, Any]]:
-        """Return the limits of the vhosts that have some and that the actor may see."""
+    def limits(self, actor: User | None, name: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the limits of one vhost or of all that the actor may see, of those that have some."""
         broker = self._broker
         rows = (
             (vhost.name, shown_vhost_limits(broker.users.vhost_limits(vhost.name)))
-            for vhost in visible_vhosts(broker, actor)
+            for vhost in visible_vhosts(broker, actor, name)
         )
-        return [{"vhost": name, "value": limits} for name, limits in rows if limits]
+        return ({"vhost": place, "value": limits} for place, limits in rows if limits)
 
     def set_limits(self, actor: User | None, name: str, limits: Mapping[str, Any]) -> None:
         """Set all limits of a vhost by RabbitMQ's names; missing ones and negative numbers mean no limit.

@@ -7,7 +7,7 @@ Nothing here does I/O or counts connections: the caller knows who is connected.
 """
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol
@@ -300,9 +300,9 @@ class Users:
         """Return the user's permissions in the vhost; if there is no row, they allow nothing."""
         return self._permissions.get((user, vhost)) or Permissions("", "", "")
 
-    def permission_rows(self) -> list[tuple[str, str, Permissions]]:
-        """Return all rows: user, vhost, permissions."""
-        return [(user, vhost, row) for (user, vhost), row in self._permissions.items()]
+    def permission_rows(self) -> Iterator[tuple[str, str, Permissions]]:
+        """Yield all rows that are there now: user, vhost, permissions."""
+        return ((user, vhost, row) for (user, vhost), row in tuple(self._permissions.items()))
 
     def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
         """Restrict a user's routing keys at a topic exchange.
@@ -331,13 +331,13 @@ class Users:
         """Return the user's topic permissions in the vhost; false if there are none."""
         return self._topics.get((user, vhost), _NO_TOPICS)
 
-    def topic_permission_rows(self) -> list[tuple[str, str, str, str, str]]:
-        """Return all rows as they were set: user, vhost, exchange, write, read."""
-        return [
+    def topic_permission_rows(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yield all rows that are there now, as they were set: user, vhost, exchange, write, read."""
+        return (
             (user, vhost, exchange, row.write, row.read)
-            for (user, vhost), topics in self._topics.items()
+            for (user, vhost), topics in tuple(self._topics.items())
             for exchange, row in topics.rows.items()
-        ]
+        )
 
     def _set_topic(
         self, user: str, vhost: str, exchange: str, write: str, read: str, compiled: Callable[..., Matcher]

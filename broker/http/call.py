@@ -15,6 +15,9 @@ from leveret.broker.scheduling.node_context import NodeContext
 
 TRUE = {"true": True, "false": False}
 DIGITS = 20
+_ENCODED_TWICE = (
+    "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"
+)
 
 
 class Stored(NamedTuple):
@@ -119,6 +122,10 @@ class ManagedBroker(AdministeredBroker, Protocol):
     auth_failure_delay: float
 
     @property
+    def node_name(self) -> str:
+        """The name of the node."""
+
+    @property
     def obstacle(self) -> str:
         """Reason why clients may not connect; '' if they may."""
 
@@ -166,7 +173,7 @@ class Call:
             ApiError: it is something else, or keys are missing.
 
         """
-        if self.content.strip() in {b"", b'""', b"null", b"undefined"}:
+        if self.content.strip() in {b"", b"null", b"undefined"}:
             value: Any = {}
         else:
             try:
@@ -174,14 +181,17 @@ class Call:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 raise bad_request("not_json") from None
         if isinstance(value, str):
-            raise bad_request(
-                "Request body is a JSON-encoded string: was the object encoded as JSON a second time?"
-            )
+            raise bad_request(_ENCODED_TWICE)
         if not isinstance(value, dict):
-            raise bad_request("the request body must be a JSON object")
-        if missing := [key for key in required if key not in value]:
-            raise bad_request([{"key_missing": key} for key in missing])
+            raise bad_request("not_json")
+        require(value, *required)
         return value
+
+
+def require(values: Mapping[str, Any], *keys: str) -> None:
+    """Raise ApiError if keys of a body are missing, with RabbitMQ's text, an Erlang term."""
+    if missing := [key for key in keys if key not in values]:
+        raise bad_request(f"[{','.join(f'{{key_missing,{key}}}' for key in missing)}]")
 
 
 def flag(values: Mapping[str, Any], key: str, default: bool = False) -> bool:

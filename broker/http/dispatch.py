@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from leveret.broker.administration import AdministrationError
+from leveret.broker.administration import AdministrationError, ForbiddenError
 from leveret.broker.administration.access import Right, authorize
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.passwords import Password
@@ -170,8 +170,15 @@ def check_rights(
     """
     needs = operation.needs
     assert needs is not None  # noqa: S101 - the caller has looked
-    authorize(broker.users, actor, needs)
+    authorize(broker.users, actor, Right.MANAGEMENT)
     vhost = names.get("vhost")
+    if needs is Right.POLICYMAKER:
+        try:
+            authorize(broker.users, actor, needs, vhost if vhost in broker.vhosts else None)
+        except ForbiddenError:
+            raise ForbiddenError("User not authorised to access object") from None
+        return
+    authorize(broker.users, actor, needs)
     if actor is None or operation.scope is Scope.NONE or vhost is None or vhost not in broker.vhosts:
         return
     tags = actor.tags
@@ -199,6 +206,8 @@ def _rendered(broker: ManagedBroker, call: Call, answer: Answer) -> Generator[Ne
 
 
 def _failed(error: ApiError) -> Response:
+    if error.body is None:
+        return _empty(error.status, error.headers)
     return Response(error.status, _headers(JSON, error.headers), iter((encoded(error.body),)), error.delay)
 
 

@@ -17,7 +17,7 @@ class ApiError(Exception):
 
     Args:
         status: the HTTP status.
-        error: the value of `error` in the body.
+        error: the value of `error` in the body; '' for no body.
         reason: the value of `reason`: text, or for missing keys a list.
         headers: further headers of the response.
         delay: seconds to wait before the answer.
@@ -35,7 +35,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(f"{status} {error}: {reason}")
         self.status = status
-        self.body = {"error": error, "reason": reason}
+        self.body = {"error": error, "reason": reason} if error else None
         self.headers = headers or {}
         self.delay = delay
 
@@ -45,9 +45,19 @@ def bad_request(reason: Any) -> ApiError:
     return ApiError(400, "bad_request", reason)
 
 
+def escaped(text: str) -> str:
+    """Return a text in which nothing is HTML, as RabbitMQ writes the texts of some errors."""
+    return text.replace("<", "&lt;").replace(">", "&gt;")
+
+
 def not_found() -> ApiError:
     """Return the error for an object that does not exist, with RabbitMQ's fixed text."""
     return ApiError(404, "Object Not Found", "Not Found")
+
+
+def vhost_not_found() -> ApiError:
+    """Return the error for a change in a vhost that does not exist."""
+    return ApiError(404, "not_found", "vhost_not_found")
 
 
 def not_authorised(reason: str) -> ApiError:
@@ -62,7 +72,7 @@ def not_authorized(delay: float = 0.0) -> ApiError:
 
 def login_required() -> ApiError:
     """Return the error for a request without a login; browsers ask the user for one."""
-    return ApiError(401, "not_authorised", "Login failed", headers={"WWW-Authenticate": REALM})
+    return ApiError(401, "", "", headers={"WWW-Authenticate": REALM})
 
 
 def translated(error: AdministrationError) -> ApiError:

@@ -1,18 +1,19 @@
 """Users: `/api/users` and `/api/whoami`."""
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right
 from leveret.broker.auth.passwords import SHA256
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
 
 
 def list_users(call: Call) -> Answer:
     """List all users."""
-    return Listing(call.administration.users.all(call.actor), sort=("name",))
+    return Listing(call.administration.users.all(call.actor), sort=("name",), is_paged=False)
 
 
 def get_user(call: Call) -> Answer:
@@ -23,10 +24,16 @@ def get_user(call: Call) -> Answer:
 def put_user(call: Call) -> Answer:
     """Create a user, or change its password and tags."""
     name = call.names["user"]
-    body = call.body("tags")
+    body = call.body()
+    if "tags" not in body:
+        raise bad_request("tags_not_present")
+    if {"password", "password_hash"} <= body.keys():
+        raise bad_request("both_password_and_password_hash_are_provided")
     users = call.administration.users
     is_new = call.broker.users.get(name) is None
     given = {key: text(body, key) for key in ("password", "password_hash") if body.get(key) is not None}
+    if not is_base64(given.get("password_hash", "")):
+        raise bad_request(["not_base64", given["password_hash"]])
     algorithm = text(body, "hashing_algorithm", SHA256)
     users.put(call.actor, name, tags=tags_of(body), hashing_algorithm=algorithm, **given)
     return Done(201 if is_new else 204)
@@ -39,21 +46,27 @@ def delete_user(call: Call) -> Answer:
 
 
 def delete_users(call: Call) -> Answer:
-    """Delete several users; those that do not exist are ignored."""
+    """Delete several users, all of them or none."""
     names = call.body("users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise bad_request("'users' must be a list of names")
     for name in names:
-        if call.broker.users.get(name) is not None:
-            call.administration.users.delete(call.actor, name)
+        if call.broker.users.get(name) is None:
+            raise bad_request(["no_such_user", name])
+    for name in dict.fromkeys(names):
+        call.administration.users.delete(call.actor, name)
     return Done()
 
 
-def list_users_without_permissions(call: Call) -> Answer:
+def list_users_without_permissions(call: Call) -> Steps:
     """List the users that have access to no vhost."""
-    permitted = {row["user"] for row in call.administration.users.permissions(call.actor)}
+    permitted = set()
+    for at, (name, _vhost, _row) in enumerate(call.broker.users.permission_rows()):
+        permitted.add(name)
+        if not at % 64:
+            yield None
     users = call.administration.users.all(call.actor)
-    return Listing([user for user in users if user["name"] not in permitted], sort=("name",))
+    return Listing((user for user in users if user["name"] not in permitted), sort=("name",), is_paged=False)
 
 
 def whoami(call: Call) -> Answer:
@@ -62,6 +75,15 @@ def whoami(call: Call) -> Answer:
     if actor is None:
         return Item({"name": "", "tags": ["administrator"], "is_internal_user": True})
     return Item({"name": actor.name, "tags": sorted(actor.tags), "is_internal_user": True})
+
+
+def is_base64(given: str) -> bool:
+    """Return whether a text is base64."""
+    try:
+        base64.b64decode(given, validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 def tags_of(body: Mapping[str, Any]) -> list[str]:

@@ -591,6 +591,11 @@ class Server:
         return max(0.0, self.now() - self._ticked - TICK_SECONDS) if self._is_open else 0.0
 
     @property
+    def node_name(self) -> str:
+        """The name of this node."""
+        return self.config.node_name
+
+    @property
     def obstacle(self) -> str:
         """Reason why clients may not connect; '' if they may."""
         if self._stopping:

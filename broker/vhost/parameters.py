@@ -18,7 +18,7 @@ from leveret.broker.auth.users import Users, VHostLimits
 
 LIMITS = "vhost-limits"
 OPERATOR_POLICY = "operator_policy"
-_LIMITS_NAME = "limits"
+LIMITS_NAME = "limits"
 _MAX_CHARACTER = 255
 
 Check = Callable[[str, Any], Iterable[str]]
@@ -110,7 +110,7 @@ class Parameters:
             raise ParameterError("policies may not be cleared using this method")
         if component == OPERATOR_POLICY:
             self._host.vhosts[vhost].policies.clear(name, operator=True)
-        elif component == LIMITS and name == _LIMITS_NAME and self._limits(vhost):
+        elif component == LIMITS and name == LIMITS_NAME and self._limits(vhost):
             self._host.users.set_vhost_limits(vhost, VHostLimits())
         else:
             raise ParameterError("Parameter does not exist")
@@ -121,7 +121,7 @@ class Parameters:
         for place in self._host.vhosts if vhost is None else (vhost,):
             limits = self._limits(place)
             if limits:
-                found.append(Parameter(place, LIMITS, _LIMITS_NAME, limits))
+                found.append(Parameter(place, LIMITS, LIMITS_NAME, limits))
             found += [
                 Parameter(place, OPERATOR_POLICY, name, term)
                 for name, term in self._host.vhosts[place].policies.terms(operator=True).items()
@@ -224,8 +224,8 @@ def check_parameter(component: str, name: str, value: Any) -> None:
     if component != LIMITS:
         refuse([f"component {component} not found"])
     refuse(check_keys(name, _LIMIT_KEYS, value))
-    if name != _LIMITS_NAME:
-        raise ParameterError(f"the parameter of component {LIMITS} is named '{_LIMITS_NAME}'")
+    if name != LIMITS_NAME:
+        raise ParameterError(f"the parameter of component {LIMITS} is named '{LIMITS_NAME}'")
 
 
 def check_number(key: str, value: Any) -> Iterable[str]:

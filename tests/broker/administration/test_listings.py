@@ -224,7 +224,7 @@ def test_who_sees_what(node, listings):
 
     assert [[], [], [], []] == seen
     assert ["q"] == [each["name"] for each in listings.queues(ANN)]
-    with pytest.raises(ForbiddenError, match="Not monitoring user"):
+    with pytest.raises(ForbiddenError, match="Not monitor user"):
         listings.alarms(ANN)
     with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
         listings.queues(None, "v")

@@ -71,7 +71,7 @@ def test_parameters(node, policies):
         None, "/", "operator_policy", "o", {"pattern": "", "definition": {"expires": 1}, "priority": 0}
     )
     names = [(each["component"], each["name"]) for each in policies.parameters(None, "/")]
-    limits = node.administration.vhosts.limits(None)
+    limits = list(node.administration.vhosts.limits(None))
     policies.clear_parameter(None, "/", "vhost-limits", "limits")
     with pytest.raises(BadRequestError, match="component shovel not found"):
         policies.set_parameter(None, "/", "shovel", "s", {})
@@ -129,4 +129,4 @@ def test_what_a_policymaker_may(node, policies):
         with pytest.raises(ForbiddenError):
             ask()
 
-    assert [] == policies.all(MAKER)
+    assert [] == list(policies.all(MAKER))

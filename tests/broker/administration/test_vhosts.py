@@ -62,10 +62,10 @@ def test_limits_are_replaced_as_a_whole(vhosts):
     """Setting limits replaces all of them: one that is not named is removed, as in RabbitMQ."""
     vhosts.set_limits(None, "/", {"max-queues": 5})
     vhosts.set_limits(None, "/", {"max-connections": 6})
-    shown = vhosts.limits(None)
+    shown = list(vhosts.limits(None))
     vhosts.clear_limits(None, "/")
 
-    assert ([{"vhost": "/", "value": {"max-connections": 6}}], []) == (shown, vhosts.limits(None))
+    assert ([{"vhost": "/", "value": {"max-connections": 6}}], []) == (shown, list(vhosts.limits(None)))
 
 
 def test_only_those_one_may_see_are_listed(node, vhosts):

@@ -191,7 +191,9 @@ def test_topic_permissions(users):
     assert topics.check("amq.topic", "read", "x.y")
     assert not topics.check("amq.topic", "read", "app.a.b.key")
     assert topics.check("other", "write", "anything")
-    assert users.topic_permission_rows() == [("app", "a.b", "amq.topic", "^{username}\\.{vhost}\\.", "^x")]
+    assert list(users.topic_permission_rows()) == [
+        ("app", "a.b", "amq.topic", "^{username}\\.{vhost}\\.", "^x")
+    ]
 
 
 def test_no_topic_permissions(users):

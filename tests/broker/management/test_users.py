@@ -2,13 +2,6 @@
 
 import pytest
 from api import Api
-from fakes import Node
-
-
-@pytest.fixture
-def api() -> Api:
-    """The API of a new broker, used by its administrator."""
-    return Api(Node())
 
 
 def test_a_user_is_created_changed_and_deleted(api):
@@ -34,12 +27,14 @@ def test_users_are_sorted_by_name(api):
 
 
 def test_users_without_permissions_are_found_and_deleted_together(api):
-    """A new user has none; a bulk deletion ignores names that do not exist."""
+    """A new user has none; a bulk deletion of a name that does not exist deletes nobody."""
     for name in ("a", "b"):
         api.put(f"users/{name}", {"tags": "", "password": "x"})
 
     assert ["a", "b"] == [user["name"] for user in api.get("users/without-permissions")]
-    assert 204 == api.post("users/bulk-delete", {"users": ["a", "b", "nobody"]}).status
+    refused = api.post("users/bulk-delete", {"users": ["a", "nobody"]})
+    assert (400, ["no_such_user", "nobody"]) == (refused.status, refused.body["reason"])
+    assert 204 == api.post("users/bulk-delete", {"users": ["a", "b"]}).status
     assert ["guest"] == [user["name"] for user in api.get("users")]
 
 
@@ -50,3 +45,18 @@ def test_only_administrators_see_users(api):
 
     assert 401 == answer.status
     assert {"error": "not_authorised", "reason": "Not administrator user"} == answer.body
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({}, "tags_not_present"),
+        ({"tags": "", "password": "x", "password_hash": ""}, "both_password_and_password_hash_are_provided"),
+        ({"tags": "", "password_hash": "no base 64"}, ["not_base64", "no base 64"]),
+    ],
+)
+def test_an_invalid_user_is_refused(api, body, reason):
+    """The reasons are RabbitMQ's."""
+    answer = api.request("PUT", "users/ann", body)
+
+    assert (400, {"error": "bad_request", "reason": reason}) == (answer.status, answer.body)

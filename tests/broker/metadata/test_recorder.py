@@ -144,7 +144,7 @@ def test_what_is_stored_wins_over_the_configuration(node):
     again = node.restarted()
 
     assert ["ada"] == [user.name for user in again.users.all()]
-    assert [] == again.users.permission_rows()
+    assert [] == list(again.users.permission_rows())
 
 
 def test_what_was_not_committed_is_not_there(client, node):

@@ -1,0 +1,98 @@
+"""Limits of vhosts and users: `/api/vhost-limits`, `/api/user-limits`."""
+
+from leveret.broker.administration.access import Right, found_user, found_vhost
+from leveret.broker.administration.users import USER_LIMITS
+from leveret.broker.administration.vhosts import shown_vhost_limits
+from leveret.broker.http.call import Answer, Call, Done, Listing
+from leveret.broker.http.errors import bad_request, vhost_not_found
+from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.vhost.parameters import LIMITS, LIMITS_NAME
+
+
+def list_vhost_limits(call: Call) -> Answer:
+    """List the limits of a vhost, or of all that the user may see."""
+    return Listing(call.administration.vhosts.limits(call.actor, call.vhost), sort=("vhost",), is_paged=False)
+
+
+def put_vhost_limit(call: Call) -> Answer:
+    """Set a limit of a vhost."""
+    vhost = call.names["vhost"]
+    value = call.body("value")["value"]
+    if vhost not in call.broker.vhosts:
+        raise vhost_not_found()
+    limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost)) | {call.names["limit"]: value}
+    call.administration.policies.set_parameter(call.actor, vhost, LIMITS, LIMITS_NAME, limits)
+    return Done()
+
+
+def delete_vhost_limit(call: Call) -> Answer:
+    """Remove a limit of a vhost."""
+    vhost = found_vhost(call.broker, call.names["vhost"]).name
+    limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost))
+    if limits.pop(call.names["limit"], None) is not None:
+        call.administration.vhosts.set_limits(call.actor, vhost, limits)
+    return Done()
+
+
+def list_user_limits(call: Call) -> Answer:
+    """List the limits of a user, or of all users."""
+    rows = call.administration.users.limits(call.actor, call.names.get("user"))
+    return Listing(rows, sort=("user",), is_paged=False)
+
+
+def put_user_limit(call: Call) -> Answer:
+    """Set a limit of a user."""
+    user = call.names["user"]
+    value = call.body("value")["value"]
+    if call.broker.users.get(user) is None:
+        raise bad_request(["no_such_user", user])
+    call.administration.users.set_limits(call.actor, user, {call.names["limit"]: value})
+    return Done()
+
+
+def delete_user_limit(call: Call) -> Answer:
+    """Remove a limit of a user."""
+    user = found_user(call.broker, call.names["user"]).name
+    if call.names["limit"] in USER_LIMITS:
+        call.administration.users.set_limits(call.actor, user, {call.names["limit"]: -1})
+    return Done()
+
+
+_ADMINISTRATOR = Right.ADMINISTRATOR
+_VALUE = (Key("value", "integer", is_required=True, doc="negative for no limit"),)
+_VHOSTS = Operation(
+    list_vhost_limits, "Limits of a vhost, or of all that the user may see.", scope=Scope.VISIBLE
+)
+_USERS = Operation(list_user_limits, "Limits of a user, or of all users.")
+ROUTES = (
+    Route("vhost-limits", "limits", {"GET": _VHOSTS}),
+    Route("vhost-limits/{vhost}", "limits", {"GET": _VHOSTS}),
+    Route(
+        "vhost-limits/{vhost}/{limit}",
+        "limits",
+        {
+            "PUT": Operation(
+                put_vhost_limit, "Set max-connections or max-queues.", _ADMINISTRATOR, body=_VALUE,
+                statuses=(204,),
+            ),
+            "DELETE": Operation(
+                delete_vhost_limit, "Remove a limit of a vhost.", _ADMINISTRATOR, statuses=(204,)
+            ),
+        },
+    ),
+    Route("user-limits", "limits", {"GET": _USERS}),
+    Route("user-limits/{user}", "limits", {"GET": _USERS}),
+    Route(
+        "user-limits/{user}/{limit}",
+        "limits",
+        {
+            "PUT": Operation(
+                put_user_limit, "Set max-connections or max-channels.", _ADMINISTRATOR, body=_VALUE,
+                statuses=(204,),
+            ),
+            "DELETE": Operation(
+                delete_user_limit, "Remove a limit of a user.", _ADMINISTRATOR, statuses=(204,)
+            ),
+        },
+    ),
+)  # fmt: skip

@@ -1,0 +1,142 @@
+"""Vhosts: `/api/vhosts`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
+from leveret.broker.administration.definitions_document import as_words
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.vhost.vhost import VHost
+
+CLASSIC = "classic"
+
+
+def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
+    """Return the keys of a vhost, and how their values are computed."""
+    node = call.broker.node_name
+    return {
+        "name": lambda vhost: vhost.name,
+        "description": lambda vhost: vhost.description,
+        "tags": lambda vhost: list(vhost.tags),
+        "default_queue_type": lambda vhost: vhost.default_queue_type or CLASSIC,
+        "metadata": _metadata,
+        "tracing": lambda _vhost: False,
+        "cluster_state": lambda _vhost: {node: "running"},
+        "protected_from_deletion": lambda _vhost: False,
+    }
+
+
+def _metadata(vhost: VHost) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
+    if vhost.default_queue_type:
+        shown["default_queue_type"] = vhost.default_queue_type
+    return shown
+
+
+def list_vhosts(call: Call) -> Answer:
+    """List the vhosts that the user may see."""
+    return Listing(visible_vhosts(call.broker, call.actor), fields(call), sort=("name",))
+
+
+def get_vhost(call: Call) -> Answer:
+    """Return one vhost."""
+    vhost = found_vhost(call.broker, call.names["vhost"])
+    return Item({name: compute(vhost) for name, compute in fields(call).items()})
+
+
+def put_vhost(call: Call) -> Answer:
+    """Create a vhost, or set its metadata."""
+    name = call.names["vhost"]
+    body = call.body()
+    tags = body.get("tags") or []
+    if not isinstance(tags, str) and not (
+        isinstance(tags, list) and all(isinstance(each, str) for each in tags)
+    ):
+        raise bad_request("'tags' must be a list of texts, or one text with commas between them")
+    kind = text(body, "default_queue_type")
+    is_new = name not in call.broker.vhosts
+    call.administration.vhosts.put(
+        call.actor,
+        name,
+        description=text(body, "description"),
+        tags=as_words(tags),
+        default_queue_type="" if kind == "undefined" else kind,
+    )
+    if is_new and call.actor is not None:
+        call.administration.users.set_permissions(
+            call.actor, name, call.actor.name, configure=".*", write=".*", read=".*"
+        )
+    return Done(201 if is_new else 204)
+
+
+def delete_vhost(call: Call) -> Answer:
+    """Close the connections to a vhost, and delete it with everything in it."""
+    call.administration.vhosts.delete(call.actor, call.names["vhost"])
+    return Done()
+
+
+def start_vhost(call: Call) -> Answer:
+    """Start a vhost that failed on a node: here none fails alone."""
+    node = call.names["node"]
+    if node != call.broker.node_name:
+        raise bad_request(f"Request to node {node} failed with nodedown")
+    found_vhost(call.broker, call.names["vhost"])
+    return Done()
+
+
+def list_permissions(call: Call) -> Answer:
+    """List the permissions of all users in a vhost."""
+    users = call.administration.users
+    return Listing(users.permissions(call.actor, vhost=call.names["vhost"]), sort=_BY_USER, is_paged=False)
+
+
+def list_topic_permissions(call: Call) -> Answer:
+    """List the topic permissions of all users in a vhost."""
+    rows = call.administration.users.topic_permissions(call.actor, vhost=call.names["vhost"])
+    return Listing(rows, sort=_BY_USER, is_paged=False)
+
+
+_BY_USER = ("vhost", "user")
+_ADMINISTRATOR = Right.ADMINISTRATOR
+ROUTES = (
+    Route("vhosts", "vhosts", {"GET": Operation(list_vhosts, "Vhosts that the user may see.")}),
+    Route(
+        "vhosts/{vhost}",
+        "vhosts",
+        {
+            "GET": Operation(get_vhost, "One vhost.", _ADMINISTRATOR),
+            "PUT": Operation(
+                put_vhost,
+                "Create a vhost, in which its creator gets all permissions, or set its metadata.",
+                _ADMINISTRATOR,
+                body=(
+                    Key("description"),
+                    Key("tags", "any", doc="a list, or one text with commas"),
+                    Key("default_queue_type", doc="the type of queues declared without one"),
+                    Key("tracing", "boolean", doc="ignored: there is no tracing"),
+                ),
+                statuses=(201, 204),
+            ),
+            "DELETE": Operation(
+                delete_vhost, "Delete a vhost with everything in it.", _ADMINISTRATOR, statuses=(204,)
+            ),
+        },
+    ),
+    Route(
+        "vhosts/{vhost}/start/{node}",
+        "vhosts",
+        {"POST": Operation(start_vhost, "Start a vhost that failed.", _ADMINISTRATOR, statuses=(204,))},
+    ),
+    Route(
+        "vhosts/{vhost}/permissions",
+        "vhosts",
+        {"GET": Operation(list_permissions, "Permissions in a vhost.", _ADMINISTRATOR)},
+    ),
+    Route(
+        "vhosts/{vhost}/topic-permissions",
+        "vhosts",
+        {"GET": Operation(list_topic_permissions, "Topic permissions in a vhost.", _ADMINISTRATOR)},
+    ),
+)
