@@ -283,7 +283,12 @@ class Filled:
         seconds = await self.consumer.drain(port)
         taken = len(self.consumer.taken) - before
         after = await unblocked
-        went_on = await until(lambda: len(publisher.confirmed) >= enough, RESUME_SECONDS, 0.01)
+        went_on = await until(
+            lambda: len(publisher.confirmed) >= enough,
+            RESUME_SECONDS,
+            0.01,
+            progress=lambda: len(publisher.confirmed),
+        )
         await self.consumer.drain(port)
         self._say(
             name,

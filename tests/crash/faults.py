@@ -44,8 +44,8 @@ INJECTED = (
 )
 ON_SMALL_DISKS = ("full", "alarm")
 SMALL_MEGABYTES = 48
-LIVES_SECONDS = 20.0
-RESUME_SECONDS = 15.0
+STALL_SECONDS = 30.0
+"""Seconds without any progress after which a broker counts as stalled."""
 FILLS = 4
 """Fillings of a disk at most until it refuses a publisher: the batch that finds no room may be that of others."""
 STARTUP_CALLS = 12
@@ -135,8 +135,14 @@ async def _goes_on(site: Site, kind: str, fault: _Injection) -> None:
     """After a disk that was full for a while everything goes on, in the same process."""
     if not await until(lambda: injected(fault.log) > 0, 2.0):
         return
-    confirmed = site.ledger.counts["confirmed"]
-    if not await until(lambda: site.ledger.counts["confirmed"] >= confirmed + 500, RESUME_SECONDS):
+    counts = site.ledger.counts
+    enough = counts["confirmed"] + 500
+    if not await until(
+        lambda: counts["confirmed"] >= enough,
+        STALL_SECONDS,
+        0.02,
+        progress=lambda: (injected(fault.log), counts["confirmed"]),  # each retry uses up some of the faults
+    ):
         site.ledger.broke("O10", f"{kind}: publishing does not resume")
 
 
@@ -201,7 +207,13 @@ async def _fill_and_drain(cycles: Cycles, kind: str) -> str:
         ledger.broke("O4", f"{kind}: nothing was nacked")
     for filler in fillers:
         filler.start()
-    if not await until(lambda: ledger.counts["confirmed"] >= confirmed + 1000, RESUME_SECONDS, 0.02):
+    enough = ledger.counts["confirmed"] + 1000
+    if not await until(
+        lambda: ledger.counts["confirmed"] >= enough,
+        STALL_SECONDS,
+        0.02,
+        progress=lambda: ledger.counts["confirmed"],
+    ):
         ledger.broke("O10", f"{kind}: publishing does not resume")
         return "failed"
     for filler in fillers:
@@ -219,15 +231,18 @@ async def _fill_once(site: Site, port: int, kind: str, fillers: Sequence[_Filler
     def is_full() -> bool:
         return all(filler.link.blocked or filler.link.lost.done() for filler in fillers)
 
+    def decided() -> int:
+        return site.ledger.counts["confirmed"] + sum(filler.nacked for filler in fillers)
+
     for filler in fillers:
         filler.start()
-    if not await until(is_full, LIVES_SECONDS, 0.02):
+    if not await until(is_full, STALL_SECONDS, 0.02, progress=decided):
         site.ledger.broke("O10", f"{kind}: publishers are not blocked")
     for filler in fillers:
         filler.stop()
     await asyncio.sleep(0.1)
     await _drain_while_blocked(site, port, link)
-    if not await until(lambda: not any(filler.link.blocked for filler in fillers), RESUME_SECONDS, 0.02):
+    if not await until(lambda: not any(filler.link.blocked for filler in fillers), STALL_SECONDS, 0.02):
         site.ledger.broke("O10", f"{kind}: the alarm does not clear")
         return False
     return True
@@ -235,11 +250,13 @@ async def _fill_once(site: Site, port: int, kind: str, fillers: Sequence[_Filler
 
 async def _drain_while_blocked(site: Site, port: int, link: Link) -> None:
     """Take out everything but what the broker was sent and does not read."""
-    deadline = time.monotonic() + LIVES_SECONDS
+    deadline, left = time.monotonic() + STALL_SECONDS, -1
     while time.monotonic() < deadline:
         ready = await depths(site, link, [*KEPT, *CONSUMED])
         if sum(ready.values()) == 0:
             return
+        if sum(ready.values()) != left:
+            deadline, left = time.monotonic() + STALL_SECONDS, sum(ready.values())
         await drain(site.ledger, port, ready, receipts="", whole=False)
     site.ledger.broke("O10", "a blocked broker cannot be drained")
 

@@ -170,11 +170,23 @@ async def depths(site: Site, link: Link, queues: Sequence[str]) -> dict[str, int
     return found
 
 
-async def until(condition: Callable[[], bool], seconds: float, step: float = 0.002) -> bool:
-    """Return whether a condition comes true in time."""
+async def until(
+    condition: Callable[[], bool],
+    seconds: float,
+    step: float = 0.002,
+    *,
+    progress: Callable[[], object] | None = None,
+) -> bool:
+    """Return whether a condition comes true in time.
+
+    With `progress` the time begins anew whenever that changes: a busy machine is slow, but does not stand still.
+    """
     deadline = time.monotonic() + seconds
+    before = None if progress is None else progress()
     while not condition():
-        if time.monotonic() > deadline:
+        if progress is not None and (now := progress()) != before:
+            before, deadline = now, time.monotonic() + seconds
+        elif time.monotonic() > deadline:
             return False
         await asyncio.sleep(step)
     return True
