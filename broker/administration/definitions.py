@@ -8,22 +8,21 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 
 import logging
 from collections.abc import Generator, Iterator
-from typing import TypeVar
 
 from leveret.broker.administration.access import AdministeredBroker, BadRequestError, Right, authorize
 from leveret.broker.administration.definitions_document import (
     SECTIONS,
     DefinitionsError,
     Document,
+    at_once,
     read_document,
-    write_document,
+    writing,
 )
-from leveret.broker.administration.definitions_export import exported
+from leveret.broker.administration.definitions_export import exporting
 from leveret.broker.administration.definitions_import import Plan
 from leveret.broker.auth.users import User
 
 log = logging.getLogger("leveret.definitions")
-T = TypeVar("T")
 
 
 class DefinitionsAdministration:
@@ -38,9 +37,14 @@ class DefinitionsAdministration:
         self._broker = broker
 
     def export_file(self, actor: User | None) -> bytes:
-        """Return all definitions as JSON."""
+        """Return all definitions as JSON, at once."""
+        return at_once(self.exporting(actor))
+
+    def exporting(self, actor: User | None) -> Generator[None, None, bytes]:
+        """Return all definitions as JSON in steps, between which clients may be served: see `definitions_export`."""
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        return write_document(exported(self._broker))
+        document = yield from exporting(self._broker)
+        return (yield from writing(document))
 
     def import_file(self, actor: User | None, octets: bytes) -> str:
         """Import a definitions file at once, entirely or not at all.
@@ -52,10 +56,10 @@ class DefinitionsAdministration:
             BadRequestError: an entry is invalid; the text names it.
 
         """
-        return _at_once(self.importing(actor, octets))
+        return at_once(self.importing(actor, octets))
 
     def importing(self, actor: User | None, octets: bytes) -> Generator[None, None, str]:
-        """Import a definitions file in steps, as a job beside clients: see `broker.scheduling.time_slices`.
+        """Import a definitions file in steps, as a job beside clients that waits for the disk: `Turn.add_writing_job`.
 
         Nothing is changed before everything was checked. The changes are then committed in parts.
         """
@@ -72,7 +76,7 @@ class DefinitionsAdministration:
 
     def import_document(self, actor: User | None, document: Document) -> None:
         """Import definitions, entirely or not at all; raises BadRequestError."""
-        _at_once(self._importing(actor, document))
+        at_once(self._importing(actor, document))
 
     def _importing(self, actor: User | None, document: Document) -> Iterator[None]:
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
@@ -83,13 +87,3 @@ class DefinitionsAdministration:
         for change in changes:
             change()
             yield
-
-
-def _at_once(pieces: Generator[None, None, T] | Iterator[None]) -> T:
-    """Run all steps; returns the result of the generator."""
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as done:
-            result: T = done.value
-            return result

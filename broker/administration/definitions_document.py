@@ -9,7 +9,7 @@ policy, the outermost level of a global parameter), which it cannot read itself.
 """
 
 import base64
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -180,6 +180,7 @@ SECTIONS: Final[Mapping[str, type[Entry]]] = {
 }
 
 _EntryType = TypeVar("_EntryType", bound=Entry)
+T = TypeVar("T")
 
 
 def read_document(octets: bytes) -> Generator[None, None, tuple[Document, list[str]]]:
@@ -225,9 +226,34 @@ def _read_entry(section: str, at: int, value: object, form: type[_EntryType]) ->
         raise DefinitionsError(f"{where(section, at, value)}: {problem}") from None
 
 
-def write_document(document: Document) -> bytes:
-    """Write definitions as RabbitMQ does, but indented for readers and version control."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+def writing(document: Document) -> Generator[None, None, bytes]:
+    """Write definitions as RabbitMQ does, but indented for readers and version control, one entry per step."""
+    parts: list[bytes] = []
+    for name in Document.__struct_fields__:
+        value = getattr(document, name)
+        parts += b",\n" if parts else b"{\n", b'  "', name.encode(), b'": '
+        if name not in SECTIONS or not value:
+            parts.append(msgspec.json.encode(value))
+            continue
+        opening = b"[\n    "
+        for entry in value:
+            text = msgspec.json.format(msgspec.json.encode(entry), indent=2)
+            parts += opening, text.replace(b"\n", b"\n    ")  # strings have no line feeds in JSON
+            opening = b",\n    "
+            yield
+        parts.append(b"\n  ]")
+    parts.append(b"\n}\n")
+    return b"".join(parts)
+
+
+def at_once(steps: Generator[None, None, T] | Iterator[None]) -> T:
+    """Run all steps; returns the result of the generator."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
 
 def where(section: str, at: int, entry: object) -> str:

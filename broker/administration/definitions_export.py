@@ -1,7 +1,7 @@
 """Export of the definitions of a broker, or of a stored one, in RabbitMQ's form."""
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.definitions_document import (
     BindingEntry,
     Document,
+    Entry,
     ExchangeEntry,
     GlobalParameterEntry,
     ParameterEntry,
@@ -20,16 +21,21 @@ from leveret.broker.administration.definitions_document import (
     UserEntry,
     VHostEntry,
     VHostMetadata,
+    at_once,
     json_text,
     plain_arguments,
 )
 from leveret.broker.administration.definitions_import import RESERVED
 from leveret.broker.administration.users import shown_user_limits
 from leveret.broker.administration.vhosts import shown_vhost_limits
-from leveret.broker.auth.users import User, Users
+from leveret.broker.auth.users import Permissions, User, Users
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.parameters import GlobalParameters, Parameters
+from leveret.broker.vhost.parameters import GlobalParameters, Parameter, Parameters
+from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
+
+_Thing = TypeVar("_Thing")
 
 
 class Defined(Protocol):
@@ -43,29 +49,52 @@ class Defined(Protocol):
         """The global parameters."""
 
 
-def exported(defined: Defined) -> Document:
-    """Return the definitions in RabbitMQ's form.
+def exporting(defined: Defined) -> Generator[None, None, Document]:
+    """Return the definitions in RabbitMQ's form, one entry per step.
+
+    What changes meanwhile is exported as it was at the first step, except bindings: those made or removed meanwhile may
+    be included or not, if both their ends are.
 
     Omits what RabbitMQ omits: exclusive queues and their bindings, exchanges and queues whose names begin with `amq.`,
     and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
     """
-    vhosts = list(defined.vhosts.values())
-    return Document(
+    document = Document(
         rabbit_version=COMPATIBLE_VERSION,
         rabbitmq_version=COMPATIBLE_VERSION,
         product_name="Leveret",
         product_version=__version__,
-        vhosts=[_vhost_entry(vhost, defined.users) for vhost in vhosts],
-        users=[_user_entry(user, defined.users) for user in defined.users.all()],
-        permissions=list(_permissions(defined.users)),
-        topic_permissions=list(_topic_permissions(defined.users)),
-        parameters=list(_parameters(defined)),
-        global_parameters=list(_global_parameters(defined.global_parameters)),
-        policies=[entry for vhost in vhosts for entry in _policies(vhost)],
-        exchanges=[entry for vhost in vhosts for entry in _exchanges(vhost)],
-        queues=[entry for vhost in vhosts for entry in _queues(vhost)],
-        bindings=[entry for vhost in vhosts for entry in _bindings(vhost)],
     )
+    users, vhosts = defined.users, list(defined.vhosts.values())
+    exchanges = [(vhost, list(vhost.router.exchanges.values())) for vhost in vhosts]
+    queues = [
+        (vhost, [each for each in vhost.queues.values() if each.exclusive_owner is None]) for vhost in vhosts
+    ]
+    sections: dict[str, Iterable[Entry | None]] = {
+        "vhosts": (_vhost_entry(vhost, users) for vhost in vhosts),
+        "users": (_user_entry(user, users) for user in users.all()),
+        "permissions": _permissions(list(users.permission_rows())),
+        "topic_permissions": _topic_permissions(list(users.topic_permission_rows())),
+        "parameters": _parameters(Parameters(defined).list()),
+        "global_parameters": _global_parameters(defined.global_parameters.list()),
+        "policies": _policies([(vhost, vhost.policies.list()) for vhost in vhosts]),
+        "exchanges": _exchanges(exchanges),
+        "queues": _queues(queues),
+        "bindings": _bindings(
+            vhosts, [{*each[1], *more[1]} for each, more in zip(exchanges, queues, strict=True)]
+        ),
+    }
+    for name, entries in sections.items():
+        section = getattr(document, name)
+        for entry in entries:
+            if entry is not None:
+                section.append(entry)
+            yield
+    return document
+
+
+def exported(defined: Defined) -> Document:
+    """Return the definitions at once; see `exporting`."""
+    return at_once(exporting(defined))
 
 
 def _vhost_entry(vhost: VHost, users: Users) -> VHostEntry:
@@ -91,8 +120,8 @@ def _user_entry(user: User, users: Users) -> UserEntry:
     )
 
 
-def _permissions(users: Users) -> Iterator[PermissionEntry]:
-    for user, vhost, row in users.permission_rows():
+def _permissions(rows: Sequence[tuple[str, str, Permissions]]) -> Iterator[PermissionEntry]:
+    for user, vhost, row in rows:
         yield PermissionEntry(
             user=json_text(user),
             vhost=json_text(vhost),
@@ -102,14 +131,14 @@ def _permissions(users: Users) -> Iterator[PermissionEntry]:
         )
 
 
-def _topic_permissions(users: Users) -> Iterator[TopicPermissionEntry]:
-    for row in users.topic_permission_rows():
+def _topic_permissions(rows: Sequence[tuple[str, str, str, str, str]]) -> Iterator[TopicPermissionEntry]:
+    for row in rows:
         user, vhost, exchange, write, read = map(json_text, row)
         yield TopicPermissionEntry(user=user, vhost=vhost, exchange=exchange, write=write, read=read)
 
 
-def _parameters(defined: Defined) -> Iterator[ParameterEntry]:
-    for each in Parameters(defined).list():
+def _parameters(parameters: Sequence[Parameter]) -> Iterator[ParameterEntry]:
+    for each in parameters:
         yield ParameterEntry(
             vhost=json_text(each.vhost),
             component=each.component,
@@ -118,13 +147,13 @@ def _parameters(defined: Defined) -> Iterator[ParameterEntry]:
         )
 
 
-def _global_parameters(parameters: GlobalParameters) -> Iterator[GlobalParameterEntry]:
-    for name, value in parameters.list().items():
+def _global_parameters(parameters: Mapping[str, Any]) -> Iterator[GlobalParameterEntry]:
+    for name, value in parameters.items():
         yield GlobalParameterEntry(name=json_text(name), value=value)
 
 
-def _policies(vhost: VHost) -> Iterator[PolicyEntry]:
-    for policy in vhost.policies.list():
+def _policies(found: Sequence[tuple[VHost, Sequence[Policy]]]) -> Iterator[PolicyEntry]:
+    for vhost, policy in _flat(found):
         yield PolicyEntry(
             vhost=json_text(vhost.name),
             name=json_text(policy.name),
@@ -135,8 +164,8 @@ def _policies(vhost: VHost) -> Iterator[PolicyEntry]:
         )
 
 
-def _exchanges(vhost: VHost) -> Iterator[ExchangeEntry]:
-    for exchange in vhost.router.exchanges.values():
+def _exchanges(found: Sequence[tuple[VHost, Sequence[Exchange]]]) -> Iterator[ExchangeEntry]:
+    for vhost, exchange in _flat(found):
         if exchange.name and not exchange.name.startswith(RESERVED):
             yield ExchangeEntry(
                 vhost=json_text(vhost.name),
@@ -149,29 +178,35 @@ def _exchanges(vhost: VHost) -> Iterator[ExchangeEntry]:
             )
 
 
-def _queues(vhost: VHost) -> Iterator[QueueEntry]:
-    for queue in vhost.queues.values():
-        if queue.exclusive_owner is None:
-            yield QueueEntry(
-                vhost=json_text(vhost.name),
-                name=json_text(queue.name),
-                durable=queue.durable,
-                auto_delete=queue.auto_delete,
-                type=queue.type,
-                arguments=plain_arguments(queue.arguments),
-            )
+def _queues(found: Sequence[tuple[VHost, Sequence[Queue]]]) -> Iterator[QueueEntry]:
+    for vhost, queue in _flat(found):
+        yield QueueEntry(
+            vhost=json_text(vhost.name),
+            name=json_text(queue.name),
+            durable=queue.durable,
+            auto_delete=queue.auto_delete,
+            type=queue.type,
+            arguments=plain_arguments(queue.arguments),
+        )
 
 
-def _bindings(vhost: VHost) -> Iterator[BindingEntry]:
-    for source, destination, key, arguments in vhost.router.bindings():
-        to: Any = destination
-        is_queue = isinstance(to, Queue)
-        if not is_queue or to.exclusive_owner is None:
+def _bindings(vhosts: Sequence[VHost], ends: Sequence[Collection[object]]) -> Iterator[BindingEntry | None]:
+    """Yield the bindings between objects that are exported, and None for others, such as of exclusive queues."""
+    for vhost, known in zip(vhosts, ends, strict=True):
+        for source, destination, key, arguments in vhost.router.bindings():
+            to: Any = destination
+            if to not in known or vhost.router.exchanges.get(source) not in known:
+                yield None
+                continue
             yield BindingEntry(
                 vhost=json_text(vhost.name),
                 source=json_text(source),
                 destination=json_text(to.name),
-                destination_type="queue" if is_queue else "exchange",
+                destination_type="queue" if isinstance(to, Queue) else "exchange",
                 routing_key=json_text(key),
                 arguments=plain_arguments(arguments),
             )
+
+
+def _flat(found: Sequence[tuple[VHost, Sequence[_Thing]]]) -> Iterator[tuple[VHost, _Thing]]:
+    return ((vhost, thing) for vhost, things in found for thing in things)

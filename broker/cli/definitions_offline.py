@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from leveret.broker.administration.definitions_document import write_document
+from leveret.broker.administration.definitions_document import at_once, writing
 from leveret.broker.administration.definitions_export import exported
 from leveret.broker.auth.users import Users
 from leveret.broker.config.config import Config
@@ -43,7 +43,7 @@ def export_stored(data_dir: Path) -> bytes:
         StorageError: there are no data, or they cannot be read.
 
     """
-    return write_document(exported(_Stored(stored_definitions(data_dir))))
+    return at_once(writing(exported(_Stored(stored_definitions(data_dir)))))
 
 
 async def import_stored(config: Config, file: Path) -> None:

@@ -10,8 +10,9 @@ paused, because its acks could then not be read.
 A queue that had no time yet to discard excess or expired messages pauses everybody who publishes to it: it delivers
 nothing until then, so this delays no acks.
 
-Publishers also wait for the disk while its backlog is large, and any connection whose input was left unprocessed
-waits for deferred queues (`FlowControl`).
+Publishers, and connections that declare or delete, also wait for the disk while its backlog is large; on a full disk
+those that only declare or delete do not, because they may have consumers, which free space. Any connection whose input
+was left unprocessed waits for deferred queues (`FlowControl`).
 """
 
 from collections.abc import Callable, Sequence

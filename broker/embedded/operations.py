@@ -146,7 +146,7 @@ class Operations:
     async def definitions(self) -> dict[str, Any]:
         """Return the definitions of the whole broker, as `leveret definitions export` writes them."""
         found: dict[str, Any] = json.loads(
-            self.see(lambda server: server.administration.definitions.export_file(None))
+            await self.look(lambda server: server.administration.definitions.exporting(None))
         )
         return found
 

@@ -57,7 +57,7 @@ def byte_limit() -> Step:
 
 
 def imports() -> Step:
-    """Ten thousand queues, as many bindings and a hundred policies are imported, and then again."""
+    """Ten thousand queues, as many bindings and a hundred policies are imported, then again, and exported."""
     inside = Inside()
     count = size(10_000, 3_000)
     plain = {"durable": True, "auto_delete": False, "arguments": {}}
@@ -90,6 +90,7 @@ def imports() -> Step:
     ).encode()
     definitions = inside.node.administration.definitions
     step = max(inside.job(definitions.importing(None, octets)) for _ in range(2))
+    step = max(step, inside.job(definitions.exporting(None)))
 
     assert count == len(inside.vhost.queues) == inside.vhost.router.binding_count
     assert 100 == inside.vhost.queues["n99"].settings.max_length

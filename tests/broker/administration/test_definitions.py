@@ -10,6 +10,7 @@ from fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
+from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.amqp.commands import Exchange, Queue, make
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import User
@@ -116,6 +117,32 @@ def test_what_is_not_exported(node):
     assert 2 == len(found["queues"])
     assert ["passing"] == [each["destination"] for each in found["bindings"]]
     assert [("inside", True)] == [(each["name"], each["internal"]) for each in found["exchanges"]]
+
+
+def test_an_export_beside_changes_can_be_imported(node):
+    """An export in steps has what there was at the first one, and no binding whose source or destination it lacks."""
+    client = Client(node)
+    router = node.vhosts["/"].router
+    for number in range(3):
+        client.declare(f"q{number}")
+        router.bind("amq.direct", router.queues[f"q{number}"], "k", {})
+    steps = node.administration.definitions.exporting(None)
+    next(steps)
+    client.declare("late")
+    client.send(make(Exchange.Declare, 0, "late", "direct", False, False, False, False, False, {}))
+    router.bind("late", router.queues["q0"], "k", {})
+    router.bind("amq.direct", router.queues["late"], "k", {})
+    client.send(make(Queue.Delete, 0, "q1", False, False, False))
+    octets = at_once(steps)
+    found = json.loads(octets)
+    other = Node()
+    other.administration.definitions.import_file(None, octets)
+
+    assert ["q0", "q1", "q2"] == [each["name"] for each in found["queues"]]
+    assert [("amq.direct", "q0"), ("amq.direct", "q2")] == [
+        (each["source"], each["destination"]) for each in found["bindings"]
+    ]
+    assert {"q0", "q1", "q2"} == set(other.vhosts["/"].queues)
 
 
 def test_what_json_has_nothing_like(node):

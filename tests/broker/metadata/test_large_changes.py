@@ -93,7 +93,7 @@ def definitions(count: int, **more: object) -> bytes:
 def test_an_import_can_be_a_job():
     """An import while clients are connected is carried out in slices and is complete at the end."""
     node = node_with_queues()
-    node.turn.slices.add(node.administration.definitions.importing(None, definitions(50)), "import")
+    node.turn.add_writing_job(node.administration.definitions.importing(None, definitions(50)), "import")
     at_once = len(node.vhosts["/"].queues)
     node.clock.run()
 
@@ -102,6 +102,21 @@ def test_an_import_can_be_a_job():
         len(node.vhosts["/"].queues),
         limited(node.vhosts["/"]),
     )
+
+
+def test_an_import_waits_for_the_disk():
+    """An import that is a job creates nothing more while the disk has a backlog."""
+    node = node_with_queues()
+    queues, turn = node.vhosts["/"].queues, node.turn
+    turn.is_backlogged = lambda: len(queues) == COUNT + 10
+    turn.add_writing_job(node.administration.definitions.importing(None, definitions(50)), "import")
+    node.clock.run()
+    meanwhile = len(queues)
+    turn.is_backlogged = lambda: False
+    turn.disk_caught_up()
+    node.clock.run()
+
+    assert (COUNT + 10, COUNT + 50) == (meanwhile, len(queues))
 
 
 def test_an_import_that_cannot_be_changes_nothing():
