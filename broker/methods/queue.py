@@ -65,7 +65,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     durable = bool(method.durable and not method.exclusive)
     owner = host if method.exclusive else None
     channel.check_permission("configure", "queue", name)
-    queue = vhost.queues.get(name)
+    queue = vhost.find_declared(name)
     if queue is not None:
         vhost.check_access(queue, owner, strict=True)
         check_queue_equivalence(

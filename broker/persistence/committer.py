@@ -363,6 +363,8 @@ class Committer:
         else:
             log.error("disk full: pending writes stay in memory and will be retried")
         self._report_full(not before)
+        if not before:  # on a full disk other work waits for it than before it was
+            self._host.backlog_cleared()
 
     def _found_unpaged(self, batch: Batch, paged: Done) -> None:
         """Record whether transient messages could be paged; if not, they are retried later.

@@ -181,6 +181,14 @@ class QueueLimits:
         """Restart the time until the unused queue expires."""
         self._last_used = self._clock()
 
+    @property
+    def has_lapsed(self) -> bool:
+        """True if the queue has no consumer and was unused for `x-expires`."""
+        lifetime = self.settings.expires
+        if lifetime is None or self._queue.consumer_count:
+            return False
+        return self._clock() >= self._last_used + lifetime
+
     # -- deferred work ----------------------------------------------------------------------------------------------
 
     @property
@@ -496,16 +504,14 @@ class QueueLimits:
 
     def _wake(self) -> None:
         self._timer = None
-        queue, lifetime = self._queue, self.settings.expires
+        queue = self._queue
         if queue.deleted:
             return
-        if lifetime is not None:
-            now = self._clock()
-            if queue.consumer_count:
-                self._last_used = now
-            elif now >= self._last_used + lifetime:
-                self._parent.expire(queue)
-                return
+        if self.has_lapsed:
+            self._parent.expire(queue)
+            return
+        if queue.consumer_count:
+            self._last_used = self._clock()
         queue.touch()
 
 

@@ -443,6 +443,11 @@ class Queue:
         if self.limits is not None:
             self.limits.used()
 
+    @property
+    def has_lapsed(self) -> bool:
+        """True if the queue was unused for `x-expires`."""
+        return self.limits is not None and self.limits.has_lapsed
+
     def recovered(self) -> None:
         """Apply limits and expiry to the messages of an earlier run, after they were recovered."""
         if self.backing.expiring:

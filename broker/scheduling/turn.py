@@ -80,6 +80,7 @@ class Turn:
         "_stored",
         "channels",
         "is_backlogged",
+        "is_full",
         "outboxes",
         "queues",
         "slices",
@@ -96,6 +97,8 @@ class Turn:
         """Queues that used up their budget: the driver must give them another turn soon."""
         self.is_backlogged: Callable[[], bool] = _never
         """True if too many writes are pending; set by the driver, which must call `disk_caught_up` afterwards."""
+        self.is_full: Callable[[], bool] = _never
+        """True if the disk is full: jobs are not paused then, because deletions free space. Set by the driver, too."""
         self.waiting_for_disk: dict[Runnable, None] = {}
         """Queues that discard nothing more until `disk_caught_up`."""
         self._paused_jobs: list[tuple[Iterator[None], str]] = []
@@ -273,12 +276,15 @@ class Turn:
             self.add_writing_job(steps, name)
 
     def add_writing_job(self, steps: Iterator[None], name: str) -> None:
-        """Run a job that writes to disk; it is paused while too many writes are pending (see `TimeSlices.add`)."""
+        """Run a job that writes to disk (see `TimeSlices.add`).
+
+        It is paused while too many writes are pending, unless the disk is full.
+        """
         self.slices.add(self._paced(steps, name), name)
 
     def _paced(self, steps: Iterator[None], name: str) -> Iterator[None]:
         for _ in steps:
-            if self.is_backlogged():
+            if self.is_backlogged() and not self.is_full():
                 self._paused_jobs.append((steps, name))
                 return
             yield

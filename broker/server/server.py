@@ -130,6 +130,7 @@ class Server:
         self.turn = Turn(TimeSlices(self.monotonic, self.used, round(config.slow_step * 1e9)))
         self.context = NodeContext(self.time_source.wall)
         self.turn.is_backlogged = self._is_backlogged
+        self.turn.is_full = self._is_full
         for mode in CONFIRM_MODES:
             self.context.latencies.confirm[mode] = Latency()
         self.export = self._make_export()
@@ -540,6 +541,10 @@ class Server:
     def _is_backlogged(self) -> bool:
         """Return whether the backlog of the disk is too large."""
         return self.disk is not None and self.disk.commits.backlogged
+
+    def _is_full(self) -> bool:
+        """Return whether the disk is full, and no commit waits for deferred queues."""
+        return self.disk is not None and self.disk.commits.is_full and not self.disk.commits.is_held
 
     def wait_for_disk(
         self, flow: FlowControl, *, publishes: bool = True, declares: bool = False, is_light: bool = False

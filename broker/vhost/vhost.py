@@ -3,6 +3,7 @@
 import secrets
 import sys
 from base64 import b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
@@ -130,6 +131,9 @@ class VHost:
         """Deleted queues that still have messages to discard (`Queue.delete`)."""
         self._ending_names: dict[str, Queue] = {}
         """Those of them that stay recorded under their names until they have discarded their messages."""
+        self._unused: OrderedDict[Queue, bool] = OrderedDict()
+        """Durable queues to be deleted because they are unused; true for those that have expired."""
+        self._is_deleting = False
         self.reply_queues: dict[str, Queue] = {}
         """Queues of direct reply-to consumers, which are bound to no exchange."""
         self._reply_number = 0
@@ -266,7 +270,22 @@ class VHost:
 
     def expire(self, queue: Queue) -> None:
         """Delete a queue that was unused for `x-expires`; its ready messages are not dead-lettered."""
+        if queue.qid:
+            self._delete_later(queue, is_lapsed=True)
+        else:
+            self.delete_queue(queue)
+
+    def find_declared(self, name: str) -> Queue | None:
+        """Return the queue that a declaration finds.
+
+        One whose last consumer has gone is deleted now if it still waits for that: otherwise it would be deleted after
+        the declaration.
+        """
+        queue = self.queues.get(name)
+        if queue is None or self._unused.get(queue) is not False or queue.consumers:
+            return queue
         self.delete_queue(queue)
+        return None
 
     def await_name(self, name: str) -> None:
         """Raise `NotYet` while a durable queue of that name is being deleted and a restart would restore it."""
@@ -325,11 +344,38 @@ class VHost:
                 self._ending_names[queue.name] = queue
 
     def delete_queues(self, queues: Sequence[Queue], *, unused: bool = False) -> Iterator[None]:
-        """Return a job that deletes queues; with `unused` only those without consumers."""
+        """Return a job that deletes queues; with `unused` only those without consumers, durable ones perhaps later."""
         for queue in queues:
-            if not (unused and queue.consumers):
+            if unused and queue.qid:
+                self._delete_later(queue, is_lapsed=False)
+                yield
+            elif not (unused and queue.consumers):
                 self.delete_queue(queue)
                 yield
+
+    def _delete_later(self, queue: Queue, *, is_lapsed: bool) -> None:
+        """Delete an unused durable queue at once, or when time and the disk allow, unless it is used meanwhile.
+
+        `is_lapsed`: it was unused for `x-expires`; else its last consumer was removed.
+        """
+        self._unused[queue] = is_lapsed
+        if not self._is_deleting:
+            self._is_deleting = True
+            self._work(self._delete_unused(), f"unused queues of vhost '{self.name}'")
+
+    def _delete_unused(self) -> Iterator[None]:
+        try:
+            while self._unused:
+                queue, is_lapsed = self._unused.popitem(last=False)
+                if queue.deleted:
+                    continue
+                if queue.has_lapsed if is_lapsed else not queue.consumers:
+                    self.delete_queue(queue)
+                else:
+                    queue.touch()  # which sets its timer again
+                yield
+        finally:
+            self._is_deleting = False
 
     def remove_all(self) -> Iterator[None]:
         """Return a job that deletes everything in a vhost that is itself deleted; nothing is dead-lettered in it."""

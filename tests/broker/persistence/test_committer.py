@@ -148,6 +148,30 @@ def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
     again.close()
 
 
+def test_a_disk_that_becomes_full_lets_waiting_work_look_again(disk, monkeypatch):
+    """Jobs and connections that wait for the disk are resumed when it becomes full: some need not wait then."""
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
+    cleared = []
+
+    async def run():
+        host, queue = started(disk)
+        disk.environment.commit = fail
+        host.backlog_cleared = lambda: cleared.append(list(host.full))
+        queue.publish([message(10)], persistent=True)
+        result = asyncio.get_running_loop().create_future()
+        disk.journal.when_safe(result.set_result)
+        disk.commits.wake()
+        await asyncio.wait_for(result, 10)
+        await asyncio.wait_for(disk.stop([queue]), 10)
+
+    def fail(_batch):
+        raise committer.DiskFullError("no room")
+
+    asyncio.run(run())
+
+    assert [[True]] == cleared
+
+
 def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
     """Transient messages without space stay in memory, with one log line, and are paged later; no alarm is raised."""
     caplog.set_level("INFO", "leveret.storage")

@@ -419,6 +419,16 @@ def test_a_job_that_writes_is_paused_while_the_disk_has_a_backlog():
     assert ([0, 1, 2, 3], False) == (done, turn.has_paused_jobs)
 
 
+def test_no_job_waits_for_a_full_disk():
+    """A job goes on while the disk is full, however much waits for it: what it deletes frees space."""
+    turn = Turn()
+    done: list[int] = []
+    turn.is_backlogged = turn.is_full = lambda: True
+    turn.add_writing_job((done.append(number) for number in range(3)), "a job")
+
+    assert ([0, 1, 2], False) == (done, turn.has_paused_jobs)
+
+
 def test_a_paused_job_can_be_finished_without_the_disk():
     """At the end of the broker paused jobs run without further pauses."""
     turn = Turn()

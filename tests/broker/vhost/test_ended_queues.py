@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fakes import Client, DiskNode, Node, hurry, publish_frames
+from fakes import Client, DiskNode, Node, StoringNode, hurry, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
@@ -499,6 +499,76 @@ def test_queues_of_a_lost_connection_go_in_slices() -> None:
         "1 queue.declare-ok queue=x99"
         == other.ask(make(Wire.Declare, 0, "x99", False, False, True, False, False, {}))[-1]
     )
+
+
+def unused_by_loss(client: Client, count: int) -> None:
+    """Leave durable queues without their only consumers."""
+    for number in range(count):
+        client.declare(f"q{number}", durable=True, auto_delete=True)
+        client.node.commit()
+        client.consume(f"q{number}")
+    vanish(client)
+
+
+def unused_for_long(client: Client, count: int) -> None:
+    """Leave durable queues unused until they expire."""
+    for number in range(count):
+        client.declare(f"q{number}", durable=True, arguments={"x-expires": ("long", 1000)})
+        client.node.commit()
+    client.node.pass_time(1001)
+
+
+@pytest.mark.parametrize("leave", [unused_by_loss, unused_for_long])
+def test_unused_durable_queues_wait_for_the_disk(leave: Callable[[Client, int], None]) -> None:
+    """No more durable queues go while the disk has a backlog; the others follow, except those used meanwhile."""
+    node = StoringNode()
+    client, other = Client(node), Client(node, port=50001)
+    queues = node.vhosts["/"].queues
+    node.turn.is_backlogged = lambda: 0 < len(queues) <= 15
+    leave(client, 20)
+    node.clock.run()
+    meanwhile = len(queues)
+    other.consume("q19")
+    clear(node)
+
+    assert (15, ["q19"]) == (meanwhile, list(queues))
+
+
+def test_a_queue_declared_anew_is_not_deleted_for_the_one_before() -> None:
+    """A declaration of an auto-delete queue whose deletion waits for the disk creates another one, which stays."""
+    node = StoringNode()
+    client, other = Client(node), Client(node, port=50001)
+    queues = node.vhosts["/"].queues
+    node.turn.is_backlogged = lambda: 0 < len(queues) <= 1
+    unused_by_loss(client, 2)
+    node.clock.run()
+    (left,) = queues
+    before = queues[left]
+    node.turn.is_backlogged = lambda: False
+    other.declare(left, durable=True)
+    clear(node)
+
+    assert [left] == list(queues)
+    assert not queues[left].auto_delete
+    assert before.deleted
+
+
+def test_a_lapsed_queue_that_was_used_meanwhile_expires_later() -> None:
+    """A queue that is declared again while its deletion waits for the disk is unused from then on."""
+    node = StoringNode()
+    client = Client(node)
+    queues = node.vhosts["/"].queues
+    node.turn.is_backlogged = lambda: 0 < len(queues) <= 1
+    unused_for_long(client, 2)
+    node.clock.run()
+    (left,) = queues
+    client.declare(left, durable=True, arguments={"x-expires": ("long", 1000)})
+    clear(node)
+    still = list(queues)
+    node.pass_time(1001)
+    clear(node)
+
+    assert ([left], []) == (still, list(queues))
 
 
 def test_close_ok_comes_after_the_exclusive_queues() -> None:
