@@ -13,7 +13,14 @@ from leveret.broker.vhost.vhost import VHost
 
 
 class AdministrationError(Exception):
-    """An operation was not carried out, and nothing has changed. The text is for the caller."""
+    """An operation was not carried out, and nothing has changed. The text is for the caller.
+
+    Attributes:
+        reply_text: the reply code and text that a client would have got; '' if the operation is none of a client's.
+
+    """
+
+    reply_text = ""
 
 
 class NotFoundError(AdministrationError):
@@ -156,7 +163,9 @@ def found_user(broker: AdministeredBroker, name: str) -> User:
 def translated(error: AMQPError) -> AdministrationError:
     """Convert the error that would have closed a client's channel or connection."""
     form = {ReplyCode.NOT_FOUND: NotFoundError, ReplyCode.ACCESS_REFUSED: ForbiddenError}
-    return form.get(error.code, BadRequestError)(error.explanation)
+    refusal = form.get(error.code, BadRequestError)(error.explanation)
+    refusal.reply_text = f"{int(error.code)} {error.reply_text}"
+    return refusal
 
 
 def checked_limits(value: Any, allowed: tuple[str, str], term: str) -> dict[str, int]:

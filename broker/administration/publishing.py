@@ -88,6 +88,7 @@ class Publishing:
         except AMQPError as error:
             raise translated(error) from None
         if channel.is_unroutable:
+            channel.end()
             on_done("unroutable")
         return Message(address, content, channel.number)
 
@@ -114,7 +115,12 @@ class _PublishingChannel(Channel):
         assert confirms is not None  # noqa: S101 - set above
         for verdict in confirms.take():
             if not self.is_unroutable:
+                self.end()
                 self._on_done("confirmed" if verdict.ack else "nacked")
+
+    def end(self) -> None:
+        """Count the message with those of closed channels."""
+        self.vhost.context.totals.channel_closed(self.counts())
 
 
 def _short(what: str, text: str) -> bytes:

@@ -44,6 +44,11 @@ class TopologyAdministration:
         authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
         return execute(broker, actor, found_vhost(broker, vhost), method)
 
+    @staticmethod
+    def arguments(arguments: Mapping[str, Any]) -> Table:
+        """Return arguments with the types that RabbitMQ's API gives them; raises BadRequestError."""
+        return _table(arguments)
+
     # -- exchanges --------------------------------------------------------------------------------------------------
 
     def exchanges(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:

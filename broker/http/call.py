@@ -200,7 +200,7 @@ def flag(values: Mapping[str, Any], key: str, default: bool = False) -> bool:
     if isinstance(value, str):
         value = TRUE.get(value.lower(), value)
     if not isinstance(value, bool):
-        raise bad_request(f"'{key}' must be true or false")
+        raise bad_request(["not_boolean", value])
     return value
 
 
@@ -210,7 +210,7 @@ def number(values: Mapping[str, Any], key: str, default: int) -> int:
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < DIGITS:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise bad_request(f"'{key}' must be a whole number")
+        raise bad_request(["not_integer", value])
     return value
 
 

@@ -1,7 +1,18 @@
 """The table of all routes of the API."""
 
 from leveret.broker.http.route import Route, Router
-from leveret.broker.management import limits, parameters, permissions, policies, users, vhosts
+from leveret.broker.management import (
+    bindings,
+    exchanges,
+    limits,
+    messages,
+    parameters,
+    permissions,
+    policies,
+    queues,
+    users,
+    vhosts,
+)
 
 ROUTES: tuple[Route, ...] = (
     *users.ROUTES,
@@ -10,5 +21,9 @@ ROUTES: tuple[Route, ...] = (
     *policies.ROUTES,
     *parameters.ROUTES,
     *limits.ROUTES,
+    *queues.ROUTES,
+    *exchanges.ROUTES,
+    *bindings.ROUTES,
+    *messages.ROUTES,
 )
 ROUTER = Router(ROUTES)

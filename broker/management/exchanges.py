@@ -1,0 +1,143 @@
+"""Exchanges: `/api/exchanges`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from leveret.broker.administration.access import visible_vhosts
+from leveret.broker.administration.definitions_document import json_text, plain_arguments
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, table, text
+from leveret.broker.http.errors import not_found
+from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management.bindings import exchange_name
+from leveret.broker.management.client_errors import changing, found_vhost
+from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
+
+_SYSTEM = "amq."
+
+
+class ExchangeRow(NamedTuple):
+    """An exchange and its vhost."""
+
+    vhost: VHost
+    exchange: Exchange
+
+
+Fields = Mapping[str, Callable[[ExchangeRow], Any]]
+
+
+def exchange_fields(call: Call) -> Fields:
+    """Return the functions for the keys of an exchange."""
+    del call
+    return {
+        "name": lambda row: json_text(row.exchange.name),
+        "vhost": lambda row: json_text(row.vhost.name),
+        "type": lambda row: row.exchange.type,
+        "durable": lambda row: row.exchange.durable,
+        "auto_delete": lambda row: row.exchange.auto_delete,
+        "internal": lambda row: row.exchange.internal,
+        "arguments": lambda row: plain_arguments(row.exchange.arguments),
+        "policy": _policy,
+        "user_who_performed_action": lambda row: "rmq-internal" if is_predeclared(row.exchange) else "",
+        "messages_delayed": lambda row: 0 if row.exchange.line is None else row.exchange.line.count,
+    }
+
+
+def is_predeclared(exchange: Exchange) -> bool:
+    """Return whether every vhost has this exchange."""
+    return not exchange.name or exchange.name.startswith(_SYSTEM)
+
+
+def _policy(row: ExchangeRow) -> str | None:
+    policy = row.vhost.exchange_policies(row.exchange).policy
+    return None if policy is None else json_text(policy.name)
+
+
+def list_exchanges(call: Call) -> Answer:
+    """List the exchanges of one vhost or of all."""
+    return Listing(_rows(call), exchange_fields(call))
+
+
+def _rows(call: Call) -> Iterator[ExchangeRow]:
+    for vhost in visible_vhosts(call.broker, call.actor, call.vhost):
+        for exchange in tuple(vhost.router.exchanges.values()):
+            yield ExchangeRow(vhost, exchange)
+
+
+def get_exchange(call: Call) -> Answer:
+    """Return one exchange."""
+    vhost = call.broker.vhosts[found_vhost(call)]
+    exchange = vhost.router.get(exchange_name(call.names["exchange"]))
+    if exchange is None:
+        raise not_found()
+    row = ExchangeRow(vhost, exchange)
+    shown = {name: compute(row) for name, compute in exchange_fields(call).items()}
+    return Item({**shown, "incoming": [], "outgoing": []})
+
+
+def put_exchange(call: Call) -> Answer:
+    """Declare an exchange."""
+    name = exchange_name(call.names["exchange"])
+    body = call.body()
+    with changing(call):
+        is_new = call.broker.vhosts[call.names["vhost"]].router.get(name) is None
+        call.administration.topology.declare_exchange(
+            call.actor,
+            call.names["vhost"],
+            name,
+            text(body, "type", "direct"),
+            durable=flag(body, "durable"),
+            auto_delete=flag(body, "auto_delete"),
+            internal=flag(body, "internal"),
+            arguments=table(body, "arguments"),
+        )
+    return Done(201 if is_new else 204)
+
+
+def delete_exchange(call: Call) -> Answer:
+    """Delete an exchange with its bindings."""
+    name = exchange_name(call.names["exchange"])
+    if call.broker.vhosts[found_vhost(call)].router.get(name) is None:
+        raise not_found()
+    with changing(call):
+        call.administration.topology.delete_exchange(
+            call.actor, call.names["vhost"], name, if_unused=flag(call.query, "if-unused")
+        )
+    return Done()
+
+
+ROUTES = (
+    Route("exchanges", "exchanges", {"GET": Operation(list_exchanges, "All exchanges.")}),
+    Route(
+        "exchanges/{vhost}",
+        "exchanges",
+        {"GET": Operation(list_exchanges, "The exchanges of a virtual host.", scope=Scope.VISIBLE)},
+    ),
+    Route(
+        "exchanges/{vhost}/{exchange}",
+        "exchanges",
+        {
+            "GET": Operation(get_exchange, "One exchange.", scope=Scope.VISIBLE),
+            "PUT": Operation(
+                put_exchange,
+                "Declare an exchange.",
+                scope=Scope.VHOST,
+                body=(
+                    Key("type", doc="`direct` by default"),
+                    Key("durable", "boolean", doc="false by default"),
+                    Key("auto_delete", "boolean", doc="false by default"),
+                    Key("internal", "boolean", doc="false by default"),
+                    Key("arguments", "object"),
+                ),
+                statuses=(201, 204),
+            ),
+            "DELETE": Operation(
+                delete_exchange,
+                "Delete an exchange with its bindings.",
+                scope=Scope.VHOST,
+                query=(Key("if-unused", "boolean", doc="only if it is the source of no binding"),),
+                statuses=(204,),
+            ),
+        },
+    ),
+)

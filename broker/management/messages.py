@@ -1,0 +1,213 @@
+"""Messages: published to an exchange, fetched from a queue."""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from leveret.broker.administration.definitions_document import json_text
+from leveret.broker.administration.getting import AckMode, Getting, Got
+from leveret.broker.administration.messages import view_of
+from leveret.broker.administration.publishing import Outcome
+from leveret.broker.errors import NotYet
+from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, table
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management.bindings import exchange_name
+from leveret.broker.management.client_errors import on_channel
+
+ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
+MOST_OCTETS = 64 * 1024 * 1024
+"""Bytes of bodies after which no further message is fetched by one request."""
+_NUMBERS = ("delivery_mode", "priority", "timestamp")
+_TEXTS = (
+    "app_id",
+    "cluster_id",
+    "content_encoding",
+    "content_type",
+    "correlation_id",
+    "expiration",
+    "message_id",
+    "reply_to",
+    "type",
+    "user_id",
+)
+_NACKED = "rejected Unable to publish message. Check queue limits."
+
+
+class _Verdict:
+    """The outcome of a publish, which may be known before or after somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self._listener: Callable[[Any], object] | None = None
+
+    def settle(self, outcome: Outcome) -> None:
+        """Record the outcome."""
+        self.outcome = outcome
+        if self._listener is not None:
+            self._listener(outcome)
+
+    def subscribe(self, listener: Callable[[Any], object]) -> None:
+        """Call back with the outcome, at once if it is known."""
+        if self.outcome is None:
+            self._listener = listener
+        else:
+            listener(self.outcome)
+
+
+def publish(call: Call) -> Steps:
+    """Publish a message, and wait for its confirm."""
+    body = call.body("routing_key", "properties", "payload", "payload_encoding")
+    payload = _payload(body["payload"], body["payload_encoding"])
+    routing_key = body["routing_key"]
+    if not isinstance(routing_key, str):
+        raise bad_request(["not_string", "routing_key"])
+    properties = _properties(table(body, "properties"))
+    headers = table(table(body, "properties"), "headers")
+    verdict = _Verdict()
+    with on_channel(call):
+        call.administration.publishing.publish(
+            call.actor,
+            call.names["vhost"],
+            exchange_name(call.names["exchange"]),
+            routing_key,
+            payload,
+            verdict.settle,
+            properties=properties,
+            headers=headers,
+        )
+    if verdict.outcome is None:
+        yield Callback(verdict.subscribe)
+    if verdict.outcome == "nacked":
+        raise bad_request(_NACKED)
+    return Item({"routed": verdict.outcome != "unroutable"})
+
+
+def _payload(given: Any, encoding: Any) -> bytes:
+    if not isinstance(given, str):
+        raise bad_request("payload_not_string")
+    if encoding == "string":
+        return given.encode("utf-8", "surrogateescape")
+    if encoding != "base64":
+        raise bad_request(["unsupported_encoding", encoding])
+    try:
+        return base64.b64decode(given, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request(["not_base64", given]) from None
+
+
+def _properties(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties that AMQP has, without `headers`; unknown ones are ignored."""
+    for name in _NUMBERS:
+        if name in given and (not isinstance(given[name], int) or isinstance(given[name], bool)):
+            raise bad_request(["not_int", name])
+    for name in _TEXTS:
+        if name in given and not isinstance(given[name], str):
+            raise bad_request(["not_string", name])
+    return {name: given[name] for name in (*_NUMBERS, *_TEXTS) if name in given}
+
+
+def get_messages(call: Call) -> Steps:
+    """Fetch messages from a queue, and requeue, ack or reject them."""
+    body = call.body("ackmode", "count", "encoding")
+    count = number(body, "count", 0)
+    ack_mode, encoding = body["ackmode"], body["encoding"]
+    truncate = number(body, "truncate", 0) if body.get("truncate") is not None else None
+    if encoding not in {"auto", "base64"}:
+        raise bad_request("Unsupported encoding. Please use auto or base64.")
+    if ack_mode not in ACK_MODES:
+        raise bad_request(["unknown", ack_mode])
+    if truncate is not None and truncate < 0:
+        raise bad_request(["not_integer", truncate])
+    if not count:
+        return Listing((), sort=(), is_paged=False)
+    with on_channel(call, queue=True):
+        getting = Getting(
+            call.broker, call.actor, call.names["vhost"], call.names["queue"], cast("AckMode", ack_mode)
+        )
+    found: list[dict[str, Any]] = []
+    octets = 0
+    try:
+        while len(found) != count and octets < MOST_OCTETS:
+            try:
+                with on_channel(call, queue=True):
+                    got = getting.fetch()
+            except NotYet as wait:
+                subscribe = wait.subscribe
+                yield Callback(lambda done, subscribe=subscribe: subscribe(lambda: done(None)))  # type: ignore[misc]
+                continue
+            if got is None:
+                break
+            found.append(_shown(got, truncate, is_base64=encoding == "base64"))
+            octets += len(got.message.content)
+            yield None
+    finally:
+        getting.finish()
+    return Listing(found, sort=(), is_paged=False)
+
+
+def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> dict[str, Any]:
+    """Return a message under RabbitMQ's names."""
+    view = view_of(got.message)
+    part = view.body if truncate is None else view.body[:truncate]
+    payload = ""
+    if not is_base64:
+        try:
+            payload = part.decode()
+        except UnicodeDecodeError:
+            is_base64 = True
+    if is_base64:
+        payload = base64.b64encode(part).decode()
+    properties = {name: json_text(value) if isinstance(value, str) else value
+                  for name, value in view.properties.items()}  # fmt: skip
+    if view.headers:
+        properties["headers"] = view.headers
+    return {
+        "payload_bytes": len(view.body),
+        "redelivered": got.redelivered,
+        "exchange": json_text(view.exchange),
+        "routing_key": json_text(view.routing_key),
+        "message_count": got.left,
+        "properties": properties or [],
+        "payload": payload,
+        "payload_encoding": "base64" if is_base64 else "string",
+    }
+
+
+ROUTES = (
+    Route(
+        "exchanges/{vhost}/{exchange}/publish",
+        "messages",
+        {
+            "POST": Operation(
+                publish,
+                "Publish a message, and wait until a client would get its confirm.",
+                scope=Scope.VHOST,
+                body=(
+                    Key("routing_key", is_required=True),
+                    Key("properties", "object", is_required=True, doc="by their AMQP names, with `headers`"),
+                    Key("payload", is_required=True),
+                    Key("payload_encoding", is_required=True, doc="`string` or `base64`"),
+                ),
+            )
+        },
+    ),
+    Route(
+        "queues/{vhost}/{queue}/get",
+        "messages",
+        {
+            "POST": Operation(
+                get_messages,
+                "Fetch messages from a queue, and requeue, ack or reject them.",
+                scope=Scope.VHOST,
+                body=(
+                    Key("count", "integer", is_required=True),
+                    Key("ackmode", is_required=True, doc=", ".join(f"`{mode}`" for mode in ACK_MODES)),
+                    Key("encoding", is_required=True, doc="`auto` or `base64`"),
+                    Key("truncate", "integer", doc="bytes of each body that are returned at most"),
+                ),
+            )
+        },
+    ),
+)

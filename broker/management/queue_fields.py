@@ -1,0 +1,175 @@
+"""The keys of a queue in the API, each a function of the queue, so that lists compute only those that are asked for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leveret.broker.administration.definitions_document import json_text, plain_arguments
+from leveret.broker.administration.listings import queue_state, shown_consumer
+from leveret.broker.http.call import Call, flag
+from leveret.broker.queue.arguments import QUORUM
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.policies import NOTHING, Applied
+
+Fields = Mapping[str, Callable[[Queue], Any]]
+
+QUEUE_OCTETS = 2000
+"""Estimated memory of an empty queue in bytes."""
+MESSAGE_OCTETS = 300
+"""Estimated memory of a message in bytes, beside its content."""
+NO_COLLECTIONS: Mapping[str, int] = {
+    "fullsweep_after": 0,
+    "max_heap_size": 0,
+    "min_bin_vheap_size": 0,
+    "min_heap_size": 0,
+    "minor_gcs": 0,
+}
+"""The figures about an Erlang process, which clients expect."""
+NO_RATE: Mapping[str, float] = {"rate": 0.0}
+_DECLARED = ("arguments", "auto_delete", "durable", "exclusive", "name", "node", "state", "type", "vhost")
+_TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
+
+
+def queue_fields(call: Call) -> Fields:
+    """Return the functions for the keys of a queue, those that the query asks for."""
+    broker = call.broker
+    node = broker.node_name
+
+    def policies(queue: Queue) -> Applied:
+        vhost = broker.vhosts.get(queue.vhost)
+        return NOTHING if vhost is None else vhost.queue_policies(queue)
+
+    def state(queue: Queue) -> str:
+        return queue_state(queue, 0.0, broker.now())
+
+    fields: Fields = {
+        "name": lambda queue: json_text(queue.name),
+        "vhost": lambda queue: json_text(queue.vhost),
+        "type": lambda queue: queue.type,
+        "durable": lambda queue: queue.durable,
+        "auto_delete": lambda queue: queue.auto_delete,
+        "exclusive": lambda queue: queue.exclusive_owner is not None,
+        "arguments": lambda queue: plain_arguments(queue.arguments),
+        "node": lambda _queue: node,
+        "state": state,
+        "confirm_mode": lambda queue: queue.settings.confirm_mode,
+        "messages": lambda queue: queue.ready_count + queue.backing.unacked_count,
+        "messages_ready": lambda queue: queue.ready_count,
+        "messages_unacknowledged": lambda queue: queue.unacked_count,
+        "messages_ram": _messages_ram,
+        "messages_ready_ram": lambda queue: queue.backing.paging_counts().ram_msg_count,
+        "messages_unacknowledged_ram": lambda queue: queue.backing.paging_counts().ram_ack_count,
+        "messages_persistent": lambda queue: queue.ready_count if queue.type == QUORUM else 0,
+        "messages_paged_out": _messages_paged_out,
+        "message_bytes": _message_bytes,
+        "message_bytes_ready": _message_bytes_ready,
+        "message_bytes_unacknowledged": lambda queue: queue.backing.paging_counts().unacked_octets,
+        "message_bytes_ram": _message_bytes_ram,
+        "message_bytes_persistent": lambda queue: _message_bytes(queue) if queue.type == QUORUM else 0,
+        "message_bytes_paged_out": lambda queue: queue.backing.paging_counts().delta_octets,
+        "head_message_timestamp": _nothing,
+        "consumers": lambda queue: queue.consumer_count,
+        "consumer_capacity": lambda queue: queue.consumer_capacity,
+        "consumer_utilisation": lambda queue: queue.consumer_capacity,
+        "exclusive_consumer_tag": _exclusive_tag,
+        "single_active_consumer_tag": _active_tag,
+        "policy": lambda queue: _named(policies(queue).policy),
+        "operator_policy": lambda queue: _named(policies(queue).operator_policy),
+        "effective_policy_definition": lambda queue: policies(queue).definition,
+        "memory": _memory,
+        "slave_nodes": _none,
+        "synchronised_slave_nodes": _none,
+        "recoverable_slaves": _none,
+        "garbage_collection": lambda _queue: NO_COLLECTIONS,
+        "reductions": lambda _queue: 0,
+        "reductions_details": lambda _queue: NO_RATE,
+        "backing_queue_status": _backing_queue_status,
+    }
+    if flag(call.query, "disable_stats"):
+        wanted = _DECLARED + (_TOTALS if flag(call.query, "enable_queue_totals") else ())
+        return {name: fields[name] for name in wanted}
+    return fields
+
+
+def queue_details(call: Call, queue: Queue) -> dict[str, Any]:
+    """Return the keys that only the page of one queue has."""
+    vhost = call.broker.vhosts[queue.vhost]
+    return {
+        "consumer_details": [shown_consumer(vhost, each) for each in queue.consumers],
+        "deliveries": [],
+        "incoming": [],
+    }
+
+
+def _nothing(_queue: Queue) -> None:
+    return None
+
+
+def _none(_queue: Queue) -> list[str]:
+    return []
+
+
+def _named(policy: Any) -> str | None:
+    return None if policy is None else json_text(policy.name)
+
+
+def _messages_ram(queue: Queue) -> int:
+    paging = queue.backing.paging_counts()
+    return paging.ram_msg_count + paging.ram_ack_count
+
+
+def _messages_paged_out(queue: Queue) -> int:
+    return max(0, queue.ready_count + queue.backing.unacked_count - _messages_ram(queue))
+
+
+def _message_bytes(queue: Queue) -> int:
+    paging = queue.backing.paging_counts()
+    return paging.ram_octets + paging.unacked_octets + paging.delta_octets
+
+
+def _message_bytes_ready(queue: Queue) -> int:
+    paging = queue.backing.paging_counts()
+    return paging.ram_octets + paging.delta_octets
+
+
+def _message_bytes_ram(queue: Queue) -> int:
+    paging = queue.backing.paging_counts()
+    return paging.ram_octets + paging.unacked_octets
+
+
+def _memory(queue: Queue) -> int:
+    return QUEUE_OCTETS + _messages_ram(queue) * MESSAGE_OCTETS + _message_bytes_ram(queue)
+
+
+def _exclusive_tag(queue: Queue) -> str | None:
+    consumer = queue.consumers.exclusive
+    return None if consumer is None else consumer.tag
+
+
+def _active_tag(queue: Queue) -> str | None:
+    consumer = queue.consumers.active
+    return None if consumer is None else consumer.tag
+
+
+def _backing_queue_status(queue: Queue) -> dict[str, Any]:
+    """Return RabbitMQ's figures about sub-queues: here the states of ready messages."""
+    backing = queue.backing
+    paging = backing.paging_counts()
+    alpha, beta, gamma, delta = backing.state_counts() if backing.ready_count else (0, 0, 0, 0)
+    target = paging.target_ram_count
+    return {
+        "mode": "lazy" if queue.settings.lazy else "default",
+        "version": 1,
+        "len": backing.ready_count,
+        "q1": 0,
+        "q2": 0,
+        "q3": beta + gamma,
+        "q4": alpha,
+        "delta": ["delta", "undefined", delta, 0, "undefined"],
+        "target_ram_count": "infinity" if target == float("inf") else target,
+        "next_seq_id": queue.published,
+        "next_deliver_seq_id": queue.delivered,
+        "avg_ingress_rate": paging.ingress_rate,
+        "avg_egress_rate": paging.egress_rate,
+        "avg_ack_ingress_rate": 0.0,
+        "avg_ack_egress_rate": 0.0,
+    }

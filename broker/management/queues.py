@@ -1,0 +1,160 @@
+"""Queues: `/api/queues`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from leveret.broker.administration.access import Right, visible_vhosts
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, table, text
+from leveret.broker.http.errors import bad_request, not_found
+from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management.client_errors import changing, found_vhost
+from leveret.broker.management.queue_fields import queue_details, queue_fields
+from leveret.broker.queue.queue import Queue
+
+_ACTIONS = ("sync", "cancel_sync")
+
+
+def list_queues(call: Call) -> Answer:
+    """List the queues of one vhost or of all."""
+    return Listing(_rows(call), queue_fields(call))
+
+
+def _rows(call: Call) -> Iterator[Queue]:
+    for vhost in visible_vhosts(call.broker, call.actor, call.vhost):
+        for queue in tuple(vhost.queues.values()):
+            if not queue.deleted:
+                yield queue
+
+
+def found_queue(call: Call) -> Queue:
+    """Return the queue of the path; raises ApiError if there is none."""
+    queue = call.broker.vhosts[found_vhost(call)].queues.get(call.names["queue"])
+    if queue is None:
+        raise not_found()
+    return queue
+
+
+def get_queue(call: Call) -> Answer:
+    """Return one queue."""
+    queue = found_queue(call)
+    shown = {name: compute(queue) for name, compute in queue_fields(call).items()}
+    return Item(shown | queue_details(call, queue))
+
+
+def put_queue(call: Call) -> Answer:
+    """Declare a queue."""
+    body = call.body()
+    node = text(body, "node") if body.get("node") else ""
+    if node not in {"", "undefined", call.broker.node_name}:
+        host = call.broker.node_name.partition("@")[2]
+        raise bad_request(f"Node {node if '@' in node else f'{node}@{host}'} could not be contacted")
+    name = call.names["queue"]
+    with changing(call):
+        is_new = name not in call.broker.vhosts[call.names["vhost"]].queues
+        call.administration.topology.declare_queue(
+            call.actor,
+            call.names["vhost"],
+            name,
+            durable=flag(body, "durable"),
+            auto_delete=flag(body, "auto_delete"),
+            arguments=table(body, "arguments"),
+        )
+    return Done(201 if is_new else 204)
+
+
+def delete_queue(call: Call) -> Answer:
+    """Delete a queue with its messages."""
+    queue = found_queue(call)
+    with changing(call):
+        call.administration.topology.delete_queue(
+            call.actor,
+            queue.vhost,
+            queue.name,
+            if_empty=flag(call.query, "if-empty"),
+            if_unused=flag(call.query, "if-unused"),
+        )
+    return Done()
+
+
+def purge_queue(call: Call) -> Answer:
+    """Delete the ready messages of a queue."""
+    queue = found_queue(call)
+    with changing(call):
+        call.administration.topology.purge_queue(call.actor, queue.vhost, queue.name)
+    return Done()
+
+
+def act_on_queue(call: Call) -> Answer:
+    """Do nothing for the actions that concern mirrors: there are none."""
+    found_queue(call)
+    action: Any = call.body("action")["action"]
+    if action not in _ACTIONS:
+        raise bad_request(["unknown", action])
+    return Done()
+
+
+_LIST = (
+    Key("disable_stats", "boolean", doc="only what was declared"),
+    Key("enable_queue_totals", "boolean", doc="with `disable_stats`: also the numbers of messages"),
+)
+ROUTES = (
+    Route("queues", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST)}),
+    Route("queues/detailed", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST)}),
+    Route(
+        "queues/{vhost}",
+        "queues",
+        {"GET": Operation(list_queues, "The queues of a virtual host.", scope=Scope.VISIBLE, query=_LIST)},
+    ),
+    Route(
+        "queues/{vhost}/{queue}",
+        "queues",
+        {
+            "GET": Operation(get_queue, "One queue.", scope=Scope.VISIBLE),
+            "PUT": Operation(
+                put_queue,
+                "Declare a queue.",
+                scope=Scope.VHOST,
+                body=(
+                    Key("durable", "boolean", doc="false by default"),
+                    Key("auto_delete", "boolean", doc="false by default"),
+                    Key("arguments", "object"),
+                    Key("node", doc="the name of the node, if any"),
+                ),
+                statuses=(201, 204),
+            ),
+            "DELETE": Operation(
+                delete_queue,
+                "Delete a queue with its messages.",
+                scope=Scope.VHOST,
+                query=(
+                    Key("if-empty", "boolean", doc="only if it has no ready messages"),
+                    Key("if-unused", "boolean", doc="only if it has no consumers"),
+                ),
+                statuses=(204,),
+            ),
+        },
+    ),
+    Route(
+        "queues/{vhost}/{queue}/contents",
+        "queues",
+        {
+            "DELETE": Operation(
+                purge_queue, "Delete the ready messages of a queue.", scope=Scope.VHOST, statuses=(204,)
+            )
+        },
+    ),
+    Route(
+        "queues/{vhost}/{queue}/actions",
+        "queues",
+        {
+            "POST": Operation(
+                act_on_queue,
+                "Accepted for RabbitMQ's mirrored queues: does nothing.",
+                Right.ADMINISTRATOR,
+                scope=Scope.VHOST,
+                body=(Key("action", is_required=True, doc="`sync` or `cancel_sync`"),),
+                statuses=(204,),
+            )
+        },
+    ),
+)

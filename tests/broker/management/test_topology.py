@@ -1,0 +1,181 @@
+"""Queues, exchanges and bindings in the API."""
+
+import pytest
+from api import Api
+from fakes import Client, Node
+
+
+@pytest.fixture
+def api() -> Api:
+    """The API of a new broker, used by its administrator."""
+    return Api(Node())
+
+
+def names(rows: list[dict[str, object]]) -> list[object]:
+    """Return the names of objects."""
+    return [row["name"] for row in rows]
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_declared_once_and_deleted(api):
+    """PUT answers 201, then 204; booleans may be texts; the queue is listed at once, and gone after DELETE."""
+    assert 201 == api.put("queues/%2F/q", {"durable": "true", "arguments": {"x-max-length": 5}})
+    assert 204 == api.put("queues/%2F/q", {"durable": True, "arguments": {"x-max-length": 5}})
+    assert ["q"] == names(api.get("queues"))
+    assert ["q"] == names(api.get("queues/%2F"))
+    assert ["q"] == names(api.get("queues/detailed"))
+    found = api.get("queues/%2F/q")
+    assert (True, False, "classic", {"x-max-length": 5}) == tuple(
+        found[key] for key in ("durable", "auto_delete", "type", "arguments")
+    )
+    assert (0, 0, 0) == tuple(found[key] for key in ("messages", "messages_ready", "messages_unacknowledged"))
+    assert 204 == api.delete("queues/%2F/q")
+    assert 404 == api.delete("queues/%2F/q")
+    assert [] == api.get("queues")
+
+
+def test_the_errors_of_declarations_are_those_of_rabbitmq(api):
+    """Inequivalent arguments, unknown vhosts and nodes, reserved names, and values that are no booleans are refused."""
+    api.put("queues/%2F/q", {})
+
+    def refusal(path: str, body: object) -> tuple[int, object, object]:
+        answer = api.request("PUT", path, body)
+        return answer.status, answer.body["error"], answer.body["reason"]
+
+    assert refusal("queues/%2F/q", {"durable": True}) == (
+        400,
+        "bad_request",
+        "inequivalent arg 'durable' for queue 'q' in vhost '/': received 'true' but current is 'false'",
+    )
+    assert refusal("queues/nope/q", {}) == (404, "not_found", "vhost_not_found")
+    assert refusal("queues/%2F/amq.x", {}) == (401, "not_authorised", "Access refused.")
+    assert refusal("queues/%2F/x", {"durable": "maybe"}) == (400, "bad_request", ["not_boolean", "maybe"])
+    assert 400 == refusal("queues/%2F/x", {"arguments": 7})[0]
+    assert "could not be contacted" in str(refusal("queues/%2F/x", {"node": "nope"})[2])
+    assert 201 == api.put("queues/%2F/x", {"arguments": [], "node": api.node.node_name})
+
+
+def test_a_queue_is_deleted_only_if_it_is_empty_or_unused(api):
+    """`if-empty` and `if-unused` are checked; PUT, purge and DELETE of somebody's exclusive queue are refused."""
+    client = Client(api.node)
+    client.declare("q")
+    client.declare("mine", exclusive=True)
+    client.publish("q", b"1")
+
+    assert 400 == api.delete("queues/%2F/q?if-empty=true")
+    assert 204 == api.delete("queues/%2F/q/contents")
+    assert 0 == api.get("queues/%2F/q")["messages"]
+    for method, path in (("PUT", "mine"), ("DELETE", "mine"), ("DELETE", "mine/contents")):
+        assert 400 == api.request(method, f"queues/%2F/{path}").status
+    assert 204 == api.delete("queues/%2F/q?if-empty=true")
+
+
+def test_actions_of_mirrors_do_nothing(api):
+    """The two actions of RabbitMQ are accepted, others refused, and so is everything for a missing queue."""
+    api.put("queues/%2F/q", {})
+
+    assert 204 == api.post("queues/%2F/q/actions", {"action": "sync"}).status
+    assert ["unknown", "dance"] == api.post("queues/%2F/q/actions", {"action": "dance"}).body["reason"]
+    assert 404 == api.post("queues/%2F/nope/actions", {"action": "sync"}).status
+
+
+def test_lists_without_statistics_have_only_what_was_declared(api):
+    """`disable_stats` leaves out the numbers, `enable_queue_totals` adds those of messages."""
+    api.put("queues/%2F/q", {})
+    declared = {"arguments", "auto_delete", "durable", "exclusive", "name", "node", "state", "type", "vhost"}
+
+    assert declared == set(api.get("queues?disable_stats=true")[0])
+    both = api.get("queues?disable_stats=true&enable_queue_totals=true")[0]
+    assert {"messages", "messages_ready", "messages_unacknowledged"} == set(both) - declared
+
+
+# -- exchanges --------------------------------------------------------------------------------------------------------
+
+
+def test_an_exchange_is_declared_and_deleted(api):
+    """The type is direct by default; the default exchange has a name in paths."""
+    assert 201 == api.put("exchanges/%2F/x", {})
+    assert 204 == api.put("exchanges/%2F/x", {"type": "direct"})
+    assert 400 == api.put("exchanges/%2F/x", {"type": "fanout"})
+    assert (
+        "unknown exchange type 'odd'" == api.request("PUT", "exchanges/%2F/y", {"type": "odd"}).body["reason"]
+    )
+    assert "direct" == api.get("exchanges/%2F/x")["type"]
+    assert "" == api.get("exchanges/%2F/amq.default")["name"]
+    assert "x" in names(api.get("exchanges"))
+    assert 8 == len(api.get("exchanges/%2F"))
+    assert 204 == api.delete("exchanges/%2F/x")
+    assert 404 == api.delete("exchanges/%2F/x")
+    assert 401 == api.delete("exchanges/%2F/amq.direct")
+    assert 401 == api.delete("exchanges/%2F/amq.default")
+
+
+def test_an_exchange_with_bindings_is_in_use(api):
+    """`if-unused` protects the source of a binding."""
+    api.put("exchanges/%2F/x", {})
+    api.put("queues/%2F/q", {})
+    api.post("bindings/%2F/e/x/q/q")
+
+    refused = api.request("DELETE", "exchanges/%2F/x?if-unused=true")
+    assert (400, "exchange 'x' in vhost '/' in use") == (refused.status, refused.body["reason"])
+    assert 204 == api.delete("exchanges/%2F/x")
+
+
+# -- bindings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_binding_is_found_under_the_path_that_it_got(api):
+    """POST answers with its path; the list, GET and DELETE of it agree."""
+    api.put("exchanges/%2F/x", {"type": "topic"})
+    api.put("queues/%2F/q", {})
+    bodies: list[tuple[object, str]] = [
+        ({}, "q/~"),
+        ({"routing_key": "a b~c/d"}, "q/a%2Bb%257Ec%252Fd"),
+        ({"routing_key": "k", "arguments": {"a": "x"}}, "q/k~rIoqGg"),
+        ({"routing_key": None}, "q/null"),
+    ]
+    for body, path in bodies:
+        answer = api.post("bindings/%2F/e/x/q/q", body)
+        assert (201, path) == (answer.status, answer.headers["location"])
+        assert api.get(f"bindings/%2F/e/x/q/{path}")["source"] == "x"
+
+    assert 4 == len(api.get("bindings/%2F/e/x/q/q"))
+    assert 5 == len(api.get("queues/%2F/q/bindings"))
+    assert 4 == len(api.get("exchanges/%2F/x/bindings/source"))
+    assert 5 == len(api.get("bindings")) == len(api.get("bindings/%2F"))
+    for _, path in bodies:
+        assert 204 == api.delete(f"bindings/%2F/e/x/q/{path}")
+        assert 404 == api.delete(f"bindings/%2F/e/x/q/{path}")
+    assert [] == api.get("bindings/%2F/e/x/q/q")
+
+
+def test_exchanges_are_bound_to_exchanges(api):
+    """The fifth level of paths is the same for exchanges as destinations."""
+    assert 201 == api.post("bindings/%2F/e/amq.topic/e/amq.fanout", {"routing_key": "x"}).status
+    row = {
+        "source": "amq.topic",
+        "vhost": "/",
+        "destination": "amq.fanout",
+        "destination_type": "exchange",
+        "routing_key": "x",
+        "arguments": {},
+        "properties_key": "x",
+    }
+    assert [row] == api.get("bindings/%2F/e/amq.topic/e/amq.fanout")
+    assert [row] == api.get("exchanges/%2F/amq.fanout/bindings/destination")
+    assert row == api.get("bindings/%2F/e/amq.topic/e/amq.fanout/x")
+    assert 204 == api.delete("bindings/%2F/e/amq.topic/e/amq.fanout/x")
+
+
+def test_bindings_of_the_default_exchange_are_listed_but_not_changed(api):
+    """Every queue has one; binding to that exchange or unbinding is refused."""
+    api.put("queues/%2F/q", {})
+
+    assert ["q"] == [row["routing_key"] for row in api.get("bindings/%2F/e/amq.default/q/q")]
+    assert "" == api.get("bindings/%2F/e/amq.default/q/q/q")["source"]
+    assert 401 == api.delete("bindings/%2F/e/amq.default/q/q/q")
+    assert 401 == api.post("bindings/%2F/e/amq.default/q/q").status
+    missing = api.post("bindings/%2F/e/amq.topic/q/nope")
+    assert (404, "no queue 'nope' in vhost '/'") == (missing.status, missing.body["reason"])
