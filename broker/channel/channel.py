@@ -144,6 +144,8 @@ class Channel:
         "vhost",
     )
 
+    consumer_class: type[Consumer] = Consumer
+
     def __init__(self, number: int, host: ChannelHost) -> None:
         self.number = number
         self.host = host

@@ -17,6 +17,8 @@ MOMENTS: Final = (BEFORE_CONFIRM, AFTER_CONFIRM, MID_BODY)
 """Moments at which a connection can be dropped, besides at once."""
 SHARE_OF_DUPLICATES = 0.25
 """Share of the messages that a hostile broker delivers twice."""
+LONGEST_DISTANCE = 3
+"""Maximum number of younger messages that are delivered in between."""
 
 
 class FaultState:
@@ -99,9 +101,51 @@ def interleaved(octets: bytes, seed: str) -> bytes:
     return b"".join([next(left[channel]) for channel in order])
 
 
-def is_duplicated(seed: str, seq_id: int) -> bool:
-    """Return whether a message is delivered twice."""
-    return random.Random(f"{seed}/{seq_id}").random() < SHARE_OF_DUPLICATES
+def distance_of_duplicate(seed: int, seq_id: int) -> int | None:
+    """Return after how many younger messages a message is delivered again; None for one that is delivered once."""
+    choice = random.Random(f"{seed}/{seq_id}")
+    return None if choice.random() >= SHARE_OF_DUPLICATES else choice.randrange(LONGEST_DISTANCE + 1)
+
+
+class Duplicates:
+    """The messages of one consumer that wait for their second delivery."""
+
+    __slots__ = ("_delivered", "_waiting")
+
+    def __init__(self) -> None:
+        self._delivered = 0
+        """Number of first deliveries."""
+        self._waiting: dict[int, int] = {}
+        """By seq_id, the number of first deliveries after which a message is due."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def delivered(self, seed: int, seq_id: int) -> bool:
+        """Count a first delivery; return whether the message waits for a second one from now on."""
+        self._delivered += 1
+        distance = distance_of_duplicate(seed, seq_id)
+        if distance is None:
+            return False
+        self._waiting[seq_id] = self._delivered + distance
+        return True
+
+    @property
+    def is_due(self) -> bool:
+        """True if some message must be delivered again before anything else."""
+        return any(due <= self._delivered for due in self._waiting.values())
+
+    def take_due(self) -> list[int]:
+        """Remove the messages that are due, and return them."""
+        due = [seq_id for seq_id, when in self._waiting.items() if when <= self._delivered]
+        for seq_id in due:
+            del self._waiting[seq_id]
+        return due
+
+    def take_all(self) -> list[int]:
+        """Remove all messages, and return them."""
+        waiting, self._waiting = self._waiting, {}
+        return list(waiting)
 
 
 class SingleConfirms:

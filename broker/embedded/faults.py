@@ -227,10 +227,13 @@ class Faults:
     def hostile(self, seed: int = 0) -> Fault:
         """Do what AMQP allows and clients do not expect, as the seed says.
 
-        A quarter of the messages is delivered twice, the second time flagged as redelivered and perhaps after younger
-        messages. Publishes are confirmed one by one, in any order. Frames of different channels are interleaved. The
-        messages, and the order of confirms that are sent together, depend on the seed only; so does the order of
-        deliveries to a client with a prefetch of 1. With more, it depends on when the client acks, too.
+        A quarter of the messages is delivered twice, the second time flagged as redelivered and after up to three
+        younger messages. Publishes are confirmed one by one, in any order. Frames of different channels are interleaved.
+
+        The seed determines which messages of a queue are duplicated, by their positions in the queue, and the order of
+        confirms that are sent together. It also determines the order of deliveries to the only consumer of a queue,
+        whatever its prefetch and whenever it acks, if the messages are in the queue before it begins. A duplicate does
+        not wait for younger messages if none is in the queue; so beside a publisher its place depends on that, too.
 
         Args:
             seed: another one gives another order.
@@ -238,8 +241,8 @@ class Faults:
         """
 
         def set_seed(seed: int | None) -> None:
-            self._server().judge_from_now()
             self._state.seed = seed
+            self._server().release_duplicates()
 
         return self._begin(lambda: set_seed(seed), lambda: set_seed(None))
 
@@ -257,6 +260,7 @@ class Faults:
         state.refuses_logins = state.is_disk_full = False
         state.short.clear()
         state.seed = None
+        server.release_duplicates()
         server.watch_publishes()
         self._release_confirms()
         self._end_delay()

@@ -2,12 +2,12 @@
 
 Theory. A channel looks at the `FaultState` of its server before it does what its base class does. Faults of publishes
 need every publish to take the long way (`Route.plain` is false), so cached routes are dropped when they begin and end.
-A delivery that is requeued without the client's knowledge stays in the table of unacked deliveries, with a consumer
-whose queue ignores everything: so the client may settle it.
+A delivery that is requeued without the client's knowledge stays in the table of unacked deliveries, as that of a
+`Former`: so the client may settle it.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any, Protocol, Self
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from leveret.broker.amqp.fastpath import unpack_ack, unpack_method
 from leveret.broker.channel.settlement import settle_records
@@ -18,11 +18,12 @@ from leveret.broker.embedded.fault_state import (
     MID_BODY,
     FaultState,
     SingleConfirms,
-    is_duplicated,
+    distance_of_duplicate,
 )
+from leveret.broker.embedded.hostile_consumer import Former, HostileConsumer
 from leveret.broker.embedded.recording import RecordedChannel, Recorder
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.settings import NO_SETTINGS
+from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.publish_route import Route, Special
 from leveret.confirm.channel_confirms import ChannelConfirms
 
@@ -35,7 +36,6 @@ class FaultyNode(Protocol):
 
     faults: FaultState
     held_confirms: dict["FaultyChannel", None]
-    duplicated: set[tuple[str, str, int]]
 
 
 class FaultyChannelHost(Protocol):
@@ -57,75 +57,6 @@ class FaultyChannelHost(Protocol):
         """Drop the connection when its outbox has been sent."""
 
 
-class _Ignored(list[int]):
-    """A list that ignores what is added."""
-
-    def append(self, each: int) -> None:
-        """Do nothing."""
-
-    def __iadd__(self, others: Iterable[int]) -> Self:  # type: ignore[override, misc]
-        return self
-
-
-class _Nowhere:
-    """The queue of deliveries that were requeued without the client's knowledge: it ignores their settlement."""
-
-    name = ""
-    durable = False
-    delivered = 0
-    touched = True
-    has_input = False
-    settings = NO_SETTINGS
-
-    def __init__(self) -> None:
-        self.acks = _Ignored()
-
-    def run(self) -> bool:
-        """Do nothing."""
-        return False
-
-    def give_up(self) -> None:
-        """Do nothing."""
-
-    def touch(self) -> None:
-        """Do nothing."""
-
-    def discard(self, seq_ids: Collection[int]) -> None:
-        """Do nothing."""
-
-    def requeue(self, seq_ids: Collection[int]) -> None:
-        """Do nothing."""
-
-    def rejoin(self, consumer: Consumer) -> None:
-        """Do nothing."""
-
-    def suspend(self) -> None:
-        """Do nothing."""
-
-    def resume(self) -> None:
-        """Do nothing."""
-
-
-class _Former:
-    """Takes the place of the consumer of such a delivery."""
-
-    parked = False
-    ack_timeout = 0
-
-    def __init__(self) -> None:
-        self.unacked = 0
-        self.queue = _Nowhere()
-
-    def __repr__(self) -> str:
-        return "<consumer of a delivery that was requeued>"
-
-    def give_back(self, count: int) -> None:
-        """Do nothing."""
-
-    def wake(self) -> None:
-        """Do nothing."""
-
-
 class FaultyChannel(RecordedChannel):
     """A channel.
 
@@ -136,27 +67,27 @@ class FaultyChannel(RecordedChannel):
 
     """
 
-    __slots__ = ("_connection", "_faults", "_former", "_single", "seen_tag")
+    __slots__ = ("_connection", "_former", "_single", "faults")
+
+    consumer_class = HostileConsumer
 
     def __init__(self, recorder: Recorder, number: int, host: Any) -> None:
         super().__init__(recorder, number, host)
         self._connection: FaultyChannelHost = host
-        self._faults = self._connection.server.faults
+        self.faults = self._connection.server.faults
         self._single = SingleConfirms()
-        self._former: Any = _Former()
-        self.seen_tag = 0
-        """Delivery tags up to here have been judged by a hostile broker."""
+        self._former: Any = Former()
 
     def find_route(self, address: bytes, bits: int) -> Route:
         """Find the route of a publish, as `Channel.find_route`."""
         route = super().find_route(address, bits)
-        if self._faults.watches_publishes:
+        if self.faults.watches_publishes:
             route.plain = False
         return route
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:
         """Publish a complete message, unless a fault prevents it."""
-        faults = self._faults
+        faults = self.faults
         if route.error is None and faults.take_drop(MID_BODY):
             self._connection.sever()
             return
@@ -173,14 +104,14 @@ class FaultyChannel(RecordedChannel):
 
     def confirm_unroutable(self, route: Route, confirms: ChannelConfirms) -> None:
         """Confirm a publish without a queue, as `Channel.confirm_unroutable`, or at the end of the turn."""
-        if self._faults.answers_late:
+        if self.faults.answers_late:
             self.number_publishes(route)
         else:
             super().confirm_unroutable(route, confirms)
 
     def flush_confirms(self) -> None:
         """Send the confirms that are due, unless a fault holds them or drops the connection."""
-        faults = self._faults
+        faults = self.faults
         if self.confirms is None or self._connection.state != OPEN:
             return
         if faults.holds_confirms:
@@ -209,26 +140,39 @@ class FaultyChannel(RecordedChannel):
         records = []
         for tag in tags:
             record = self.unacked.get(tag)
-            if record is not None and record[0] is not self._former:
+            owner: object = None if record is None else record[0]
+            if record is not None and not isinstance(owner, Former):
                 records.append(record)
                 self.unacked[tag] = self._former, 0
         settle_records(self, records, outcome=True)
 
-    def duplicate(self, seed: int) -> None:
-        """Redeliver some of the deliveries of this turn, as a hostile broker; no message more than once."""
-        first, self.seen_tag = self.seen_tag + 1, self.delivery_tag
-        known, tags = self._connection.server.duplicated, []
-        for tag in range(first, self.delivery_tag + 1):
-            record = self.unacked.get(tag)
-            if record is None:
-                continue
-            queue, seq_id = record[0].queue.name, record[1]
-            message = self.vhost.name, queue, seq_id
-            if message not in known and is_duplicated(f"{seed}/{queue}", seq_id):
-                known.add(message)
-                tags.append(tag)
-        if tags:
-            self.redeliver(tags)
+    def get(self, queue: Queue, *, no_ack: bool) -> None:
+        """Handle `basic.get`, as `Channel.get`; a hostile broker requeues some of the messages at once."""
+        before = self.delivery_tag, self.redelivered
+        super().get(queue, no_ack=no_ack)
+        seed, tag = self.faults.seed, self.delivery_tag
+        if seed is None or (tag, self.redelivered) != (before[0] + 1, before[1]) or tag not in self.unacked:
+            return
+        seq_id = self.unacked[tag][1]
+        if type(seq_id) is int and distance_of_duplicate(seed, seq_id) is not None:
+            self.redeliver([tag])
+
+    def cancel(self, consumer: Consumer) -> None:
+        """Cancel a consumer, as `Channel.cancel`."""
+        super().cancel(consumer)
+        if isinstance(consumer, HostileConsumer):
+            consumer.release()
+
+    def closing(self) -> Iterator[None]:
+        """Close the channel, as `Channel.closing`."""
+        self.release_duplicates()
+        yield from super().closing()
+
+    def release_duplicates(self) -> None:
+        """Requeue the messages that wait for their second delivery. A turn must run afterwards."""
+        for consumer in self.consumers.values():
+            if isinstance(consumer, HostileConsumer):
+                consumer.release()
 
 
 def _confirm_in(frame: bytes) -> Iterable[tuple[int, bool, bool]]:

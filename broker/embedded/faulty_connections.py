@@ -92,9 +92,6 @@ class FaultyDriver(SocketDriver):
         if connection.state == LOST or not (faults.shapes_output or self._pipe):
             super().flush()
         else:
-            if faults.seed is not None and connection.state == OPEN:
-                for channel in list(connection.channels.values()):
-                    channel.duplicate(faults.seed)
             self._flush_faultily(faults)
         if self.is_severed:
             self.sever_gently()

@@ -171,8 +171,6 @@ class FaultyServer(ClockedServer):
         self.faults = faults
         self.held_confirms: dict[FaultyChannel, None] = {}
         """Channels with confirms that are held."""
-        self.duplicated: set[tuple[str, str, int]] = set()
-        """Messages that a hostile broker has delivered twice: vhost, queue, seq_id."""
         super().__init__(config, disk, time)
         self.users.faults = faults
         if disk is not None:
@@ -202,12 +200,12 @@ class FaultyServer(ClockedServer):
             if isinstance(driver, FaultyDriver):
                 driver.release_pipe()
 
-    def judge_from_now(self) -> None:
-        """Leave deliveries that were made so far to what they are, also if the broker becomes hostile."""
-        self.duplicated.clear()
+    def release_duplicates(self) -> None:
+        """Deliver what a hostile broker was going to deliver again."""
         for connection in self.faulty_connections:
-            for channel in connection.channels.values():
-                channel.seen_tag = channel.delivery_tag
+            for channel in list(connection.channels.values()):
+                channel.release_duplicates()
+        self.run_turn()
 
     async def gone(self) -> None:
         """Wait until the sockets of a server that was cut off are closed."""

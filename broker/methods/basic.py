@@ -57,7 +57,7 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     consumers = queue.consumers
     if consumers.exclusive is not None or (exclusive and (consumers or consumers.single_active)):
         raise access_refused(f"{resource('queue', name, channel.vhost.name)} in exclusive use")
-    consumer = Consumer(
+    consumer = channel.consumer_class(
         method.consumer_tag or _generated_tag(),
         queue,
         channel,

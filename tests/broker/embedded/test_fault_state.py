@@ -9,11 +9,13 @@ from leveret.broker.amqp.fastpath import pack_confirm, unpack_ack, unpack_method
 from leveret.broker.embedded.fault_state import (
     AFTER_CONFIRM,
     BEFORE_CONFIRM,
+    LONGEST_DISTANCE,
     MID_BODY,
+    Duplicates,
     FaultState,
     SingleConfirms,
+    distance_of_duplicate,
     interleaved,
-    is_duplicated,
     middle_of_body,
 )
 
@@ -91,13 +93,35 @@ def test_interleaving_keeps_the_order_of_each_channel(frames, seed):
     assert not octets or mixed == interleaved(octets, seed)
 
 
-def test_a_quarter_of_the_deliveries_is_duplicated():
-    """About a quarter of the deliveries is made twice, which ones depends on the seed only."""
-    chosen = {seed: [tag for tag in range(4000) if is_duplicated(seed, tag)] for seed in ("1", "2")}
+def test_a_quarter_of_the_messages_is_duplicated():
+    """About a quarter of the messages is delivered twice, after each distance; the seed alone says which ones."""
+    chosen = {seed: [distance_of_duplicate(seed, seq_id) for seq_id in range(4000)] for seed in (1, 2)}
 
-    assert chosen["1"] == [tag for tag in range(4000) if is_duplicated("1", tag)]
-    assert chosen["1"] != chosen["2"]
-    assert all(800 < len(tags) < 1200 for tags in chosen.values())
+    assert chosen[1] == [distance_of_duplicate(1, seq_id) for seq_id in range(4000)]
+    assert chosen[1] != chosen[2]
+    for distances in chosen.values():
+        assert 800 < 4000 - distances.count(None) < 1200
+        assert {None, *range(LONGEST_DISTANCE + 1)} == set(distances)
+
+
+def test_a_duplicate_is_due_after_its_distance():
+    """A message is due when as many younger ones have been delivered as its distance says, or is taken before that."""
+    seq_ids = range(1000)
+    (far, *_) = [each for each in seq_ids if distance_of_duplicate(7, each) == LONGEST_DISTANCE]
+    once = [each for each in seq_ids if distance_of_duplicate(7, each) is None]
+    duplicates = Duplicates()
+
+    assert duplicates.delivered(7, far)
+    for each in once[:LONGEST_DISTANCE]:
+        assert not duplicates.is_due
+        assert [] == duplicates.take_due()
+        assert not duplicates.delivered(7, each)
+    assert duplicates.is_due
+    assert [far] == duplicates.take_due()
+    assert not duplicates
+    assert duplicates.delivered(7, far)
+    assert [far] == duplicates.take_all()
+    assert not duplicates
 
 
 @given(sizes=st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=8))

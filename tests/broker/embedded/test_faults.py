@@ -425,6 +425,93 @@ def test_a_hostile_broker_is_the_same_for_the_same_seed(connect):
     assert set(again) <= set(first)
 
 
+def hostile_deliveries(broker, connect, seed, prefetch, acks_each):
+    """Return what one consumer gets of forty messages, if it acks `acks_each` at a time, and the most it had unacked."""
+    filling, consuming = connect(broker).channel(), connect(broker).channel()
+    filling.queue("q")
+    filling.put("q", *(b"%d" % number for number in range(40)))
+    broker.wait_until_idle()
+    with broker.faults.hostile(seed):
+        if prefetch:
+            consuming.call("basic.qos", prefetch_count=prefetch)
+        consuming.consume("q")
+        seen, acked = [], 0
+        while broker.queue("q").depth or broker.queue("q").unacked:
+            try:
+                message = consuming.receive("basic.deliver", timeout=0.2)
+            except QuietError:
+                assert len(seen) > acked, "the broker delivers nothing, and has messages"
+            else:
+                seen.append((message.body, bool(message.fields["redelivered"]), len(seen) + 1 - acked))
+                if len(seen) - acked < acks_each:
+                    continue
+            acked = len(seen)
+            consuming.send("basic.ack", delivery_tag=message.delivery_tag, multiple=True)
+            consuming.sync()
+    return [each[:2] for each in seen], max(each[2] for each in seen)
+
+
+def test_a_seed_gives_the_same_order_each_time(tmp_path, connect):
+    """Ten runs have the same deliveries, whatever the prefetch and the acks; no more than the prefetch is unacked."""
+    runs = []
+    for number, (prefetch, acks_each) in enumerate(
+        [(1, 1), (2, 1), (2, 2), (5, 1), (5, 4), (7, 7), (0, 1), (0, 9), (0, 100), (1, 1)]
+    ):
+        with leveret.Broker(data_dir=tmp_path / str(number) if number % 2 else None) as broker:
+            order, unacked = hostile_deliveries(broker, connect, 3, prefetch, acks_each)
+        assert not prefetch or unacked <= prefetch
+        runs.append(order)
+
+    assert 1 == len({tuple(order) for order in runs})
+    bodies = [body for body, _ in runs[0]]
+    assert len(bodies) > 40
+    assert [b"%d" % number for number in range(40)] == [body for body, is_again in runs[0] if not is_again]
+    again = [at for at, (_, is_again) in enumerate(runs[0]) if is_again]
+    assert 1 < max(at - bodies.index(bodies[at]) for at in again), "some come after younger messages"
+
+
+def test_a_message_that_waits_for_its_second_delivery_is_not_lost(broker, connect):
+    """After the end of its channel, its consumer or the fault, everything is in the queue or delivered again."""
+    for ending in ("channel", "cancel", "fault", "connection"):
+        client = connect(broker)
+        channel, name = client.channel(), f"q-{ending}"
+        channel.queue(name)
+        channel.put(name, *(b"%d" % number for number in range(40)))
+        channel.call("basic.qos", prefetch_count=20)
+        fault = broker.faults.hostile(3)
+        tag = channel.consume(name)
+        for message in [channel.receive("basic.deliver") for _ in range(20)]:
+            channel.send("basic.ack", delivery_tag=message.delivery_tag)
+        kept = {message.body for message in broker.queue(name).messages}
+        if ending == "channel":
+            channel.call("channel.close", reply_code=200)
+        elif ending == "cancel":
+            channel.call("basic.cancel", consumer_tag=tag)
+        elif ending == "connection":
+            client.close_socket()
+        fault.end()
+        left = {message.body for message in broker.queue(name).messages}
+
+        assert kept
+        assert left
+        assert left <= kept
+
+
+def test_messages_that_are_fetched_are_duplicated_too(broker, connect):
+    """By `basic.get` a hostile broker gives a quarter of the messages twice, the second time at once and flagged."""
+    channel = connect(broker).channel()
+    channel.queue("q")
+    channel.put("q", *(b"%d" % number for number in range(40)))
+    broker.faults.hostile(3)
+    seen = []
+    while (body := channel.get("q", no_ack=False)) is not None:
+        seen.append(body)
+
+    assert sorted({int(body) for body in seen}) == list(range(40))
+    assert 44 < len(seen) < 60
+    assert seen == sorted(seen, key=int)
+
+
 # -- the end -------------------------------------------------------------------------------------------------------------
 
 
