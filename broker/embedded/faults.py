@@ -228,7 +228,7 @@ class Faults:
         """Do what AMQP allows and clients do not expect, as the seed says.
 
         A quarter of the messages is delivered twice, the second time flagged as redelivered and after up to three
-        younger messages. Publishes are confirmed one by one, in any order. Frames of different channels are interleaved.
+        younger messages. Publishes are confirmed one by one, in any order. Frames of several channels are interleaved.
 
         The seed determines which messages of a queue are duplicated, by their positions in the queue, and the order of
         confirms that are sent together. It also determines the order of deliveries to the only consumer of a queue,
