@@ -241,8 +241,9 @@ class Faults:
         """
 
         def set_seed(seed: int | None) -> None:
+            server = self._server()
             self._state.seed = seed
-            self._server().release_duplicates()
+            server.release_duplicates()
 
         return self._begin(lambda: set_seed(seed), lambda: set_seed(None))
 
