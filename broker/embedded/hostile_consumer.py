@@ -135,7 +135,7 @@ class HostileConsumer(Consumer, RunListener):
 
     """
 
-    __slots__ = ("_duplicates", "_faults", "_former")
+    __slots__ = ("_duplicates", "_faults")
 
     def __init__(
         self, tag: str, queue: ConsumedQueue, channel: FaultyDeliveryChannel, **options: Any
@@ -143,7 +143,6 @@ class HostileConsumer(Consumer, RunListener):
         super().__init__(tag, queue, channel, **options)
         self._faults = channel.faults
         self._duplicates = Duplicates()
-        self._former: Any = Former(self)
 
     @property
     def room(self) -> int:
@@ -163,7 +162,8 @@ class HostileConsumer(Consumer, RunListener):
         for tag, seq_id in enumerate(seq_ids, channel.delivery_tag - len(seq_ids) + 1):
             # In the mode consumer-ack-light the queue does not keep what it has delivered: it has other keys.
             if type(seq_id) is int and self._duplicates.delivered(seed, seq_id):
-                channel.unacked[tag] = self._former, 0
+                former: Any = Former(self)  # not kept: it refers back
+                channel.unacked[tag] = former, 0
                 cast("Queue", self.queue).add_listener(self)
 
     def queue_ran(self, queue: Queue) -> None:
