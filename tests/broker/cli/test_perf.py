@@ -17,7 +17,7 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner, Result as Output
-from running import command, environment
+from running import command, deadline, environment
 
 import leveret
 from leveret.broker.cli.main import main
@@ -54,6 +54,14 @@ def started(broker: leveret.Broker, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         env=environment() | {"PYTHONUNBUFFERED": "1"},
     )
+
+
+def rest(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Return what else the command prints, and its errors, once it has ended."""
+    with deadline(process, SECONDS):
+        out, err = process.stdout.read(), process.stderr.read()
+        process.wait()
+    return out, err
 
 
 @pytest.mark.parametrize(
@@ -156,7 +164,7 @@ def test_a_blocked_connection_is_shown_and_part_of_the_latency(broker):
         first = next(line for line in process.stdout if line.lstrip().startswith("1.0"))
         with broker.faults.block("memory"):
             time.sleep(0.7)  # the length of the pause that is measured
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = rest(process)
 
     assert "" == err
     assert "blocked" not in first
@@ -173,7 +181,7 @@ def test_a_signal_ends_it_with_the_summary(broker, number):
     with started(broker, "-z", "0", "-r", "100", "-c", "10") as process:
         next(line for line in process.stdout if line.lstrip().startswith("1.0"))
         process.send_signal(number)
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = rest(process)
 
     assert (0, "") == (process.returncode, err)
     assert re.search(r"sent +\d+", out)
@@ -194,7 +202,7 @@ def test_an_interrupt_before_the_run_begins_leaves_nothing(broker):
             connection, _ = silent.accept()
             connection.recv(8)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=SECONDS)
+            out, err = rest(process)
             connection.close()
 
     assert (1, "") == (process.returncode, out)
@@ -206,7 +214,7 @@ def test_a_broker_that_stops_ends_the_run(broker):
     with started(broker, "-z", "0", "-r", "100") as process:
         next(line for line in process.stdout if line.lstrip().startswith("1.0"))
         broker.stop()
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = rest(process)
 
     assert 69 == process.returncode
     assert re.search(r"sent +\d+", out)
@@ -220,7 +228,7 @@ def test_a_deleted_queue_ends_the_run(broker):
     with started(broker, "-z", "0", "-r", "100", "-u", "mine") as process:
         next(line for line in process.stdout if line.lstrip().startswith("1.0"))
         broker.queue("mine").delete()
-        _, err = process.communicate(timeout=SECONDS)
+        _, err = rest(process)
 
     assert (69, "leveret: the broker cancelled a consumer: its queue was deleted\n") == (
         process.returncode,
