@@ -99,7 +99,7 @@ constraints: $(VENV)/.installed-test
 	$(INSTALL) 'uv>=0.5'
 	$(BIN)/python requirements/pin.py $(ARGS)
 
-BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency paper scale stalls store topic topology \
+BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool paper scale stalls store topic topology \
 	transactions
 
 bench: $(VENV)/.installed-test
