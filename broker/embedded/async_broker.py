@@ -21,6 +21,7 @@ class AsyncBroker(AsyncVHost):
         config: keys of the configuration file and their values, as text or as bool, number or path.
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
         record: whether everything that is published is recorded (`published`).
+        management: whether the management API is served on a free port of 127.0.0.1 (`management_url`).
 
     Attributes:
         clock: the clock of the broker, which can be stopped and advanced.
@@ -38,8 +39,15 @@ class AsyncBroker(AsyncVHost):
         config: Mapping[str, object] | None = None,
         port: int = 0,
         record: bool = False,
+        management: bool = False,
     ) -> None:
-        core = Core(None if data_dir is None else Path(data_dir), config or {}, port, record=record)
+        core = Core(
+            None if data_dir is None else Path(data_dir),
+            config or {},
+            port,
+            record=record,
+            management=management,
+        )
         super().__init__(core, core.config.vhosts[0])
         self.clock = core.clock
         self.faults = core.faults
@@ -73,6 +81,11 @@ class AsyncBroker(AsyncVHost):
         Raises what `start` raises.
         """
         await self._core.restart()
+
+    @property
+    def management_url(self) -> str:
+        """The URL of the management API with a login, for `management=True`. Raises ClosedBrokerError."""
+        return self._core.management_url
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -43,6 +43,7 @@ T = TypeVar("T")
 log = logging.getLogger("leveret")
 log.addHandler(logging.NullHandler())  # an application without logging gets no warnings on its standard error
 
+LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 0.25
 """Time for clients to answer `connection.close`: one in a thread of its own may not be reading at all."""
 _ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to bind
@@ -132,6 +133,7 @@ class Core:
         config: keys of the configuration file and their values.
         port: port on 127.0.0.1, 0 for a free one.
         record: whether everything that is published is recorded.
+        management: whether the management API is served, on a free port of 127.0.0.1.
 
     Raises:
         ConfigurationError: with all problems.
@@ -139,9 +141,18 @@ class Core:
     """
 
     def __init__(
-        self, data_dir: Path | None, config: Mapping[str, object], port: int, *, record: bool = False
+        self,
+        data_dir: Path | None,
+        config: Mapping[str, object],
+        port: int,
+        *,
+        record: bool = False,
+        management: bool = False,
     ) -> None:
         self.config: Config = make_config(config, data_dir, port)
+        self._has_management = management
+        self._management: Any = None
+        self._management_port = 0
         self._is_on_disk = data_dir is not None
         self._server: EmbeddedServer | None = None
         self._lock = contextlib.ExitStack()
@@ -177,9 +188,31 @@ class Core:
                 raise PortInUseError(port_problem(error, self.config.listeners)) from None
             self._server = server
             self._lock = ending.pop_all()
+        if self._has_management:
+            await self._start_management(server)
         if server.addresses:
             bound = tuple(Listener(*address) for address in server.addresses)
             self.config = msgspec.structs.replace(self.config, listeners=bound)
+
+    async def _start_management(self, server: Any) -> None:
+        """Serve the management API, on the port of the first start. Raises PortInUseError; the broker is stopped."""
+        # Imported here, because it takes longer than all the rest.
+        from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
+        from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
+
+        management = ManagementServer(server, ROUTER)
+        try:
+            await management.start(LOOPBACK, self._management_port)
+        except OSError as error:
+            await self.stop()
+            raise PortInUseError(port_problem(error, (Listener(LOOPBACK, self._management_port),))) from None
+        self._management = management
+        self._management_port = management.address[1]
+
+    async def _stop_management(self) -> None:
+        if self._management is not None:
+            management, self._management = self._management, None
+            await management.stop()
 
     def _make_server(self) -> EmbeddedServer:
         if not self._is_on_disk:
@@ -198,6 +231,7 @@ class Core:
         if self._server.failure is None:
             self.faults.clear_in_loop()
         self.clock.resume()  # a retry of a full disk would never come
+        await self._stop_management()
         server, self._server = self._server, None
         with self._lock:
             if server.failure is None:
@@ -211,6 +245,7 @@ class Core:
         server, self._server = self._server, None
         if server is None:
             return
+        await self._stop_management()
         with self._lock:
             server.cut_off()
             if server.disk is not None:
@@ -251,6 +286,16 @@ class Core:
             raise ClosedBrokerError("the broker has no listener (listeners.tcp = none)")
         host, port = addresses[0]
         return _ANY.get(host, host), port
+
+    @property
+    def management_url(self) -> str:
+        """The URL of the management API, with a login. Raises ClosedBrokerError."""
+        if self._management is None:
+            self.server  # noqa: B018 - raises if the broker is closed
+            raise ClosedBrokerError("the broker was made without management=True")
+        user = self.config.users[0]
+        login = ":".join(quote(word, safe="") for word in (user.name, user.password))
+        return f"http://{login}@{LOOPBACK}:{self._management_port}"
 
     def url_of(self, vhost: str, user: tuple[str, str] | None = None) -> str:
         """Return the URL for clients of a virtual host.

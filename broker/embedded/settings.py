@@ -13,6 +13,7 @@ _OF_THE_PROCESS: Final = {
     "pid_file": "an embedded broker has no process of its own",
     "log": "an embedded broker logs to the loggers below 'leveret' of the module logging, which are the application's",
     "prometheus": "an embedded broker has no metrics listener",
+    "management": "the management API is served with the argument management=True",
 }
 _DEFAULTS: Final = {
     # All memory of the process counts, so the broker would block publishers because of what the application needs.

@@ -159,6 +159,7 @@ class Broker(VHost):
         config: keys of the configuration file and their values, as text or as bool, number or path.
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
         record: whether everything that is published is recorded (`published`).
+        management: whether the management API is served on a free port of 127.0.0.1 (`management_url`).
 
     Raises:
         ConfigurationError: a key or value of `config` is wrong.
@@ -172,8 +173,15 @@ class Broker(VHost):
         config: Mapping[str, object] | None = None,
         port: int = 0,
         record: bool = False,
+        management: bool = False,
     ) -> None:
-        core = Core(None if data_dir is None else Path(data_dir), config or {}, port, record=record)
+        core = Core(
+            None if data_dir is None else Path(data_dir),
+            config or {},
+            port,
+            record=record,
+            management=management,
+        )
         super().__init__(core, core.config.vhosts[0], None)
         self._thread: LoopThread | None = None
         self._finalizer: weakref.finalize[[LoopThread], Broker] | None = None
@@ -235,6 +243,11 @@ class Broker(VHost):
     def clock(self) -> ThreadClock:
         """The clock of the broker, which can be stopped and advanced."""
         return ThreadClock(self._core.clock, self._call)  # not kept, because it refers back
+
+    @property
+    def management_url(self) -> str:
+        """The URL of the management API with a login, for `management=True`. Raises ClosedBrokerError."""
+        return self._core.management_url
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,15 +1,19 @@
 """Start and stop of embedded brokers: addresses, configuration, errors, and what is left behind."""
 
 import asyncio
+import base64
 import gc
+import json
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 import warnings
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pika
 import pytest
@@ -298,3 +302,33 @@ def test_a_fork_cannot_use_the_broker():
                 os._exit(0)
         assert (pid, 0) == os.waitpid(pid, 0)
         assert b"one" == fetched(broker.url, b"one")
+
+
+def users(url: str) -> list[str]:
+    """Return the names of the users that the management API at a URL lists."""
+    parts = urlsplit(url)
+    request = urllib.request.Request(f"http://{parts.hostname}:{parts.port}/api/users")
+    login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
+    request.add_header("Authorization", f"Basic {login}")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return [user["name"] for user in json.load(answer)]
+
+
+def test_the_management_api_is_served_if_asked():
+    """`management=True` serves it on a free port, which a restart keeps; without it there is no listener."""
+    with leveret.Broker(management=True) as broker:
+        url = broker.management_url
+        assert ["guest"] == users(url)
+        broker.restart()
+        assert url == broker.management_url
+        assert ["guest"] == users(url)
+    with pytest.raises(leveret.ClosedBrokerError, match="not running"):
+        broker.management_url  # noqa: B018
+    with leveret.Broker() as broker, pytest.raises(leveret.ClosedBrokerError, match="management=True"):
+        broker.management_url  # noqa: B018
+
+
+async def test_the_management_api_of_a_broker_in_a_running_loop():
+    """`AsyncBroker` serves it in the same loop."""
+    async with leveret.AsyncBroker(management=True) as broker:
+        assert ["guest"] == await asyncio.to_thread(users, broker.management_url)
