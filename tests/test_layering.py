@@ -42,9 +42,9 @@ FOLDERS = (
     "broker.methods",  # handlers of the cold methods
     "broker.connection",  # from the protocol header to the end
     "broker.metadata",  # durable topology: recorded, restored
+    "broker.statistics",  # samples and rates of the management API
     "broker.administration",  # the service layer
     "broker.http",  # requests: routes, rights, lists; and the driver
-    "broker.statistics",  # samples and rates of the management API
     "broker.management",  # the routes of the management API
     "broker.config",  # keys, files, environment, flags
     "broker.metrics",  # for Prometheus
@@ -96,6 +96,7 @@ DRIVERS = (
     "broker.server.resource_monitor",
     "broker.server.server",
     "broker.server.shutdown",
+    "broker.statistics.sampling",
     "analytics.command",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}

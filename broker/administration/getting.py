@@ -93,7 +93,7 @@ class Getting:
         if self._ack_mode == "reject_requeue_false" and channel.unacked:
             channel.reject(0, multiple=True, requeue=False)
         channel.close()
-        channel.vhost.context.totals.channel_closed(channel.counts())
+        channel.vhost.count_closed(channel.counts())
 
 
 class _GettingChannel(Channel):

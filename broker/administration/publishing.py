@@ -120,7 +120,7 @@ class _PublishingChannel(Channel):
 
     def end(self) -> None:
         """Count the message with those of closed channels."""
-        self.vhost.context.totals.channel_closed(self.counts())
+        self.vhost.count_closed(self.counts())
 
 
 def _short(what: str, text: str) -> bytes:

@@ -277,6 +277,7 @@ async def _start_management(server: Any, config: Config) -> Callable[[], Awaitab
     from leveret.broker.http.server import SOCKET_NAME, ManagementServer  # noqa: PLC0415
     from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
+    from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
 
     wanted = config.management
     management = ManagementServer(server, ROUTER)
@@ -294,9 +295,16 @@ async def _start_management(server: Any, config: Config) -> Callable[[], Awaitab
             await management.stop()
             raise StartupError(problem, exit_codes.UNAVAILABLE) from None
         _logger.warning("the management API is disabled: %s", problem)
-    else:
-        _logger.info("started HTTP listener on %s for the management API", Listener(*management.address))
-    return management.stop
+        return management.stop
+    _logger.info("started HTTP listener on %s for the management API", Listener(*management.address))
+    sampling = Sampling(server)
+    sampling.start()
+
+    async def stop() -> None:
+        await sampling.stop()
+        await management.stop()
+
+    return stop
 
 
 def _open_disk(config: Config) -> Any:

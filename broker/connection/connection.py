@@ -144,6 +144,7 @@ class Connection(ReceiveLoop):
         "_sent_before",
         "_silent_ticks",
         "_tick_due",
+        "auth_mechanism",
         "bucket",
         "capabilities",
         "cc_keys",
@@ -151,6 +152,7 @@ class Connection(ReceiveLoop):
         "channels_gone",
         "client_properties",
         "close_reason",
+        "connected_at",
         "consumer_max",
         "driver",
         "exclusive_queues",
@@ -187,6 +189,9 @@ class Connection(ReceiveLoop):
         self.outbox = Outbox(node.turn, driver)
         self.exclusive_queues: dict[str, Queue] = {}
         self.client_properties = b""
+        self.auth_mechanism = ""
+        self.connected_at = 0
+        """Time at which it was opened, milliseconds since the epoch."""
         self.capabilities: frozenset[str] = frozenset()
         self.notifies_cancel = False
         self.frame_max = 0

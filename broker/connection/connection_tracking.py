@@ -8,6 +8,7 @@ from typing import Any
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, Users
+from leveret.broker.counters.totals import added
 from leveret.broker.errors import not_allowed
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
@@ -101,6 +102,7 @@ class ConnectionTracking:
     def connection_opened(self, connection: Any) -> None:
         """Add an open connection to the list and counts."""
         self.connections.add(connection)
+        connection.connected_at = self._context.clock()
         self.connections_opened += 1
         self.connections_of_users[connection.user.name] += 1
         connection.vhost.connection_count += 1
@@ -116,7 +118,9 @@ class ConnectionTracking:
         """Remove a connection, keeping its totals; called once for each opened one."""
         self.connections.discard(connection)
         self.connections_closed += 1
-        self._context.totals.connection_closed(connection.counts())
+        counts = connection.counts()
+        self._context.totals.connection_closed(counts)
+        connection.vhost.connections_gone = added(connection.vhost.connections_gone, counts)
         self.connections_of_users[connection.user.name] -= 1
         connection.vhost.connection_count -= 1
         reason = connection.close_reason or "client unexpectedly closed TCP connection"
@@ -178,7 +182,7 @@ class ConnectionTracking:
         self.channel_count -= 1
         self.channels_closed += 1
         self.channels_of_users[user.name] -= 1
-        self._context.totals.channel_closed(channel.counts())
+        channel.vhost.count_closed(channel.counts())
 
 
 def client_name(connection: Any) -> str:

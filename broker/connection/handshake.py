@@ -45,6 +45,7 @@ class OpeningConnection(Protocol):
     name: str
     peer: tuple[str, int]
     client_properties: bytes
+    auth_mechanism: str
     capabilities: frozenset[str]
     frame_max: int
     frame_limit: int
@@ -163,6 +164,7 @@ class Handshake:
             self._refuse_login(mechanism, reason, delay)
             return
         node.login_throttle.succeeded(address, name)
+        connection.auth_mechanism = mechanism
         self._node.context.totals.auth_succeeded += 1
         connection.enter(TUNING)
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))

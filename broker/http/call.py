@@ -12,9 +12,13 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User
 from leveret.broker.http.errors import bad_request
 from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.statistics.node_facts import NodeFacts
+from leveret.broker.statistics.statistics import Statistics
 
 TRUE = {"true": True, "false": False}
 DIGITS = 20
+_LINE = 80
+"""Characters of a line in which Erlang prints a term."""
 _ENCODED_TWICE = (
     "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"
 )
@@ -121,9 +125,24 @@ class ManagedBroker(AdministeredBroker, Protocol):
     refusal_log: RefusalLog
     auth_failure_delay: float
 
+    statistics: Statistics
+
     @property
     def node_name(self) -> str:
         """The name of the node."""
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster."""
+
+    def node_facts(self) -> NodeFacts:
+        """Return facts about the node."""
+
+    def node_counts(self) -> Mapping[str, int]:
+        """Return the sampled figures of the node but its open files."""
+
+    def disk_counts(self) -> tuple[int, int]:
+        """Return the numbers of messages read from disk and written to it."""
 
     @property
     def obstacle(self) -> str:
@@ -190,8 +209,9 @@ class Call:
 
 def require(values: Mapping[str, Any], *keys: str) -> None:
     """Raise ApiError if keys of a body are missing, with RabbitMQ's text, an Erlang term."""
-    if missing := [key for key in keys if key not in values]:
-        raise bad_request(f"[{','.join(f'{{key_missing,{key}}}' for key in missing)}]")
+    if missing := [f"{{key_missing,{key}}}" for key in keys if key not in values]:
+        line = f"[{','.join(missing)}]"
+        raise bad_request(line if len(line) <= _LINE else line.replace("},{", "},\n {"))
 
 
 def flag(values: Mapping[str, Any], key: str, default: bool = False) -> bool:

@@ -26,6 +26,9 @@ RUN = 256
 PIECE = 64 * 1024
 """Octets of an encoded list that are written together."""
 
+ABSENT = msgspec.UNSET
+"""Value of a key that an item does not have."""
+
 Fields = Mapping[str, Callable[[Any], Any]] | None
 
 
@@ -106,7 +109,8 @@ def _field(row: Any, fields: Fields, path: Sequence[str]) -> Any:
     if fields is None:
         return value_at(row, path)
     compute = fields.get(path[0])
-    return None if compute is None else value_at(compute(row), path[1:])
+    value = None if compute is None else value_at(compute(row), path[1:])
+    return None if value is ABSENT else value
 
 
 def order(value: Any) -> tuple[int, Any]:
@@ -124,11 +128,13 @@ def order(value: Any) -> tuple[int, Any]:
 
 def whole(row: Any, fields: Fields, columns: "Columns | None") -> Any:
     """Return the item of a row, reduced to the columns if some are given."""
-    if columns is None:
-        return row if fields is None else {name: compute(row) for name, compute in fields.items()}
     if fields is None:
-        return columns.reduce(row)
-    return columns.reduce({name: compute(row) for name, compute in fields.items() if name in columns.tops})
+        return row if columns is None else columns.reduce(row)
+    wanted: Iterable[tuple[str, Callable[[Any], Any]]] = fields.items()
+    if columns is not None:
+        wanted = [each for each in wanted if each[0] in columns.tops]
+    item = {name: value for name, compute in wanted if (value := compute(row)) is not ABSENT}
+    return item if columns is None else columns.reduce(item)
 
 
 class Columns:

@@ -7,9 +7,14 @@ from leveret.broker.administration.access import visible_vhosts
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, table, text
 from leveret.broker.http.errors import not_found
+from leveret.broker.http.listing import ABSENT
 from leveret.broker.http.route import Key, Operation, Route, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import changing, found_vhost
+from leveret.broker.management.client_fields import shown
+from leveret.broker.management.ranges import QUERY, asked_ranges
+from leveret.broker.statistics import families
+from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
@@ -28,7 +33,13 @@ Fields = Mapping[str, Callable[[ExchangeRow], Any]]
 
 def exchange_fields(call: Call) -> Fields:
     """Return the functions for the keys of an exchange."""
-    del call
+    statistics = call.broker.statistics
+    span = asked_ranges(call.query).messages
+
+    def stats(row: ExchangeRow) -> dict[str, Any]:
+        counts = named(families.EXCHANGES, families.EXCHANGES.columns, families.exchange_row(row.exchange))
+        return statistics.stats(statistics.exchange(row.exchange), families.EXCHANGES, counts, span)
+
     return {
         "name": lambda row: json_text(row.exchange.name),
         "vhost": lambda row: json_text(row.vhost.name),
@@ -39,7 +50,8 @@ def exchange_fields(call: Call) -> Fields:
         "arguments": lambda row: plain_arguments(row.exchange.arguments),
         "policy": _policy,
         "user_who_performed_action": lambda row: "rmq-internal" if is_predeclared(row.exchange) else "",
-        "messages_delayed": lambda row: 0 if row.exchange.line is None else row.exchange.line.count,
+        "messages_delayed": lambda row: ABSENT if row.exchange.line is None else row.exchange.line.count,
+        "message_stats": stats,
     }
 
 
@@ -48,9 +60,9 @@ def is_predeclared(exchange: Exchange) -> bool:
     return not exchange.name or exchange.name.startswith(_SYSTEM)
 
 
-def _policy(row: ExchangeRow) -> str | None:
+def _policy(row: ExchangeRow) -> Any:
     policy = row.vhost.exchange_policies(row.exchange).policy
-    return None if policy is None else json_text(policy.name)
+    return ABSENT if policy is None else json_text(policy.name)
 
 
 def list_exchanges(call: Call) -> Answer:
@@ -71,8 +83,7 @@ def get_exchange(call: Call) -> Answer:
     if exchange is None:
         raise not_found()
     row = ExchangeRow(vhost, exchange)
-    shown = {name: compute(row) for name, compute in exchange_fields(call).items()}
-    return Item({**shown, "incoming": [], "outgoing": []})
+    return Item({**shown(exchange_fields(call), row), "incoming": [], "outgoing": []})
 
 
 def put_exchange(call: Call) -> Answer:
@@ -107,17 +118,21 @@ def delete_exchange(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route("exchanges", "exchanges", {"GET": Operation(list_exchanges, "All exchanges.")}),
+    Route("exchanges", "exchanges", {"GET": Operation(list_exchanges, "All exchanges.", query=QUERY)}),
     Route(
         "exchanges/{vhost}",
         "exchanges",
-        {"GET": Operation(list_exchanges, "The exchanges of a virtual host.", scope=Scope.VISIBLE)},
+        {
+            "GET": Operation(
+                list_exchanges, "The exchanges of a virtual host.", scope=Scope.VISIBLE, query=QUERY
+            )
+        },
     ),
     Route(
         "exchanges/{vhost}/{exchange}",
         "exchanges",
         {
-            "GET": Operation(get_exchange, "One exchange.", scope=Scope.VISIBLE),
+            "GET": Operation(get_exchange, "One exchange.", scope=Scope.VISIBLE, query=QUERY),
             "PUT": Operation(
                 put_exchange,
                 "Declare an exchange.",

@@ -1,13 +1,20 @@
 """The keys of a queue in the API, each a function of the queue, so that lists compute only those that are asked for."""
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
-from leveret.broker.administration.listings import queue_state, shown_consumer
+from leveret.broker.administration.listings import queue_state
 from leveret.broker.http.call import Call, flag
+from leveret.broker.http.listing import ABSENT
+from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.queue import Queue
+from leveret.broker.statistics import families
+from leveret.broker.statistics.rates import NO_RATE
+from leveret.broker.statistics.series import Series
+from leveret.broker.statistics.statistics import Statistics, named
 from leveret.broker.vhost.policies import NOTHING, Applied
 
 Fields = Mapping[str, Callable[[Queue], Any]]
@@ -24,7 +31,9 @@ NO_COLLECTIONS: Mapping[str, int] = {
     "minor_gcs": 0,
 }
 """The figures about an Erlang process, which clients expect."""
-NO_RATE: Mapping[str, float] = {"rate": 0.0}
+STATS = len(families.QUEUE_STATS)
+IDLE_TICKS = 2
+"""Samples without a change after which a queue or a channel is idle."""
 _DECLARED = ("arguments", "auto_delete", "durable", "exclusive", "name", "node", "state", "type", "vhost")
 _TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
 
@@ -32,14 +41,30 @@ _TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
 def queue_fields(call: Call) -> Fields:
     """Return the functions for the keys of a queue, those that the query asks for."""
     broker = call.broker
-    node = broker.node_name
+    node, statistics, now = broker.node_name, broker.statistics, broker.now()
+    ranges = asked_ranges(call.query)
+    span = ranges.messages
 
     def policies(queue: Queue) -> Applied:
         vhost = broker.vhosts.get(queue.vhost)
         return NOTHING if vhost is None else vhost.queue_policies(queue)
 
     def state(queue: Queue) -> str:
-        return queue_state(queue, 0.0, broker.now())
+        return queue_state(queue, 0.0, now)
+
+    def length(name: str) -> Callable[[Queue], Any]:
+        return lambda queue: statistics.detail(statistics.queue(queue), families.QUEUES, name, ranges.lengths)
+
+    def stats(queue: Queue) -> dict[str, Any]:
+        row = families.queue_row(queue)
+        if span is None and not any(row[:STATS]):
+            return nothing_yet
+        counts = named(families.QUEUES, families.QUEUE_STATS, row)
+        return statistics.stats(statistics.queue(queue), families.QUEUES, counts, span)
+
+    nothing_yet = statistics.stats(
+        None, families.QUEUES, named(families.QUEUES, families.QUEUE_STATS, (0,) * STATS)
+    )
 
     fields: Fields = {
         "name": lambda queue: json_text(queue.name),
@@ -55,6 +80,11 @@ def queue_fields(call: Call) -> Fields:
         "messages": lambda queue: queue.ready_count + queue.backing.unacked_count,
         "messages_ready": lambda queue: queue.ready_count,
         "messages_unacknowledged": lambda queue: queue.unacked_count,
+        "messages_details": length("messages"),
+        "messages_ready_details": length("messages_ready"),
+        "messages_unacknowledged_details": length("messages_unacknowledged"),
+        "message_stats": stats,
+        "idle_since": lambda queue: idle_since(statistics, statistics.queue(queue)),
         "messages_ram": _messages_ram,
         "messages_ready_ram": lambda queue: queue.backing.paging_counts().ram_msg_count,
         "messages_unacknowledged_ram": lambda queue: queue.backing.paging_counts().ram_ack_count,
@@ -78,7 +108,15 @@ def queue_fields(call: Call) -> Fields:
         "memory": _memory,
         "slave_nodes": _none,
         "synchronised_slave_nodes": _none,
-        "recoverable_slaves": _none,
+        "recoverable_slaves": _nothing,
+        "single_active_consumer_ctag": lambda queue: _active_tag(queue) if queue.type == QUORUM else ABSENT,
+        "leader": lambda queue: node if queue.type == QUORUM else ABSENT,
+        "members": lambda queue: [node] if queue.type == QUORUM else ABSENT,
+        "online": lambda queue: [node] if queue.type == QUORUM else ABSENT,
+        "open_files": lambda queue: {node: 0} if queue.type == QUORUM else ABSENT,
+        "messages_dlx": lambda queue: 0 if queue.type == QUORUM else ABSENT,
+        "message_bytes_dlx": lambda queue: 0 if queue.type == QUORUM else ABSENT,
+        "owner_pid_details": _owner,
         "garbage_collection": lambda _queue: NO_COLLECTIONS,
         "reductions": lambda _queue: 0,
         "reductions_details": lambda _queue: NO_RATE,
@@ -90,14 +128,19 @@ def queue_fields(call: Call) -> Fields:
     return fields
 
 
-def queue_details(call: Call, queue: Queue) -> dict[str, Any]:
-    """Return the keys that only the page of one queue has."""
-    vhost = call.broker.vhosts[queue.vhost]
-    return {
-        "consumer_details": [shown_consumer(vhost, each) for each in queue.consumers],
-        "deliveries": [],
-        "incoming": [],
-    }
+def idle_since(statistics: Statistics, series: Series | None) -> Any:
+    """Return the time of the last change of an idle object, as RabbitMQ writes it; `ABSENT` if it is not idle."""
+    if series is None or statistics.ticks.number - series.changed < IDLE_TICKS:
+        return ABSENT
+    time = datetime.fromtimestamp(series.changed_wall / 1000, UTC)
+    return time.isoformat(timespec="milliseconds")
+
+
+def _owner(queue: Queue) -> Any:
+    owner: Any = queue.exclusive_owner
+    if owner is None or not hasattr(owner, "peer"):
+        return ABSENT
+    return {"name": owner.name, "peer_host": owner.peer[0], "peer_port": owner.peer[1]}
 
 
 def _nothing(_queue: Queue) -> None:

@@ -8,7 +8,9 @@ from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, ta
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Operation, Route, Scope
 from leveret.broker.management.client_errors import changing, found_vhost
-from leveret.broker.management.queue_fields import queue_details, queue_fields
+from leveret.broker.management.client_fields import consumer_fields, shown
+from leveret.broker.management.queue_fields import queue_fields
+from leveret.broker.management.ranges import QUERY
 from leveret.broker.queue.queue import Queue
 
 _ACTIONS = ("sync", "cancel_sync")
@@ -37,8 +39,12 @@ def found_queue(call: Call) -> Queue:
 def get_queue(call: Call) -> Answer:
     """Return one queue."""
     queue = found_queue(call)
-    shown = {name: compute(queue) for name, compute in queue_fields(call).items()}
-    return Item(shown | queue_details(call, queue))
+    item = shown(queue_fields(call), queue)
+    if not flag(call.query, "disable_stats"):
+        consumers = consumer_fields(call)
+        details = [shown(consumers, each) for each in tuple(queue.consumers)]
+        item |= {"consumer_details": details, "deliveries": [], "incoming": []}
+    return Item(item)
 
 
 def put_queue(call: Call) -> Answer:
@@ -96,6 +102,7 @@ def act_on_queue(call: Call) -> Answer:
 _LIST = (
     Key("disable_stats", "boolean", doc="only what was declared"),
     Key("enable_queue_totals", "boolean", doc="with `disable_stats`: also the numbers of messages"),
+    *QUERY,
 )
 ROUTES = (
     Route("queues", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST)}),
@@ -109,7 +116,7 @@ ROUTES = (
         "queues/{vhost}/{queue}",
         "queues",
         {
-            "GET": Operation(get_queue, "One queue.", scope=Scope.VISIBLE),
+            "GET": Operation(get_queue, "One queue.", scope=Scope.VISIBLE, query=_LIST),
             "PUT": Operation(
                 put_queue,
                 "Declare a queue.",

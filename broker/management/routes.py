@@ -3,9 +3,12 @@
 from leveret.broker.http.route import Route, Router
 from leveret.broker.management import (
     bindings,
+    clients,
     exchanges,
     limits,
     messages,
+    nodes,
+    overview,
     parameters,
     permissions,
     policies,
@@ -25,5 +28,8 @@ ROUTES: tuple[Route, ...] = (
     *exchanges.ROUTES,
     *bindings.ROUTES,
     *messages.ROUTES,
+    *clients.ROUTES,
+    *overview.ROUTES,
+    *nodes.ROUTES,
 )
 ROUTER = Router(ROUTES)

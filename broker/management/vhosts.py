@@ -8,6 +8,10 @@ from leveret.broker.administration.definitions_document import as_words
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.management.ranges import asked_ranges
+from leveret.broker.statistics import families
+from leveret.broker.statistics.rates import Span
+from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
 
 CLASSIC = "classic"
@@ -16,6 +20,24 @@ CLASSIC = "classic"
 def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
     """Return the keys of a vhost, and how their values are computed."""
     node = call.broker.node_name
+    ranges = asked_ranges(call.query)
+    counted = {
+        **dict.fromkeys(("messages", *families.LENGTHS), ranges.lengths),
+        **dict.fromkeys(families.OCTETS, ranges.data),
+    }
+
+    def stats(vhost: VHost) -> dict[str, Any]:
+        values = named(families.VHOSTS, families.CHANNEL_STATS, statistics.vhost_row(vhost))
+        return statistics.stats(statistics.vhost(vhost), families.VHOSTS, values, ranges.messages)
+
+    def count(name: str) -> Callable[[VHost], int]:
+        read = families.VHOSTS.reader(name)
+        return lambda vhost: read(statistics.vhost_row(vhost))
+
+    def details(name: str, span: Span | None) -> Callable[[VHost], Any]:
+        return lambda vhost: statistics.detail(statistics.vhost(vhost), families.VHOSTS, name, span)
+
+    statistics = call.broker.statistics
     return {
         "name": lambda vhost: vhost.name,
         "description": lambda vhost: vhost.description,
@@ -25,6 +47,9 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
         "tracing": lambda _vhost: False,
         "cluster_state": lambda _vhost: {node: "running"},
         "protected_from_deletion": lambda _vhost: False,
+        "message_stats": stats,
+        **{name: count(name) for name in counted},
+        **{f"{name}_details": details(name, span) for name, span in counted.items()},
     }
 
 

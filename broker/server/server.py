@@ -49,8 +49,11 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.server.node_figures import disk_counts, node_counts, node_facts
 from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown, Telemetry
+from leveret.broker.statistics.node_facts import NodeFacts
+from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
@@ -228,6 +231,7 @@ class Server:
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
         self.administration = Administration(self)
+        self.statistics = Statistics(self, config.management.interval_ms / 1000)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
 
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
@@ -599,6 +603,24 @@ class Server:
     def node_name(self) -> str:
         """The name of this node."""
         return self.config.node_name
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster, which an administrator may have set."""
+        name = self.global_parameters.list().get("cluster_name")
+        return name if isinstance(name, str) else self.config.cluster_name
+
+    def node_facts(self) -> NodeFacts:
+        """Return facts about the node."""
+        return node_facts(self)
+
+    def node_counts(self) -> dict[str, int]:
+        """Return the sampled figures of the node but its open files."""
+        return node_counts(self)
+
+    def disk_counts(self) -> tuple[int, int]:
+        """Return the numbers of messages read from disk and written to it."""
+        return disk_counts(self)
 
     @property
     def obstacle(self) -> str:

@@ -12,7 +12,7 @@ from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits
-from leveret.broker.counters.totals import QueueCounts
+from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts, added
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.queue.consumer import Consumer
@@ -138,6 +138,10 @@ class VHost:
         """Queues of direct reply-to consumers, which are bound to no exchange."""
         self._reply_number = 0
         self.connection_count = 0
+        self.channels_gone = ChannelCounts()
+        """Counters of closed channels."""
+        self.connections_gone = ConnectionCounts()
+        """Counters of closed connections."""
         self._turn = turn
         self.context = context
         self._limits = limits
@@ -148,6 +152,11 @@ class VHost:
             router.get, self.route, turn, context, blob_threshold, most_deaths
         )
         self._confirm_mode = confirm_mode
+
+    def count_closed(self, counts: ChannelCounts) -> None:
+        """Add the counters of a closed channel to those of the vhost and of the node."""
+        self.context.totals.channel_closed(counts)
+        self.channels_gone = added(self.channels_gone, counts)
 
     # -- exchanges ----------------------------------------------------------------------------------------------
 

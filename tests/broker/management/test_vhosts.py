@@ -6,7 +6,7 @@ import pytest
 def test_a_vhost_is_created_changed_and_deleted(api):
     """PUT answers 201 for a new vhost, whose creator gets all permissions in it, and 204 for an old one."""
     assert 201 == api.put("vhosts/a%2Fb", {"description": "one", "tags": "x, y"})
-    assert {
+    declared = {
         "name": "a/b",
         "description": "one",
         "tags": ["x", "y"],
@@ -15,7 +15,8 @@ def test_a_vhost_is_created_changed_and_deleted(api):
         "tracing": False,
         "cluster_state": {api.node.node_name: "running"},
         "protected_from_deletion": False,
-    } == api.get("vhosts/a%2Fb")
+    }
+    assert declared.items() <= api.get("vhosts/a%2Fb").items()
     row = {"user": "guest", "vhost": "a/b", "configure": ".*", "write": ".*", "read": ".*"}
     assert [row] == api.get("vhosts/a%2Fb/permissions")
     assert 204 == api.put("vhosts/a%2Fb", {"default_queue_type": "quorum"})

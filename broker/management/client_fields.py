@@ -1,0 +1,189 @@
+"""The keys of connections, channels and consumers in the API."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leveret.broker.administration.definitions_document import json_text, plain_arguments
+from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.tables import decode_whole_table
+from leveret.broker.channel.channel import Channel
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.state import connection_state
+from leveret.broker.http.call import Call
+from leveret.broker.http.listing import ABSENT
+from leveret.broker.management.queue_fields import NO_COLLECTIONS, idle_since
+from leveret.broker.management.ranges import asked_ranges
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.statistics import families
+from leveret.broker.statistics.rates import NO_RATE
+from leveret.broker.statistics.statistics import named
+
+Fields = Mapping[str, Callable[[Any], Any]]
+
+
+def connection_fields(call: Call) -> Fields:
+    """Return the functions for the keys of a connection."""
+    broker = call.broker
+    statistics, node, alarm, now = broker.statistics, broker.node_name, broker.alarm, broker.now()
+    span = asked_ranges(call.query).data
+
+    def rate(name: str) -> Callable[[Connection], Any]:
+        return lambda each: statistics.detail(statistics.connection(each), families.CONNECTIONS, name, span)
+
+    def nothing(_each: Connection) -> None:
+        """Return None: there is no TLS."""
+
+    return {
+        "name": lambda each: each.name,
+        "node": lambda _each: node,
+        "type": lambda _each: "network",
+        "vhost": lambda each: json_text(each.vhost.name),
+        "user": lambda each: json_text(each.user.name),
+        "user_who_performed_action": lambda each: json_text(each.user.name),
+        "user_provided_name": _given_name,
+        "state": lambda each: connection_state(each, alarm, now),
+        "blocked_by": lambda each: alarm if each.blocked else "",
+        "protocol": lambda _each: "AMQP 0-9-1",
+        "auth_mechanism": lambda each: each.auth_mechanism,
+        "connected_at": lambda each: each.connected_at,
+        "channels": lambda each: len(each.channels),
+        "channel_max": lambda each: each.channel_max,
+        "frame_max": lambda each: each.frame_max,
+        "timeout": lambda each: each.heartbeat,
+        "peer_host": lambda each: each.peer[0],
+        "peer_port": lambda each: each.peer[1],
+        "host": lambda each: each.local[0],
+        "port": lambda each: each.local[1],
+        "client_properties": client_properties,
+        "recv_oct": lambda each: each.octets_in,
+        "recv_oct_details": rate("recv_oct"),
+        "recv_cnt": lambda each: each.reads,
+        "send_oct": lambda each: each.octets_out,
+        "send_oct_details": rate("send_oct"),
+        "send_cnt": lambda each: each.sent,
+        "send_pend": lambda each: len(each.outbox.frames),
+        "ssl": lambda _each: False,
+        "ssl_protocol": nothing,
+        "ssl_key_exchange": nothing,
+        "ssl_cipher": nothing,
+        "ssl_hash": nothing,
+        "peer_cert_subject": nothing,
+        "peer_cert_issuer": nothing,
+        "peer_cert_validity": nothing,
+        "garbage_collection": lambda _each: NO_COLLECTIONS,
+        "reductions": lambda _each: 0,
+        "reductions_details": lambda _each: NO_RATE,
+    }
+
+
+def client_properties(connection: Connection) -> dict[str, Any]:
+    """Return the properties that a client has sent."""
+    try:
+        return plain_arguments(decode_whole_table(connection.client_properties))
+    except MalformedTable:
+        return {}
+
+
+def _given_name(connection: Connection) -> Any:
+    name = client_properties(connection).get("connection_name")
+    return name if isinstance(name, str) else ABSENT
+
+
+def channel_fields(call: Call) -> Fields:
+    """Return the functions for the keys of a channel."""
+    broker = call.broker
+    statistics, node, alarm, now = broker.statistics, broker.node_name, broker.alarm, broker.now()
+    span = asked_ranges(call.query).messages
+
+    def stats(channel: Channel) -> dict[str, Any]:
+        row = families.live_channel_row(channel)
+        return statistics.stats(
+            statistics.channel(channel),
+            families.CHANNELS,
+            named(families.CHANNELS, families.CHANNEL_STATS, row),
+            span,
+        )
+
+    def state(channel: Channel) -> str:
+        return "flow" if connection_state(connection_of(channel), alarm, now) == "flow" else "running"
+
+    return {
+        "name": channel_name,
+        "number": lambda each: each.number,
+        "node": lambda _each: node,
+        "vhost": lambda each: json_text(each.vhost.name),
+        "user": lambda each: json_text(each.host.user.name),
+        "user_who_performed_action": lambda each: json_text(each.host.user.name),
+        "state": state,
+        "connection_details": _connection_details,
+        "confirm": lambda each: each.confirms is not None,
+        "transactional": lambda each: each.tx is not None,
+        "prefetch_count": lambda each: each.prefetch_count,
+        "global_prefetch_count": lambda each: each.global_prefetch,
+        "consumer_count": lambda each: len(each.consumers),
+        "messages_unacknowledged": lambda each: len(each.unacked),
+        "messages_unconfirmed": lambda each: 0 if each.confirms is None else each.confirms.unconfirmed_count,
+        "messages_uncommitted": lambda each: 0 if each.tx is None else len(each.tx.publishes),
+        "acks_uncommitted": lambda each: 0 if each.tx is None else len(each.tx.settled),
+        "pending_raft_commands": lambda _each: 0,
+        "idle_since": lambda each: idle_since(statistics, statistics.channel(each)),
+        "message_stats": stats,
+        "garbage_collection": lambda _each: NO_COLLECTIONS,
+        "reductions": lambda _each: 0,
+        "reductions_details": lambda _each: NO_RATE,
+    }
+
+
+def connection_of(channel: Any) -> Any:
+    """Return the connection of a channel."""
+    return channel.host
+
+
+def channel_name(channel: Channel) -> str:
+    """Return the name of a channel."""
+    return f"{connection_of(channel).name} ({channel.number})"
+
+
+def _connection_details(channel: Channel) -> dict[str, Any]:
+    connection = connection_of(channel)
+    return {
+        "name": connection.name,
+        "peer_host": connection.peer[0],
+        "peer_port": connection.peer[1],
+    }
+
+
+def consumer_fields(call: Call) -> Fields:
+    """Return the functions for the keys of a consumer."""
+    node = call.broker.node_name
+
+    def channel_details(consumer: Consumer) -> dict[str, Any]:
+        channel: Any = consumer.channel
+        connection = connection_of(channel)
+        return {
+            "name": channel_name(channel),
+            "number": channel.number,
+            "connection_name": connection.name,
+            "peer_host": connection.peer[0],
+            "peer_port": connection.peer[1],
+            "user": json_text(connection.user.name),
+            "node": node,
+        }
+
+    return {
+        "consumer_tag": lambda each: json_text(each.tag),
+        "queue": lambda each: {"name": json_text(each.queue.name), "vhost": json_text(each.queue.vhost)},
+        "channel_details": channel_details,
+        "ack_required": lambda each: not each.no_ack,
+        "exclusive": lambda each: each.exclusive,
+        "prefetch_count": lambda each: each.prefetch_count,
+        "arguments": lambda each: plain_arguments(each.arguments),
+        "active": lambda each: each.queue.consumers.is_active(each),
+        "activity_status": lambda each: each.queue.consumers.activity_status(each),
+        "messages_unacknowledged": lambda each: each.unacked,
+    }
+
+
+def shown(fields: Fields, row: Any) -> dict[str, Any]:
+    """Return the item of a row."""
+    return {name: value for name, compute in fields.items() if (value := compute(row)) is not ABSENT}

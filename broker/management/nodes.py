@@ -1,0 +1,203 @@
+"""The node: `/api/nodes`. There is one; figures of Erlang that Python has none of are 0."""
+
+import os
+from typing import Any
+
+from leveret import __version__
+from leveret.broker import COMPATIBLE_VERSION
+from leveret.broker.administration.access import Right
+from leveret.broker.http.call import Answer, Call, Item, Listing
+from leveret.broker.http.errors import not_found
+from leveret.broker.http.route import Operation, Route
+from leveret.broker.management.overview import contexts, exchange_types
+from leveret.broker.management.ranges import QUERY, asked_ranges
+from leveret.broker.statistics import families
+from leveret.broker.statistics.rates import NO_RATE
+
+_MECHANISMS = {
+    "PLAIN": "SASL PLAIN authentication mechanism",
+    "AMQPLAIN": "QPid AMQPLAIN mechanism",
+}
+_ALWAYS_ZERO = (
+    "gc_bytes_reclaimed",
+    "io_read_bytes",
+    "io_read_avg_time",
+    "io_write_avg_time",
+    "io_sync_avg_time",
+    "io_seek_count",
+    "io_seek_avg_time",
+    "io_reopen_count",
+    "mnesia_ram_tx_count",
+    "mnesia_disk_tx_count",
+    "queue_index_write_count",
+    "queue_index_read_count",
+    "queue_index_journal_write_count",
+    "io_file_handle_open_attempt_count",
+    "io_file_handle_open_attempt_avg_time",
+)
+_PARTS = (
+    "connection_readers",
+    "connection_writers",
+    "connection_channels",
+    "connection_other",
+    "queue_procs",
+    "queue_slave_procs",
+    "quorum_queue_procs",
+    "quorum_queue_dlx_procs",
+    "stream_queue_procs",
+    "stream_queue_replica_reader_procs",
+    "stream_queue_coordinator_procs",
+    "plugins",
+    "other_proc",
+    "metrics",
+    "mgmt_db",
+    "mnesia",
+    "quorum_ets",
+    "other_ets",
+    "binary",
+    "msg_index",
+    "code",
+    "atom",
+    "other_system",
+    "allocated_unused",
+    "reserved_unallocated",
+)
+"""RabbitMQ's parts of the memory. Python's memory is not divided: all of it is `other_system`."""
+_WHOLE = "other_system"
+
+
+def list_nodes(call: Call) -> Answer:
+    """List the node."""
+    return Listing([_shown(call)], sort=("name",))
+
+
+def get_node(call: Call) -> Answer:
+    """Return the node."""
+    _check(call)
+    return Item(_shown(call))
+
+
+def _check(call: Call) -> None:
+    if call.names["node"] != call.broker.node_name:
+        raise not_found()
+
+
+def _shown(call: Call) -> dict[str, Any]:
+    broker, statistics = call.broker, call.broker.statistics
+    facts = broker.node_facts()
+    span = asked_ranges(call.query).node
+    counts = {"fd_used": statistics.files, "gc_num": 0} | dict(broker.node_counts())
+    shown: dict[str, Any] = {
+        "name": broker.node_name,
+        "type": "disc",
+        "running": True,
+        "being_drained": False,
+        "partitions": [],
+        "os_pid": str(facts.process_id),
+        "fd_total": facts.files_total,
+        "sockets_total": facts.sockets_total,
+        "mem_limit": facts.memory_limit,
+        "mem_alarm": facts.memory_alarm,
+        "mem_calculation_strategy": facts.strategy,
+        "disk_free_limit": facts.disk_limit,
+        "disk_free_alarm": facts.disk_alarm,
+        "proc_total": facts.sockets_total,
+        "rates_mode": "basic",
+        "uptime": round(facts.uptime * 1000),
+        "run_queue": 0,
+        "processors": os.cpu_count() or 1,
+        "exchange_types": exchange_types(),
+        "auth_mechanisms": [
+            {"name": name, "description": description, "enabled": name in facts.mechanisms}
+            for name, description in _MECHANISMS.items()
+        ],
+        "applications": [
+            {"name": "rabbit", "description": "RabbitMQ", "version": COMPATIBLE_VERSION},
+            {"name": "rabbitmq_management", "description": "RabbitMQ Management Console",
+             "version": COMPATIBLE_VERSION},
+            {"name": "leveret", "description": "Leveret", "version": __version__},
+        ],
+        "contexts": [
+            {key: value for key, value in context.items() if key not in {"node", "ssl_opts"}}
+            for context in contexts(call)
+        ],
+        "log_files": list(facts.log_files),
+        "db_dir": facts.data_dir,
+        "config_files": list(facts.config_files),
+        "net_ticktime": 60,
+        "enabled_plugins": ["rabbitmq_management"],
+        "ra_open_file_metrics": {"ra_log_wal": 0, "ra_log_segment_writer": 0},
+        "cluster_links": [],
+        "metrics_gc_queue_length": dict.fromkeys(
+            (
+                "connection_closed",
+                "channel_closed",
+                "consumer_deleted",
+                "exchange_deleted",
+                "queue_deleted",
+                "vhost_deleted",
+                "node_node_deleted",
+                "channel_consumer_deleted",
+            ),
+            0,
+        ),
+    }  # fmt: skip
+    node = {name: counts[name] for name in families.NODE.columns}
+    shown |= statistics.stats(statistics.node, families.NODE, node, span)
+    for name in _ALWAYS_ZERO:
+        shown |= {name: 0, f"{name}_details": NO_RATE}
+    shown |= statistics.stats(statistics.broker, families.BROKER, statistics.churn(), span)
+    return shown
+
+
+def get_memory(call: Call) -> Answer:
+    """Return the memory of the node, by RabbitMQ's parts of it."""
+    _check(call)
+    used = call.broker.node_facts().memory_used
+    parts: dict[str, Any] = dict.fromkeys(_PARTS, 0) | {_WHOLE: used}
+    total = {"erlang": used, "rss": used, "allocated": used}
+    return Item({"memory": {**parts, "strategy": call.broker.node_facts().strategy, "total": total}})
+
+
+def get_memory_relative(call: Call) -> Answer:
+    """Return the memory of the node in hundredths."""
+    _check(call)
+    return Item({"memory": {"total": 100, **dict.fromkeys(_PARTS, 0), _WHOLE: 100}})
+
+
+def get_tables(call: Call) -> Answer:
+    """Return the memory of Erlang's tables, which there are none of."""
+    _check(call)
+    return Item({"ets": "no_ets_tables" if "filter" in call.names else {"total": 0}})
+
+
+_MONITORING = Right.MONITORING
+ROUTES = (
+    Route("nodes", "nodes", {"GET": Operation(list_nodes, "The node.", _MONITORING, query=QUERY)}),
+    Route("nodes/{node}", "nodes", {"GET": Operation(get_node, "The node.", _MONITORING, query=QUERY)}),
+    Route(
+        "nodes/{node}/memory",
+        "nodes",
+        {"GET": Operation(get_memory, "The memory of the node, in bytes.", _MONITORING)},
+    ),
+    Route(
+        "nodes/{node}/memory/relative",
+        "nodes",
+        {"GET": Operation(get_memory_relative, "The memory of the node, in hundredths.", _MONITORING)},
+    ),
+    Route(
+        "nodes/{node}/memory/ets",
+        "nodes",
+        {"GET": Operation(get_tables, "The memory of Erlang's tables: none.", _MONITORING)},
+    ),
+    Route(
+        "nodes/{node}/memory/ets/relative",
+        "nodes",
+        {"GET": Operation(get_tables, "The memory of Erlang's tables: none.", _MONITORING)},
+    ),
+    Route(
+        "nodes/{node}/memory/ets/{filter}",
+        "nodes",
+        {"GET": Operation(get_tables, "The memory of some of Erlang's tables: none.", _MONITORING)},
+    ),
+)

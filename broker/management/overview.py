@@ -1,0 +1,146 @@
+"""The overview: `/api/overview`."""
+
+import platform
+from operator import add
+from typing import Any
+
+from leveret import __version__
+from leveret.broker import COMPATIBLE_VERSION
+from leveret.broker.administration.access import Right, visible_vhosts
+from leveret.broker.http.call import Call, Item, Steps, flag
+from leveret.broker.http.route import Operation, Route
+from leveret.broker.management.ranges import QUERY, asked_ranges
+from leveret.broker.statistics import families
+from leveret.broker.statistics.series import Row
+from leveret.broker.statistics.statistics import lengths_of, named
+from leveret.exchanges.router import EXCHANGE_TYPES
+
+RETENTION = {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]}
+_DESCRIPTIONS = {
+    "direct": "AMQP direct exchange, as per the AMQP specification",
+    "fanout": "AMQP fanout exchange, as per the AMQP specification",
+    "headers": "AMQP headers exchange, as per the AMQP specification",
+    "topic": "AMQP topic exchange, as per the AMQP specification",
+}
+_DELAYED = "Delayed message exchange"
+
+
+def exchange_types() -> list[dict[str, Any]]:
+    """Return the types of exchanges that there are."""
+    return [
+        {"name": name, "description": _DESCRIPTIONS.get(name, _DELAYED), "enabled": True}
+        for name in EXCHANGE_TYPES
+    ]
+
+
+def contexts(call: Call) -> list[dict[str, Any]]:
+    """Return the HTTP listeners of the API."""
+    return [
+        {
+            "node": call.broker.node_name,
+            "description": "RabbitMQ Management",
+            "path": "/",
+            "ip": each.address,
+            "port": str(each.port),
+            "cowboy_opts": "[]",
+            "ssl_opts": [],
+        }
+        for each in call.broker.node_facts().listeners
+        if each.protocol == "http"
+    ]
+
+
+def listeners(call: Call) -> list[dict[str, Any]]:
+    """Return the listeners."""
+    return [
+        {
+            "node": call.broker.node_name,
+            "protocol": each.protocol,
+            "ip_address": each.address,
+            "port": each.port,
+            "socket_opts": [],
+        }
+        for each in call.broker.node_facts().listeners
+    ]
+
+
+def get_overview(call: Call) -> Steps:
+    """Return the overview."""
+    broker, statistics = call.broker, call.broker.statistics
+    python = f"Python {platform.python_version()}"
+    is_without_stats = flag(call.query, "disable_stats")
+    overview: dict[str, Any] = {
+        "management_version": COMPATIBLE_VERSION,
+        "rates_mode": "basic",
+        "sample_retention_policies": RETENTION,
+        "exchange_types": exchange_types(),
+        "product_version": COMPATIBLE_VERSION,
+        "product_name": "RabbitMQ",
+        "rabbitmq_version": COMPATIBLE_VERSION,
+        "leveret_version": __version__,
+        "cluster_name": broker.cluster_name,
+        "cluster_tags": {},
+        "node_tags": {},
+        "default_queue_type": "classic",
+        "erlang_version": platform.python_version(),
+        "erlang_full_version": f"{python} [{platform.python_implementation()}]",
+        "release_series_support_status": "supported",
+        "disable_stats": is_without_stats,
+        "enable_queue_totals": flag(call.query, "enable_queue_totals"),
+        "is_op_policy_updating_enabled": True,
+        "statistics_db_event_queue": 0,
+    }
+    if sees_all(call):
+        overview |= {
+            "node": broker.node_name,
+            "listeners": listeners(call),
+            "contexts": contexts(call),
+        }
+    ranges = asked_ranges(call.query)
+    vhosts = visible_vhosts(broker, call.actor)
+    everything = sees_all(call)
+    ready = unacked = 0
+    for vhost in vhosts:
+        some_ready, some_unacked = yield from lengths_of(vhost.queues.values())
+        ready, unacked = ready + some_ready, unacked + some_unacked
+    series = statistics.broker if everything else None
+    totals = named(families.BROKER, families.LENGTHS, (ready, unacked))
+    overview["queue_totals"] = statistics.stats(series, families.BROKER, totals, ranges.lengths)
+    overview["object_totals"] = _objects(call, vhosts)
+    if is_without_stats:
+        return Item(overview)
+    stats: Row
+    if everything:
+        stats = yield from statistics.channel_totals(None)
+    else:
+        stats = (0,) * len(families.CHANNEL_STATS)
+        for vhost in vhosts:
+            some = yield from statistics.channel_totals(vhost)
+            stats = tuple(map(add, stats, some))
+    values = named(families.BROKER, families.CHANNEL_STATS, stats)
+    values |= dict(zip(families.DISK, broker.disk_counts(), strict=True))
+    overview["message_stats"] = statistics.stats(series, families.BROKER, values, ranges.messages)
+    overview["churn_rates"] = statistics.stats(series, families.BROKER, statistics.churn(), ranges.messages)
+    return Item(overview)
+
+
+def sees_all(call: Call) -> bool:
+    """Return whether the user sees the node and all vhosts."""
+    return call.actor is None or bool(call.actor.tags & {Right.MONITORING, Right.ADMINISTRATOR})
+
+
+def _objects(call: Call, vhosts: list[Any]) -> dict[str, int]:
+    names = {vhost.name for vhost in vhosts}
+    connections = [each for each in call.broker.clients.connections if each.vhost.name in names]
+    if not sees_all(call) and call.actor is not None:
+        connections = [each for each in connections if each.user.name == call.actor.name]
+    return {
+        "channels": sum([len(each.channels) for each in connections]),
+        "connections": len(connections),
+        "consumers": sum([len(queue.consumers) for vhost in vhosts for queue in vhost.queues.values()]),
+        "exchanges": sum([len(vhost.router.exchanges) for vhost in vhosts]),
+        "queues": sum([len(vhost.queues) for vhost in vhosts]),
+    }
+
+
+ROUTES = (Route("overview", "overview", {"GET": Operation(get_overview, "The overview.", query=QUERY)}),)

@@ -1,0 +1,78 @@
+"""The figures of a node in the management API, read where they are kept."""
+
+import os
+import resource
+from typing import Any
+
+from leveret.broker.persistence.data_store import DataStore
+from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
+
+
+def node_facts(server: Any) -> NodeFacts:
+    """Return facts about the node of a server."""
+    config = server.config
+    memory, disk = server.resource_monitor.memory, server.resource_monitor.disk
+    listeners = [ListenerFacts("amqp", host, port) for host, port in server.addresses]
+    if config.management.enabled and config.management.port:
+        listeners.append(ListenerFacts("http", config.management.host, config.management.port))
+    if config.prometheus.enabled and config.prometheus.port:
+        listeners.append(ListenerFacts("http/prometheus", config.prometheus.host, config.prometheus.port))
+    return NodeFacts(
+        uptime=server.uptime,
+        process_id=os.getpid(),
+        files_total=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        sockets_used=len(server.drivers),
+        sockets_total=server.most_sockets,
+        memory_used=memory.used,
+        memory_limit=memory.limit,
+        memory_alarm=memory.raised,
+        disk_free=disk.free,
+        disk_limit=disk.limit,
+        disk_alarm=disk.raised,
+        data_dir=str(config.data_dir),
+        log_files=(config.log.file,) if getattr(config.log, "file", "") else ("<stdout>",),
+        config_files=(),
+        listeners=tuple(listeners),
+        mechanisms=tuple(config.auth_mechanisms),
+    )
+
+
+def node_counts(server: Any) -> dict[str, int]:
+    """Return the figures that are sampled, by RabbitMQ's names, but `fd_used`."""
+    disk: DataStore | None = server.disk
+    counts = {
+        "mem_used": server.resource_monitor.memory.used,
+        "sockets_used": len(server.drivers),
+        "proc_used": len(server.clients.connections) + server.clients.channel_count,
+        "disk_free": server.resource_monitor.disk.free or 0,
+        "gc_num": 0,
+        "context_switches": 0,
+        "io_read_count": 0,
+        "io_write_count": 0,
+        "io_write_bytes": 0,
+        "io_sync_count": 0,
+        "msg_store_read_count": 0,
+        "msg_store_write_count": 0,
+    }
+    if disk is not None:
+        journal = disk.journal
+        read, written = disk_counts(server)
+        counts |= {
+            "io_read_count": read,
+            "io_write_count": journal.commits,
+            "io_write_bytes": journal.octets_written,
+            "io_sync_count": disk.flushes,
+            "msg_store_read_count": read,
+            "msg_store_write_count": written,
+        }
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return counts | {"context_switches": usage.ru_nvcsw + usage.ru_nivcsw}
+
+
+def disk_counts(server: Any) -> tuple[int, int]:
+    """Return the numbers of messages read from disk and written to it."""
+    disk: DataStore | None = server.disk
+    if disk is None:
+        return 0, 0
+    reads = disk.pager.read_delta.messages + disk.pager.read_entries.messages
+    return reads, disk.journal.written + disk.journal.paged_out

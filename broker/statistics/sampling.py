@@ -1,0 +1,74 @@
+"""The ticks of the statistics: a pass at each interval, in slices of a millisecond (driver)."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from leveret.broker.process.resource_alarms import open_files
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.statistics.statistics import Statistics
+
+SLICE = 1_000_000
+"""Nanoseconds of a slice."""
+START_SECONDS = 0.1
+"""Time between two looks whether the broker has started."""
+
+
+class TickingBroker(Protocol):
+    """The broker (`broker.server.server.Server`)."""
+
+    turn: Turn
+    statistics: Statistics
+
+    @property
+    def obstacle(self) -> str:
+        """Reason why clients may not connect; '' if they may."""
+
+
+class Sampling:
+    """Samples a broker until it is stopped.
+
+    Args:
+        broker: the broker.
+
+    """
+
+    def __init__(self, broker: TickingBroker) -> None:
+        self._broker = broker
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; the first pass follows once clients may connect."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="statistics")
+
+    async def stop(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        broker = self._broker
+        statistics = broker.statistics
+        while broker.obstacle:  # noqa: ASYNC110 - nothing tells when the start is over
+            await asyncio.sleep(START_SECONDS)
+        time = asyncio.get_running_loop().time
+        due = time()
+        while True:
+            statistics.files = await asyncio.to_thread(open_files)
+            steps = statistics.sample()
+            while self._slice(steps):  # noqa: ASYNC110 - others have a turn
+                await asyncio.sleep(0)
+            due = max(due + statistics.ticks.interval, time())
+            await asyncio.sleep(due - time())
+
+    def _slice(self, steps: Iterator[None]) -> bool:
+        """Run steps for the time of a slice; returns False at the end."""
+        slices = self._broker.turn.slices
+        until = slices.begin() + SLICE
+        try:
+            return any(slices.clock() >= until for _ in steps)
+        finally:
+            slices.end("sample of", "statistics")
