@@ -89,7 +89,7 @@ async def _run_cycle(cycles: Cycles, kind: str) -> tuple[str, bool]:
     try:
         cycles.port = site.start(*FILES, before=fault.words)
     except AssertionError as error:
-        cycles.died()
+        cycles.stopped()  # nobody was connected, and the mark of the clean stop before may be there still
         if fault.deadly and site.exit_code:
             return f"did not start, exit {site.exit_code}", True
         site.ledger.broke("O10", f"{kind}: {error}")
