@@ -65,7 +65,8 @@ class Changes:
         """msg_ids that lose one reference."""
         self.sweeps: list[Range] = []
         self.moves: Changes | None = None
-        """Deletions of records that this commit writes elsewhere; never applied without those writes."""
+        """Deletions of records that this commit writes elsewhere, and of their queues; never applied without those
+        writes."""
         self.octets = 0
 
     def __bool__(self) -> bool:
@@ -90,9 +91,9 @@ class Batch(NamedTuple):
     """Rows of other tables, in order: table, key, and value (None deletes the row)."""
     entries: list[tuple[Journaled, list[Entry]]]
     acked: list[tuple[Block, list[int]]]
-    """Dead records that this batch writes to bitmaps, by block."""
+    """Dead records that this batch writes to bitmaps, by block, except those in `moved`."""
     moved: list[tuple[Block, list[int]]]
-    """Dead records, by block, of which some live on in other queues."""
+    """Dead records, by block, whose messages live on in other queues."""
     waiters: list[Callable[[bool], object]]
     octets: int
     pages: bool

@@ -86,8 +86,8 @@ class Block:
     """In-memory state of one block.
 
     `live` counts the records that are not dead, `away` those of them without an entry in memory because they belong to
-    the delta. `acked` lists the indexes that died since the block's bitmap was last written, `returns` the delivery
-    counts by index: those on disk, and those that the next commit writes.
+    the delta. `acked` and `moved` list the indexes that died since the block's bitmap was last written, `returns` the
+    delivery counts by index: those on disk, and those that the next commit writes.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class Block:
         "home",
         "live",
         "marked",
-        "moving",
+        "moved",
         "paged",
         "qid",
         "returns",
@@ -128,8 +128,8 @@ class Block:
         """The queue's table of blocks with records in the delta, if this block is in it."""
         self.dirty = False
         """True if it is on the journal's list."""
-        self.moving = False
-        """True if some records that died since live on in other queues: both changes go to disk in one commit."""
+        self.moved: list[int] | None = None
+        """Those of them whose messages live on in other queues: both changes go to disk in one commit."""
         self.paged = paged
         """True if it is in the environment of paged transient messages."""
 

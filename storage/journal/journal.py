@@ -15,7 +15,7 @@ Hot path: see docs/performance.md.
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, takewhile
 from math import inf
 from operator import attrgetter
@@ -188,13 +188,16 @@ class Journal:
         block = entry.block
         entry.state = GONE
         block.live -= 1
-        block.acked.append(entry.index)
+        moved = moved and not block.paged
+        if moved:
+            if block.moved is None:
+                block.moved = []
+            block.moved.append(entry.index)
+        else:
+            block.acked.append(entry.index)
         if not block.dirty:
             block.dirty = True
             self._dirty.append(block)
-        moved = moved and not block.paged
-        if moved:
-            block.moving = True
         if entry.msg_id:
             if moved:
                 self._moved_refs.append(entry.msg_id)
@@ -286,32 +289,31 @@ class Journal:
             block.dirty = False
             if block.live < 0:
                 continue
-            changes, noted = (paged if block.paged else durable), acked
-            if block.moving:
-                block.moving = False
-                changes, noted = moves, moved
-            key = pack_key(block.qid, block.first)
-            if not block.live:
-                changes.deletes.append(key)
-                if block.marked:
-                    changes.unmarks.append(key)
-                if block.home is not None:
-                    block.home.pop(block.slot, None)
-            else:
+            if block.moved:
+                self._cut_moved(block, durable, moves)
+                moved.append((block, block.moved))
+                block.moved = None
+            elif block.live:
                 bits = block.bits
                 for index in block.acked:
                     bits |= 1 << index
                 block.bits = bits
                 block.marked = True
-                # moves may be noted again after a sweep that was applied without them
-                marks = changes.merges if block.swept or changes is moves else changes.marks
+                changes = paged if block.paged else durable
+                marks = changes.merges if block.swept else changes.marks
+                key = pack_key(block.qid, block.first)
                 marks.append((key, pack_bits(key, block.count, bits, block.returns)))
-            noted.append((block, block.acked))
+            else:
+                self._cut_block(block, paged if block.paged else durable)
+            acked.append((block, block.acked))
             block.acked = []
+        moving = {block.qid for block, _ in moved}
+        for sweep in self._sweeps:  # one that takes what moves waits with it
+            (moves if sweep.qid in moving else durable).sweeps.append(sweep)
+        self._sweeps = []
         if moves:
             durable.moves = moves
         durable.unrefs += self._unrefs
-        durable.sweeps, self._sweeps = self._sweeps, []
         octets = durable.octets + paged.octets + sum([len(value) for _, _, value in self._rows if value])
         batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets, page > 0)
         self._queues = []
@@ -324,6 +326,32 @@ class Journal:
         self.urgent = False
         self.in_flight = batch
         return batch
+
+    def _cut_moved(self, block: Block, durable: Changes, moves: Changes) -> None:
+        """Take the ends of a block's records apart: of those that moved, and of the others.
+
+        The latter, and the references to their bodies, may be deleted without the former.
+        """
+        key = pack_key(block.qid, block.first)
+        moved, others = _bits_of(block.moved or ()), _bits_of(block.acked)
+        block.bits |= moved | others
+        block.marked = True
+        if others or block.returns:
+            durable.merges.append((key, pack_bits(key, block.count, others, block.returns)))
+        if block.live:
+            moves.merges.append((key, pack_bits(key, block.count, moved, block.returns)))
+        else:
+            self._cut_block(block, moves)
+
+    @staticmethod
+    def _cut_block(block: Block, changes: Changes) -> None:
+        """Take the end of a block, the last record of which is dead."""
+        key = pack_key(block.qid, block.first)
+        changes.deletes.append(key)
+        if block.marked:
+            changes.unmarks.append(key)
+        if block.home is not None:
+            block.home.pop(block.slot, None)
 
     def _cut_paged(self, page: float, paged: Changes, entries: list[tuple[Journaled, list[Entry]]]) -> None:
         """Take the ends of paged messages, and up to `page` bytes of messages to be paged: at least one."""
@@ -535,10 +563,11 @@ class Journal:
             self._moved_refs = [msg_id for msg_id in self._moved_refs if msg_id not in not_written]
         self._rows[:0] = batch.rows
         if batch.durable.moves is not None:
-            for block, acked in batch.moved:
-                block.moving = True
-                self._note_dead_again(block, acked)
+            for block, moved in batch.moved:
+                block.moved = [*moved, *(block.moved or ())]
+                self._note_dead_again(block, [])
             self._moved_refs += batch.durable.moves.unrefs
+            self._sweeps[:0] = batch.durable.moves.sweeps
         if error.durable is Done.DELETIONS:
             return
         for block, acked in batch.acked:
@@ -636,6 +665,13 @@ def _octets_to_page(entries: list[Entry], paged: Changes) -> Iterator[int]:
         else:
             bodies.add(entry.msg_id)
             yield entry.size + OVERHEAD
+
+
+def _bits_of(indexes: Iterable[int]) -> int:
+    bits = 0
+    for index in indexes:
+        bits |= 1 << index
+    return bits
 
 
 def _without(msg_ids: list[int], gone: Counter[int]) -> list[int]:

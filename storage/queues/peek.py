@@ -78,7 +78,11 @@ class Delta(NamedTuple):
 def known_blocks(blocks: Iterable[Block]) -> dict[int, tuple[int, int, Mapping[int, int]]]:
     """Return what memory knows of blocks now, for a `Delta`."""
     return {
-        block.slot: (block.bits, sum([1 << index for index in set(block.acked)]), dict(block.returns))
+        block.slot: (
+            block.bits,
+            sum([1 << index for index in {*block.acked, *(block.moved or ())}]),
+            dict(block.returns),
+        )
         for block in blocks
     }
 

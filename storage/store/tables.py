@@ -262,9 +262,9 @@ class EnvironmentTables:
             txn.cursor(db["blocks"]).putmulti(
                 [(plan.block.key, encode_block(plan)) for plan in changes.blocks]
             )
-        if changes.moves is not None:
-            self.apply_deletions(txn, changes.moves)  # before sweeps, which may take the rest
         self.apply_deletions(txn, changes)
+        if changes.moves is not None:
+            self.apply_deletions(txn, changes.moves)  # whose sweeps may take the rest
 
     def apply_deletions(self, txn: Any, changes: Changes) -> None:
         """Apply those changes that only delete."""

@@ -55,6 +55,10 @@ MEMORY = Path("/dev/shm")
 READY, UNACKED, GONE = "ready", "unacked", "gone"
 NOWHERE, IN_BLOB, NOTED, WRITING, WRITTEN = "nowhere", "file", "noted", "writing", "written"
 FAULTS = ("store", "paged", "deletions")
+NO_ROOM = [("store",), ("store",), ("store", "many deletions"), ("store", "deletions")]
+DELETIONS = ("marks", "merges", "deletes", "unrefs", "sweeps")
+LITTLE = 4
+"""Deletions for which a commit finds no space, if it finds space for fewer."""
 TARGETS = [0, 1, 3, 8, 20, inf]
 MODES = ["persistent", "transient", "mixed"]
 LIMITS = [0, 300, 2000, 8000, 1 << 40]
@@ -184,6 +188,10 @@ def _unacked(model: ModelQueue) -> int:
     return model.queue.unacked_count
 
 
+def _at_hand(model: ModelQueue) -> int:
+    return model.queue.ready_count + model.queue.unacked_count
+
+
 def name_of(message: Message) -> int:
     return int.from_bytes(message.content[3:7], "big")
 
@@ -228,6 +236,8 @@ class Machine(RuleBasedStateMachine):
         self.committed = False
         self.error: DiskFullError | None = None
         self.unlink: list[int] = []
+        self.is_partly_deleted = False
+        """True if records are deleted, and references to their bodies are not yet."""
         self.pager = Pager(
             self.journal,
             self.requests.append,
@@ -458,7 +468,9 @@ class Machine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 5), seed=st.integers(0, 999))
     def ack(self, number: int, seed: int) -> None:
         model = self.pick(number, _unacked)
-        chosen = self.choose(model.having(UNACKED), seed)
+        self.ack_those(model, self.choose(model.having(UNACKED), seed))
+
+    def ack_those(self, model: ModelQueue, chosen: list[Copy]) -> None:
         for copy in chosen:
             copy.state = GONE
         model.queue.ack([copy.seq_id for copy in chosen])
@@ -495,6 +507,29 @@ class Machine(RuleBasedStateMachine):
         model.queue.note_returns({copy.seq_id: copy.returns for copy in chosen})
         model.queue.requeue([copy.seq_id for copy in chosen])
         self.verify()
+
+    @precondition(lambda self: self.batch is None and any(map(_at_hand, self.queues.values())))
+    @rule(
+        number=st.integers(0, 5),
+        seed=st.integers(0, 999),
+        deleting=st.booleans(),
+        faults=st.sampled_from(NO_ROOM),
+    )
+    def settle_without_room(self, number: int, seed: int, deleting: bool, faults: tuple[str, ...]) -> None:
+        """Messages are acked, others move, perhaps their queue goes, and there is space for deletions at most."""
+        models = [model for model in self.queues.values() if _at_hand(model)]
+        model = models[number % len(models)]
+        if model.queue.ready_count:
+            self.fetch_from(model, 1 + seed % 40, ack_required=True)
+        chosen = self.choose(model.having(UNACKED), seed)
+        self.ack_those(model, chosen[::2])
+        self.move_those(model, chosen[1::2])
+        if deleting:
+            self.delete_that(model, acks=True)
+        if self.journal.has_work:
+            self.cut()
+            self.commit(faults)
+            self.note("settled without room" + ", and deleted" * deleting)
 
     def dropped(self, model: ModelQueue, expected: list[Copy], count: int) -> None:
         assert count <= len(expected)
@@ -549,7 +584,10 @@ class Machine(RuleBasedStateMachine):
     def move(self, number: int, seed: int) -> None:
         """Unacked messages go elsewhere, as far as their bodies are here."""
         model = self.pick(number, _unacked)
-        chosen = {copy.seq_id: copy for copy in self.choose(model.having(UNACKED), seed)}
+        self.move_those(model, self.choose(model.having(UNACKED), seed))
+
+    def move_those(self, model: ModelQueue, copies: list[Copy]) -> None:
+        chosen = {copy.seq_id: copy for copy in copies}
         found, waiting = model.queue.unacked_messages(chosen)
         assert sorted(chosen) == sorted([*(seq_id for seq_id, _ in found), *waiting])
         assert not waiting or model.queue.loading
@@ -574,7 +612,9 @@ class Machine(RuleBasedStateMachine):
         self.verify()
 
     def delete(self, number: int, *, acks: bool) -> None:
-        model = self.pick(number, _unacked)
+        self.delete_that(self.pick(number, _unacked), acks=acks)
+
+    def delete_that(self, model: ModelQueue, *, acks: bool) -> None:
         unacked = [copy.seq_id for copy in model.having(UNACKED)]
         for copy in model.having(UNACKED):
             self.note(f"deleted unacked, {copy.disk}")
@@ -683,47 +723,52 @@ class Machine(RuleBasedStateMachine):
                 copy.on_disk = True
             if copy.death == WRITING and done is not Done.NOTHING:
                 copy.on_disk = False
-        if done is Done.DELETIONS:
-            self.keep_what_moved()
+        self.is_partly_deleted &= done is Done.NOTHING
+        if done is not Done.ALL:
+            self.keep_what_is_left()
         if done is Done.ALL:
             for qid, exists in self.writing_definitions:
                 (self.definitions.add if exists else self.definitions.discard)(qid)
-        self.verify_paged_bodies()
+        self.verify_bodies()
         self.verify()
 
-    def verify_paged_bodies(self) -> None:
-        """Each shared body that was paged is there, and knows how many records refer to it."""
-        table = self.environment.paged
-        with table.env.begin() as txn:
-            blocks, bodies, refs, acks = (
-                dict(txn.cursor(table.db[name])) for name in ("blocks", "bodies", "refs", "acks")
+    def verify_bodies(self) -> None:
+        """Each body apart from its records is there while any record refers to it, and knows how many do."""
+        for table in (self.environment.store, self.environment.paged):
+            with table.env.begin() as txn:
+                blocks, bodies, refs, acks = (
+                    dict(txn.cursor(table.db[name])) for name in ("blocks", "bodies", "refs", "acks")
+                )
+            found = Counter(
+                record.msg_id.to_bytes(8, "big")
+                for key, value in blocks.items()
+                for record in read_records(
+                    value, read_header(key, value), read_bitmap(acks.get(key), read_header(key, value)).dead
+                )
+                if not isinstance(record, int) and record.msg_id
             )
-        found = Counter(
-            record.msg_id.to_bytes(8, "big")
-            for key, value in blocks.items()
-            for record in read_records(
-                value, read_header(key, value), read_bitmap(acks.get(key), read_header(key, value)).dead
-            )
-            if not isinstance(record, int) and record.msg_id
-        )
-        if any(count > 1 for count in found.values()):
-            self.note("a paged body with several records")
-        counts = {key: int.from_bytes(refs[key], "big") if key in refs else 1 for key in bodies}
-        assert dict(found) == counts
+            if any(count > 1 for count in found.values()):
+                paged = "paged " * (table is self.environment.paged)
+                self.note(f"a {paged}body with several records")
+            counts = Counter({key: int.from_bytes(refs[key], "big") if key in refs else 1 for key in bodies})
+            assert refs.keys() <= bodies.keys()
+            assert found <= counts
+            assert found == counts or self.is_partly_deleted
 
     @property
     def done(self) -> Done:
         """The part of the batch that the durable environment has taken."""
         return Done.ALL if self.error is None else self.error.durable
 
-    def keep_what_moved(self) -> None:
-        """Deletions were committed alone: what lives on elsewhere is still there, and perhaps its neighbours are."""
-        assert self.batch is not None
-        for model in (*self.all_queues, *self.graves.values()):
+    def keep_what_is_left(self) -> None:
+        """Not all of the batch is done: of what was to be deleted some is still there, and all of what has moved."""
+        for model in (*self.queues.values(), *self.graves.values()):
             dying = [copy for copy in model.copies.values() if copy.death == WRITING]
-            if not any(copy.moved for copy in dying) or not model.queue.durable or model.queue.deleted:
+            has_moved = any(copy.moved for copy in dying)
+            if not has_moved and self.done is Done.DELETIONS:
                 continue
-            self.note("moved nothing")
+            if has_moved:
+                self.note(f"moved nothing{', from a deleted queue' * model.queue.deleted}")
             found = self.environment.read([Range(model.queue.qid, 0, LAST_SEQ_ID)], 1 << 40)
             left = {
                 record.seq_id
@@ -738,6 +783,8 @@ class Machine(RuleBasedStateMachine):
                 copy.on_disk = copy.seq_id in left
                 if copy.on_disk:
                     copy.death = NOWHERE
+                else:
+                    self.is_partly_deleted |= self.done is Done.NOTHING
 
     @contextmanager
     def failing(self, faults: Collection[str]) -> Iterator[None]:
@@ -754,12 +801,14 @@ class Machine(RuleBasedStateMachine):
         for table, name in zip(tables, ("store", "paged"), strict=True):
             if name in faults:
                 table.apply = fail_after(table.apply)  # type: ignore[method-assign]
-            if "deletions" in faults:
+            most = 0 if "deletions" in faults else LITTLE if "many deletions" in faults else inf
 
-                def apply(txn: Any, changes: Any, table: Any = table) -> None:
-                    table_module.EnvironmentTables.apply_deletions(table, txn, changes)
+            def apply(txn: Any, changes: Any, table: Any = table, most: float = most) -> None:
+                table_module.EnvironmentTables.apply_deletions(table, txn, changes)
+                if sum([len(getattr(changes, name)) for name in DELETIONS]) >= most:
                     raise lmdb.MapFullError("planted")
 
+            if most < inf:
                 table.apply_deletions = apply  # type: ignore[method-assign]
         try:
             yield
@@ -974,6 +1023,7 @@ class Machine(RuleBasedStateMachine):
                 copy.returns = copy.most_returns
                 copy.cut_returns = 0
                 copy.state = READY
+                copy.moved = False
                 copy.disk = WRITTEN
                 copy.death = NOWHERE
             assert len(model.copies) == (found[qid].messages if qid in found else 0)

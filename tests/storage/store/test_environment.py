@@ -14,7 +14,7 @@ from writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DiskFullError, Done, StorageError, UnknownFormatError
-from leveret.storage.journal.blocks import LAST_SEQ_ID
+from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
@@ -438,6 +438,83 @@ def test_a_full_disk_takes_at_least_the_deletions(environment: Environment) -> N
     writer.commit()
 
     assert [2, 3] == seq_ids(environment.read([Range(QID, 0, 9)], 1 << 20))
+
+
+def without_room(writer: Writer, seq_id: int) -> None:
+    """Commit what is noted and one more message, for which there is no space: only deletions get to the disk."""
+    environment = writer.environment
+    writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), seq_id)
+    batch = writer.journal.cut()
+    with (
+        patch.object(environment.store, "_widen", side_effect=lmdb.MapFullError("planted")),
+        pytest.raises(DiskFullError) as caught,
+    ):
+        environment.commit(batch)
+    assert Done.DELETIONS is caught.value.durable
+    writer.journal.settled(caught.value)
+
+
+def stored(environment: Environment, qid: int = QID) -> list[tuple[int, bool]]:
+    """Return the seq_id of each message of a queue, and whether its body is there."""
+    found = environment.read([Range(qid, 0, 99)], 1 << 20)
+    return [
+        (record.seq_id, record.content is not None or isinstance(found.bodies[record.msg_id], bytes))
+        for raw in found.blocks
+        for header in (read_header(raw.key, raw.value),)
+        for record in read_records(raw.value, header, read_bitmap(raw.dead, header).dead)
+        if not isinstance(record, int)
+    ]
+
+
+@pytest.mark.parametrize("acked", [[0], [2], [0, 2], [0, 2, 3], []])
+@pytest.mark.parametrize("moved_first", [False, True])
+def test_what_moves_keeps_no_other_message_from_leaving_with_its_body(
+    environment: Environment, acked: list[int], moved_first: bool
+) -> None:
+    """A message that moves stays until there is space; those acked beside it go, records and bodies alike."""
+    writer = Writer(environment)
+    entries = writer.write(1, 2, 3, 4, size=400)
+    for which, moved in sorted([(acked, False), ([1], True)], reverse=moved_first, key=lambda each: each[1]):
+        for number in which:
+            writer.journal.dead(entries[number], moved=moved)
+    left = [entry.seq_id for number, entry in enumerate(entries) if number not in acked]
+    for seq_id in (5, 6):
+        without_room(writer, seq_id)
+
+        assert [(seq_id, True) for seq_id in left] == stored(environment)
+        assert len(left) == rows(environment, "bodies")
+
+    writer.commit()
+
+    left.remove(2)
+    assert [(seq_id, True) for seq_id in (*left, 5, 6)] == stored(environment)
+    assert len(left) == rows(environment, "bodies")
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_what_moves_from_a_deleted_queue_leaves_it_once(environment: Environment, is_full: bool) -> None:
+    """Without space a queue stays while messages move from it, and takes no body from other queues in the end."""
+    writer = Writer(environment)
+    other, target = [Writer(environment, writer.journal, QID + number) for number in (1, 2)]
+    shared = Persistent(ADDRESS, bytes(200), 1, None, 0, 2)
+    entry = writer.note(shared, 7)
+    other.note(shared, 7)
+    writer.commit()
+    beside, _ = writer.write(70, 71)
+    writer.journal.dead(beside)
+    writer.journal.dead(entry, moved=True)
+    writer.journal.sweep(QID, 0, LAST_SEQ_ID)
+    writer.journal.sweep(QID + 3, 0, LAST_SEQ_ID)
+    if is_full:
+        without_room(target, 1)
+
+        assert [(7, True), (71, True)] == stored(environment)
+
+    writer.commit()
+
+    assert ([], [(7, True)]) == (stored(environment), stored(environment, QID + 1))
+    assert (1, 0) == (rows(environment, "bodies"), rows(environment, "refs"))
+    assert 0 == rows(environment, "acks")
 
 
 def test_no_room_for_transient_messages_is_no_concern_of_persistent_ones(environment: Environment) -> None:
