@@ -352,10 +352,11 @@ class Server:
         """
         self._loop = loop = asyncio.get_running_loop()
         self.time_source.attach(loop)
-        self.turn.slices.on_waiting = self._schedule_jobs
-        self._schedule_jobs()
         self._began = self.now()
-        await self.finish_jobs()
+        while self.turn.slices:  # left by the restoration of metadata; turns begin after the disk
+            self.run_step("job", self.turn.slices.run)
+            await asyncio.sleep(0)
+        self.turn.slices.on_waiting = self._schedule_jobs
         try:
             await self._listeners.bind(self.config.listeners)
             self.addresses = self._listeners.addresses
@@ -501,9 +502,11 @@ class Server:
 
     def _next_jobs(self) -> None:
         self._jobs_scheduled = False
-        self.run_step("job", self._run_jobs)
-        if self.turn.slices:
-            self._schedule_jobs()
+        try:
+            self.run_step("job", self._run_jobs)
+        finally:  # an error must not stop the others
+            if self.turn.slices:
+                self._schedule_jobs()
 
     def _run_jobs(self) -> None:
         self.turn.slices.run()

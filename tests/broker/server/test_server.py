@@ -1,6 +1,7 @@
 """A broker process: limits, alarms, stopping, and clients that misbehave."""
 
 import contextlib
+import json
 import signal
 import socket
 import threading
@@ -24,6 +25,21 @@ STOP_LIMIT = 10.0
 FILES = 128
 QUIET = ("--set", "log.connection.level=critical")  # the log of these is not read
 ALARMED = (*QUIET, "--set", "vm_memory_high_watermark.absolute=1")
+
+
+SMALL_STEPS = """
+from leveret.broker.scheduling import time_slices
+from leveret.broker.server.server import Server
+from leveret.__main__ import main
+lengths, start = (time_slices.SLICE, time_slices.SHARE), Server.start
+time_slices.SLICE, time_slices.SHARE = 0, 1
+async def started(server):
+    await start(server)
+    time_slices.SLICE, time_slices.SHARE = lengths
+Server.start = started
+main()
+"""
+"""A broker each of whose steps ends after one piece of a job until it has started."""
 
 
 @contextlib.contextmanager
@@ -253,3 +269,39 @@ def test_stalled_consumers_cost_others_little(tmp_path):
 
         assert healthy.value >= 0.5, healthy.text
         assert bounded.passed, bounded.text
+
+
+def test_a_start_finishes_what_takes_many_steps(tmp_path):
+    """A broker with more queues than get their policies in one step starts, and the policies apply from then on."""
+    definitions = tmp_path / "definitions.json"
+    queues = [{"name": f"q{number}", "vhost": "/", "durable": True} for number in range(5)]
+    policy = {"vhost": "/", "name": "one", "pattern": "^q", "definition": {"max-length": 1}}
+    user = {"name": "guest", "password": "guest", "tags": ""}
+    rights = {"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    everything = {
+        "vhosts": [{"name": "/"}],
+        "users": [user],
+        "permissions": [rights],
+        "queues": queues,
+        "policies": [policy],
+    }
+    definitions.write_text(json.dumps(everything))
+    with serving(tmp_path, "--set", f"load_definitions={definitions}") as running:
+        running.stopped_by(signal.SIGTERM)
+    with Running(tmp_path, program=("-c", SMALL_STEPS)) as running:
+        running.wait_for("Server startup complete")
+        client = Client(running.address).login()
+        channel = client.channel()
+        for queue in queues:
+            for _ in range(3):
+                channel.publish("", queue["name"], b"x")
+        counts = [
+            channel.call("queue.declare", queue=queue["name"], passive=True).fields["message_count"]
+            for queue in queues
+        ]
+        client.close_socket()
+        code, out, err = running.stopped_by(signal.SIGTERM)
+
+    assert [1] * len(queues) == counts
+    assert (0, "") == (code, err)
+    assert "error" not in out
