@@ -14,8 +14,8 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parent.parent
 BROKER = ("-m", "leveret")
-UNWATCHED = ("--set", "prometheus.enabled=false")
-"""Disables the HTTP listener, which most tests do not need: it takes time to load and a fixed port."""
+UNWATCHED = ("--set", "prometheus.enabled=false", "--set", "management.enabled=false")
+"""Disables the HTTP listeners, which most tests do not need: they take time to load and fixed ports."""
 SLOW_STEP = "slow step of the event loop"
 """Text of the log for a step with more processor time than `debug.slow_step`, which no test may cause."""
 START_SECONDS = 120.0

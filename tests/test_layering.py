@@ -54,6 +54,7 @@ FOLDERS = (
     "broker.server",  # owns everything
     "broker.embedded",  # the broker as a library
     "broker.perf",  # a client that creates load
+    "broker.cli.ctl",  # commands for a running broker
     "broker.cli",  # the command
     "leveret.__main__",
     "leveret.pytest_plugin",
@@ -74,6 +75,7 @@ DRIVERS = (
     "broker.embedded.faulty_server",
     "broker.embedded.operations",
     "broker.embedded.thread_broker",
+    "broker.http.control_socket",
     "broker.http.server",
     "broker.metrics.http",
     "broker.export.writer",

@@ -19,6 +19,7 @@ from leveret.broker.administration.access import (
 from leveret.broker.administration.definitions import DefinitionsAdministration
 from leveret.broker.administration.listings import Listings
 from leveret.broker.administration.messages import MessageAdministration
+from leveret.broker.administration.node import NodeAdministration
 from leveret.broker.administration.policies import PolicyAdministration
 from leveret.broker.administration.publishing import Publishing
 from leveret.broker.administration.topology import TopologyAdministration
@@ -52,3 +53,4 @@ class Administration:
         self.messages = MessageAdministration(broker)
         self.publishing = Publishing(broker)
         self.definitions = DefinitionsAdministration(broker)
+        self.node = NodeAdministration(broker)

@@ -35,6 +35,16 @@ class ForbiddenError(AdministrationError):
     """The user may not do this."""
 
 
+class CheckedAlarms(Alarms, Protocol):
+    """The memory and disk alarms, which can be checked at once (`broker.server.resource_monitor`)."""
+
+    def check_memory(self, now: float) -> None:
+        """Check the memory in use; `now` is 0 for at once."""
+
+    def check_disk(self) -> None:
+        """Check the free disk space soon, against a changed limit."""
+
+
 class AdministeredBroker(Protocol):
     """The administered broker (`broker.server.server.Server`)."""
 
@@ -45,13 +55,15 @@ class AdministeredBroker(Protocol):
     vhost_max: int | None
     clients: ConnectionTracking
     alarm: str
+    process: Any
+    """The process (`administration.node.ProcessControl`); None if it is an application's."""
 
     @property
     def global_parameters(self) -> GlobalParameters:
         """The global parameters."""
 
     @property
-    def resource_monitor(self) -> Alarms:
+    def resource_monitor(self) -> CheckedAlarms:
         """The memory and disk alarms."""
 
     def now(self) -> float:

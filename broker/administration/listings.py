@@ -87,8 +87,10 @@ class Listings:
                 return True
         return False
 
-    def close_connections(self, actor: User | None, reason: str, vhost: str | None = None) -> int:
-        """Close all connections, or those to one vhost, with 320 and this reason; returns their number.
+    def close_connections(
+        self, actor: User | None, reason: str, vhost: str | None = None, *, user: str | None = None
+    ) -> int:
+        """Close all connections, or those to one vhost or of one user, with 320 and this reason; returns their number.
 
         Only the actor's own, unless the actor is an administrator.
         """
@@ -96,7 +98,8 @@ class Listings:
         chosen = [
             each
             for each in self._connections(actor, vhost)
-            if is_administrator or (actor is not None and each.user.name == actor.name)
+            if (is_administrator or (actor is not None and each.user.name == actor.name))
+            and user in {None, each.user.name}
         ]
         for connection in chosen:
             connection.force_close(reason)

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -16,6 +17,7 @@ import click
 from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.cli.analyze import analyze
+from leveret.broker.cli.ctl.main import ctl
 from leveret.broker.cli.definitions import definitions
 from leveret.broker.cli.event_loop import loop_factory
 from leveret.broker.cli.perf import perf
@@ -82,6 +84,7 @@ main.add_command(store)
 main.add_command(definitions)
 main.add_command(analyze)
 main.add_command(perf)
+main.add_command(ctl)
 
 
 @main.command()
@@ -203,9 +206,12 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         _logger.warning("%s", warning)
     try:
         server = Server(config, _open_disk(config))
+        server.process = _Process(stopping, outputs)
         if config.prometheus.enabled:
             ending.push_async_callback(await _start_monitor(server, config))
-        ending.push_async_callback(await _start_management(server, config))
+        if config.management.enabled and config.management.port:
+            ending.push_async_callback(await _start_management(server, config))
+        ending.push_async_callback(await _open_control_socket(server, config))
         await server.start()
     except DefinitionsError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
@@ -236,6 +242,23 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         _remove_pid_file(config.pid_file)
     _logger.info("stopped")
     return 0
+
+
+class _Process:
+    """The process, for administrators (`broker.administration.node.ProcessControl`)."""
+
+    def __init__(self, stopping: asyncio.Event, outputs: logs.Logs) -> None:
+        self._stopping = stopping
+        self._outputs = outputs
+
+    def stop(self) -> None:
+        """Begin the shutdown."""
+        _logger.info("stopping: an administrator asked for it")
+        self._stopping.set()
+
+    def reopen_logs(self) -> None:
+        """Reopen the log files."""
+        self._outputs.reopen()
 
 
 def _log_listeners(server: Any) -> list[str]:
@@ -272,27 +295,38 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
     return monitor.stop
 
 
-async def _start_management(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
-    """Start the listeners of the management API; returns their stop function. StartupError if one is required."""
-    from leveret.broker.http.server import SOCKET_NAME, ManagementServer  # noqa: PLC0415
+def _management(server: Any) -> Callable[[], Any]:
+    """Load what serves the management API; returns a function that makes such a server."""
+    from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
     from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
+
+    return partial(ManagementServer, server, ROUTER)
+
+
+async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
+    """Open the socket for `leveret ctl`; returns a function that closes it."""
+    from leveret.broker.http.control_socket import NAME, ControlSocket  # noqa: PLC0415
+
+    control = ControlSocket(config.data_dir, partial(_management, server))
+    try:
+        control.open()
+    except OSError as error:
+        _logger.warning("leveret ctl cannot connect: %s: %s", config.data_dir / NAME, error.strerror)
+    return control.close
+
+
+async def _start_management(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
+    """Start the HTTP listener of the management API; returns its stop function. StartupError if it is required."""
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
 
     wanted = config.management
-    management = ManagementServer(server, ROUTER)
-    try:
-        await management.start_socket(config.data_dir)
-    except OSError as error:
-        _logger.warning("leveret ctl cannot connect: %s/%s: %s", config.data_dir, SOCKET_NAME, error.strerror)
-    if not wanted.enabled or not wanted.port:
-        return management.stop
+    management = _management(server)()
     try:
         await management.start(wanted.host, wanted.port)
     except OSError as error:
         problem = port_problem(error, (Listener(wanted.host, wanted.port),))
         if wanted.required:
-            await management.stop()
             raise StartupError(problem, exit_codes.UNAVAILABLE) from None
         _logger.warning("the management API is disabled: %s", problem)
         return management.stop

@@ -46,7 +46,7 @@ class ConnectionTracking:
         self._context = context
         self._users = users
         self._vhosts = vhosts
-        self._node_name = node_name
+        self.node_name = node_name
         self._connection_max = connection_max
         self._channel_max = channel_max
         self.connections: set[Any] = set()
@@ -95,7 +95,7 @@ class ConnectionTracking:
         limit = self._channel_max
         if limit is not None and self.channel_count >= limit:
             raise not_allowed(
-                f"number of channels opened on node '{self._node_name}' has reached "
+                f"number of channels opened on node '{self.node_name}' has reached "
                 f"the maximum allowed limit of {limit}"
             )
 

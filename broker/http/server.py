@@ -8,13 +8,10 @@ its owner can open and whose users may do everything.
 import asyncio
 import contextlib
 import logging
-import os
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 from aiohttp import web
@@ -46,7 +43,6 @@ IDLE_SECONDS = 60.0
 """Maximum time between two requests of a connection."""
 STOP_SECONDS = 1.0
 """Time that the shutdown waits for responses in progress."""
-SOCKET_NAME = "ctl.sock"
 
 
 class ServingBroker(ManagedBroker, Protocol):
@@ -73,7 +69,6 @@ class ManagementServer:
         self._at_work = asyncio.Semaphore(AT_WORK)
         self._runners: list[web.ServerRunner] = []
         self._listeners: list[asyncio.Server] = []
-        self._socket: Path | None = None
         self.address = ("", 0)
         """The bound address."""
 
@@ -85,36 +80,17 @@ class ManagementServer:
         self._listeners.append(listener)
         self.address = listener.sockets[0].getsockname()[:2]
 
-    async def start_socket(self, directory: Path) -> None:
-        """Start listening on the socket in a directory that is locked; raises OSError.
-
-        The path may be longer than the address of a socket: it is bound by way of the directory's descriptor.
-        """
+    async def serve_socket(self, sock: socket.socket) -> None:
+        """Serve a listening Unix socket, whose clients may do everything."""
         accept = await self._runner(self._from_owner)
-        path = directory / SOCKET_NAME
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()  # of a broker that was killed
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            bind_in(sock, directory, SOCKET_NAME)
-            path.chmod(stat.S_IRUSR | stat.S_IWUSR)
-            self._listeners.append(
-                await asyncio.get_running_loop().create_unix_server(accept, sock=sock, backlog=BACKLOG)
-            )
-        except BaseException:
-            sock.close()
-            raise
-        self._socket = path
+        loop = asyncio.get_running_loop()
+        self._listeners.append(await loop.create_unix_server(accept, sock=sock, backlog=BACKLOG))
 
     async def stop(self) -> None:
         """Stop listening; responses in progress are cut off after a moment."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.unlink()
-            self._socket = None
         runners, self._runners = self._runners, []
         for runner in runners:
             await runner.cleanup()
@@ -293,25 +269,3 @@ def accept_limited(server: web.Server, most: int) -> asyncio.Protocol:
 def is_ours(record: logging.LogRecord) -> bool:
     """Return whether a record should be logged: not for malformed requests, which are reported to their sender."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-def bind_in(sock: socket.socket, directory: Path, name: str) -> None:
-    """Bind a Unix socket in a directory, whose path may be of any length; raises OSError."""
-    path = directory / name
-    if len(os.fsencode(path)) < 100:  # noqa: PLR2004 - 104 octets on macOS, 108 on Linux
-        sock.bind(str(path))
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        if Path(f"/proc/self/fd/{handle}").exists():
-            sock.bind(f"/proc/self/fd/{handle}/{name}")
-        else:
-            before = os.open(".", os.O_RDONLY)
-            try:
-                os.fchdir(handle)
-                sock.bind(name)
-            finally:
-                os.fchdir(before)
-                os.close(before)
-    finally:
-        os.close(handle)

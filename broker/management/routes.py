@@ -7,6 +7,7 @@ from leveret.broker.management import (
     exchanges,
     limits,
     messages,
+    node_operations,
     nodes,
     overview,
     parameters,
@@ -31,5 +32,6 @@ ROUTES: tuple[Route, ...] = (
     *clients.ROUTES,
     *overview.ROUTES,
     *nodes.ROUTES,
+    *node_operations.ROUTES,
 )
 ROUTER = Router(ROUTES)

@@ -176,6 +176,12 @@ class ResourceMonitor:
             self._changed("disk", self.disk)
             self._measure_disk_soon()
 
+    def check_disk(self) -> None:
+        """Measure the free disk space now, because the limit has changed; the alarm follows."""
+        if self._timer is not None:  # otherwise it is being measured
+            self._timer.cancel()
+            self._measure_disk()
+
     def _measure_disk_soon(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

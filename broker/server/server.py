@@ -17,6 +17,7 @@ from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.administration import Administration, BadRequestError
 from leveret.broker.administration.definitions_document import DefinitionsError
+from leveret.broker.administration.node import ProcessControl
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import mechanisms
@@ -230,6 +231,8 @@ class Server:
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
+        self.process: ProcessControl | None = None
+        """The process, if it is the broker's own."""
         self.administration = Administration(self)
         self.statistics = Statistics(self, config.management.interval_ms / 1000)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))

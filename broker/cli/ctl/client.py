@@ -1,0 +1,192 @@
+"""The client of the management API: over the socket in a data directory, or over HTTP (driver: it waits)."""
+
+import base64
+import http.client
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.errors import CtlError, refused
+from leveret.broker.http.control_socket import NAME as SOCKET_NAME, in_directory
+
+SECONDS = 60.0
+MANAGEMENT_PORT = 15672
+
+
+class ApiError(Exception):
+    """The broker answered with an error.
+
+    Attributes:
+        status: the HTTP status.
+        reason: its text.
+
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    """A connection to the socket in a data directory, whose path may be of any length."""
+
+    def __init__(self, directory: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._directory = directory
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        try:
+            in_directory(self._directory, SOCKET_NAME, self.sock.connect)
+        except OSError:
+            self.close()
+            raise
+
+
+class ApiClient:
+    """Sends requests, one after the other.
+
+    Args:
+        where: a data directory, or an HTTP URI with a login.
+        seconds: time that each request may take.
+
+    Attributes:
+        place: description of where the broker is, for messages.
+
+    Raises:
+        CtlError: the URI cannot be used.
+
+    """
+
+    def __init__(self, where: Path | str, seconds: float = SECONDS) -> None:
+        self._headers: dict[str, str] = {}
+        self._prefix = "/api/"
+        self._connection: http.client.HTTPConnection
+        if isinstance(where, Path):
+            self.place = f"the broker on {where}"
+            self._connection = _SocketConnection(where, seconds)
+            self._directory: Path | None = where
+            return
+        self._directory = None
+        parts = urlsplit(where)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise CtlError(f"--uri {where}: expected http://USER:PASSWORD@HOST:PORT", exit_codes.USAGE)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        try:
+            port = parts.port or MANAGEMENT_PORT
+        except ValueError:
+            raise CtlError(f"--uri {where}: the port is not a number", exit_codes.USAGE) from None
+        self.place = f"{parts.scheme}://{parts.hostname}:{port}"
+        self._connection = kind(parts.hostname, port, timeout=seconds)
+        login = f"{unquote(parts.username or 'guest')}:{unquote(parts.password or 'guest')}"
+        self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
+        self._prefix = f"{parts.path.rstrip('/').removesuffix('/api')}/api/"
+
+    @property
+    def is_local(self) -> bool:
+        """True for the socket in a data directory."""
+        return self._directory is not None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        self._connection.close()
+
+    def get(self, *path: str, **query: str) -> Any:
+        """Return the answer to a GET of the path with these segments. Raises as `request`."""
+        return self.request("GET", path, query=query)
+
+    def put(self, *path: str, body: Any = None) -> Any:
+        """Send a PUT. Raises as `request`."""
+        return self.request("PUT", path, {} if body is None else body)
+
+    def post(self, *path: str, body: Any = None) -> Any:
+        """Send a POST. Raises as `request`."""
+        return self.request("POST", path, {} if body is None else body)
+
+    def delete(self, *path: str, headers: dict[str, str] | None = None) -> Any:
+        """Send a DELETE. Raises as `request`."""
+        return self.request("DELETE", path, headers=headers)
+
+    def request(
+        self,
+        method: str,
+        path: Iterable[str],
+        body: Any = None,
+        *,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Any:
+        """Send a request.
+
+        Args:
+            method: the method.
+            path: segments of the path after `/api/`, as they are.
+            body: encoded as JSON; octets are sent as they are.
+            query: parameters.
+            headers: further headers.
+
+        Returns:
+            The decoded answer; None for an empty one.
+
+        Raises:
+            ApiError: the broker answered with an error.
+            CtlError: there is no broker, or it does not let us in.
+
+        """
+        target = self._prefix + "/".join(quote(each, safe="") for each in path)
+        if query:
+            target += "?" + "&".join(f"{key}={quote(value)}" for key, value in query.items())
+        octets = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
+        sent = {**self._headers, **(headers or {})}
+        if octets is not None:
+            sent.setdefault("Content-Type", "application/json")
+        try:
+            self._connection.request(method, target, octets, sent)
+            answer = self._connection.getresponse()
+            content = answer.read()
+        except TimeoutError:
+            raise CtlError(f"Error: {self.place} did not answer in time", exit_codes.TEMPORARY) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        if answer.status >= http.client.BAD_REQUEST:
+            raise self._failed(answer.status, content)
+        return msgspec.json.decode(content) if content else None
+
+    def _failed(self, status: int, content: bytes) -> Exception:
+        try:
+            reason = msgspec.json.decode(content)["reason"]
+        except (msgspec.DecodeError, KeyError, TypeError):
+            reason = f"HTTP status {status}"
+        if status == http.client.UNAUTHORIZED:
+            return CtlError(f"Error: {self.place} refused the request: {reason}", exit_codes.NO_PERMISSION)
+        return ApiError(status, reason if isinstance(reason, str) else str(reason))
+
+    def _unreachable(self, error: Exception) -> CtlError:
+        text = f"Error: unable to connect to {self.place}"
+        if self._directory is None:
+            return CtlError(f"{text}: {error}", exit_codes.UNAVAILABLE)
+        if isinstance(error, PermissionError):
+            text = (
+                f"Error: {self._directory / SOCKET_NAME} belongs to another user: run this as the user of the broker "
+                "or as root, or use --uri http://USER:PASSWORD@HOST:15672"
+            )
+            return CtlError(text, exit_codes.NO_PERMISSION)
+        if not self._directory.is_dir():
+            hint = (
+                "the directory does not exist; --data-dir names the one that `leveret serve` was started with"
+            )
+        else:
+            hint = "it is not running; start it with `leveret serve`"
+        return CtlError(f"{text}: {hint}", exit_codes.UNAVAILABLE)
+
+
+def explained(error: ApiError) -> CtlError:
+    """Return the error of a command whose request the broker refused."""
+    return refused(error.reason)

@@ -1,0 +1,172 @@
+"""Registration of commands, their common options, and their errors."""
+
+import contextlib
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
+from leveret.broker.cli.ctl.errors import CtlError, UsageError
+from leveret.broker.cli.ctl.output import FORMATTERS
+from leveret.broker.cli.ctl.session import Session
+
+DATA_DIR = Path("var")
+"""The data directory that `leveret serve` uses by default."""
+
+
+class Registered(NamedTuple):
+    """A command.
+
+    Attributes:
+        run: called with the session and the arguments by name.
+        params: arguments and options beside the common ones.
+        group: heading in the list of commands.
+
+    """
+
+    run: Callable[..., None]
+    params: Sequence[click.Parameter]
+    group: str
+
+
+COMMANDS: dict[str, Registered] = {}
+
+
+def command(
+    name: str, *params: click.Parameter, group: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command.
+
+    Args:
+        name: RabbitMQ's name.
+        params: arguments and options beside the common ones.
+        group: heading in the list of commands.
+
+    """
+
+    def register(run: Callable[..., None]) -> Callable[..., None]:
+        COMMANDS[name] = Registered(run, params, group)
+        return run
+
+    return register
+
+
+def argument(name: str, *, optional: bool = False, many: bool = False) -> click.Argument:
+    """Return an argument.
+
+    Args:
+        name: its name.
+        optional: whether it may be left out.
+        many: whether there may be any number of it.
+
+    """
+    return click.Argument([name], required=not (optional or many), nargs=-1 if many else 1)
+
+
+def option(*names: str, **attributes: Any) -> click.Option:
+    """Return an option (`click.Option`)."""
+    return click.Option(list(names), **attributes)
+
+
+def common_options() -> list[click.Parameter]:
+    """Return the options of every command, which may stand before it, too."""
+    path = click.Path(path_type=Path, file_okay=False)
+    return [
+        option("--data-dir", type=path, metavar="DIR", help="Data directory of the broker (default: var)."),
+        option("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead."),
+        option("-p", "--vhost", metavar="VHOST", help="Virtual host (default: /)."),
+        option("-q", "--quiet", is_flag=True, default=None, help="Print results only."),
+        option("-s", "--silent", is_flag=True, default=None, help="Print results only, without headers."),
+        option("--formatter", type=click.Choice(list(FORMATTERS)), help="Format of lists (default: table)."),
+        option("--no-table-headers", is_flag=True, default=None, help="Print tables without headers."),
+        option("-t", "--timeout", type=float, metavar="SECONDS", help="Time for the answer (default: 60)."),
+        option("-n", "--node", metavar="NODE", help="Ignored: there is one node."),
+        option("-l", "--longnames", is_flag=True, default=None, help="Ignored.", hidden=True),
+    ]
+
+
+COMMON = [each.name for each in common_options()]
+
+
+class CtlCommand(click.Command):
+    """A command with the common options; its errors are printed, and end the process with their exit code."""
+
+    def __init__(self, name: str, registered: Registered) -> None:
+        doc = (registered.run.__doc__ or "").strip()
+        super().__init__(name, params=[*registered.params, *common_options()], help=doc)
+        self._run = registered.run
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; a wrong one ends the process with RabbitMQ's exit code."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            self._fail(ctx, UsageError(error.format_message(), exit_codes.USAGE))
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command."""
+        before = ctx.parent.params if ctx.parent is not None else {}
+        common = {
+            name: value if (value := ctx.params.pop(name, None)) is not None else before.get(name)
+            for name in COMMON
+            if name
+        }
+        where = common["uri"] or common["data_dir"] or DATA_DIR
+        if common["uri"] and common["data_dir"]:
+            self._fail(ctx, UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE))
+        try:
+            with contextlib.closing(ApiClient(where, common["timeout"] or SECONDS)) as api:
+                self._run(Session(api, common), **ctx.params)
+        except ApiError as error:
+            self._fail(ctx, explained(error))
+        except CtlError as error:
+            self._fail(ctx, error)
+
+    def _fail(self, ctx: click.Context, error: CtlError) -> NoReturn:
+        if isinstance(error, UsageError):
+            click.echo(f"Error (argument validation): {error}", err=True)
+            click.echo(f"\n{ctx.get_usage()}", err=True)
+        else:
+            click.echo(str(error), err=True)
+        sys.exit(error.code)
+
+
+class CtlGroup(click.Group):
+    """The commands, by groups; names that do not exist end the process with RabbitMQ's exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of that name."""
+        del ctx
+        registered = COMMANDS.get(cmd_name)
+        return None if registered is None else CtlCommand(cmd_name, registered)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the arguments."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            click.echo(f"\nCommand '{args[0]}' not found.", err=True)
+            if close := difflib.get_close_matches(args[0], COMMANDS, 1):
+                click.echo(f"Did you mean '{close[0]}'?", err=True)
+            sys.exit(exit_codes.USAGE)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by groups."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            doc = CtlCommand(name, COMMANDS[name]).get_short_help_str(200)
+            groups.setdefault(COMMANDS[name].group, []).append((name, doc))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)

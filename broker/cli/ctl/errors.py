@@ -1,0 +1,31 @@
+"""Errors of commands: a text, and RabbitMQ's exit code for it."""
+
+from leveret.broker import exit_codes
+
+
+class CtlError(Exception):
+    """A command failed.
+
+    Args:
+        text: for the administrator.
+        code: exit code.
+
+    """
+
+    def __init__(self, text: str, code: int = exit_codes.UNAVAILABLE) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class UsageError(CtlError):
+    """The arguments of a command are invalid; its usage is shown, too."""
+
+
+def refused(text: str) -> CtlError:
+    """Return the error for an operation that the broker refused, or a check that failed."""
+    return CtlError(f"Error:\n{text}", exit_codes.UNAVAILABLE)
+
+
+def no_user(name: str) -> CtlError:
+    """Return the error for a user that does not exist."""
+    return CtlError(f'Error:\nUser "{name}" does not exist', exit_codes.NO_USER)

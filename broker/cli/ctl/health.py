@@ -1,0 +1,246 @@
+"""Commands that tell how the broker is: status, health checks, listeners, alarms, environment."""
+
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from leveret import __version__
+from leveret.broker import COMPATIBLE_VERSION, exit_codes
+from leveret.broker.cli.ctl.client import ApiError
+from leveret.broker.cli.ctl.command import argument, command, option
+from leveret.broker.cli.ctl.errors import CtlError, UsageError
+from leveret.broker.cli.ctl.session import Session
+
+NODES = "Nodes"
+CHECKS = "Monitoring, observability and health checks"
+WAIT_SECONDS = 0.1
+CONNECT_SECONDS = 5.0
+PURPOSES = {"amqp": "AMQP 0-9-1", "http": "HTTP API", "http/prometheus": "Prometheus exporter API over HTTP"}
+
+
+@command("ping", group=NODES)
+def ping(session: Session) -> None:
+    """Check that the broker answers."""
+    session.announce(f"Will ping {session.api.place}. Timeout: {session.seconds * 1000:.0f} ms.")
+    session.api.get("whoami")
+    session.show("Ping succeeded")
+
+
+@command("version", group="Help")
+def version(session: Session) -> None:
+    """Print the version of this command, in RabbitMQ's numbers, and with --formatter json also its own."""
+    session.show_object({"version": COMPATIBLE_VERSION, "leveret_version": __version__}, [COMPATIBLE_VERSION])
+
+
+@command("server_version", group=CHECKS)
+def server_version(session: Session) -> None:
+    """Print the version of the broker, in RabbitMQ's numbers."""
+    session.announce(f"Asking node {session.node} for its RabbitMQ version...")
+    session.show(session.api.get("overview", columns="rabbitmq_version")["rabbitmq_version"])
+
+
+def _wait(session: Session, seconds: float) -> None:
+    """Wait until the broker answers."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            session.api.get("whoami")
+        except (CtlError, ApiError) as error:
+            if isinstance(error, CtlError) and error.code == exit_codes.NO_PERMISSION:
+                raise
+            if time.monotonic() >= until:
+                raise CtlError(f"Error: timed out. {error}", exit_codes.TEMPORARY) from None
+            session.api.close()
+            time.sleep(WAIT_SECONDS)
+        else:
+            return
+
+
+@command("await_startup", group=NODES)
+def await_startup(session: Session) -> None:
+    """Wait until the broker accepts clients, at most for the time of --timeout (default: 300 seconds)."""
+    _wait(session, session.given_seconds or 300.0)
+
+
+@command(
+    "wait",
+    argument("pidfile", optional=True),
+    option("-P", "--pid", type=int, help="Ignored."),
+    group=NODES,
+)
+def wait(session: Session, pidfile: str | None, pid: int | None) -> None:
+    """Wait until the broker accepts clients, as `await_startup`."""
+    del pidfile, pid
+    _wait(session, session.given_seconds or 300.0)
+
+
+@command("check_running", group=CHECKS)
+def check_running(session: Session) -> None:
+    """Check that the broker accepts clients."""
+    session.announce(f"Checking if RabbitMQ is running on node {session.node} ...")
+    session.say(f"RabbitMQ on node {session.node} is fully booted and running")
+
+
+@command("is_running", group=CHECKS)
+def is_running(session: Session) -> None:
+    """Tell whether the broker accepts clients."""
+    session.announce(f"Asking node {session.node} for its status ...")
+    session.say(f"RabbitMQ on node {session.node} is fully booted and running")
+
+
+@command("is_booting", group=CHECKS)
+def is_booting(session: Session) -> None:
+    """Tell whether the broker is starting."""
+    session.announce(f"Asking node {session.node} for its boot status ...")
+    session.say(
+        f"RabbitMQ on node {session.node} is fully booted (check with is_running), stopped or has not started "
+        "booting yet"
+    )
+
+
+@command("node_health_check", group=CHECKS)
+def node_health_check(session: Session) -> None:
+    """Check that the broker works and has no alarms."""
+    session.announce(f"Checking health of node {session.node} ...")
+    _check(session, "alarms")
+    session.say("Health check passed")
+
+
+# -- alarms -----------------------------------------------------------------------------------------------------
+
+
+def _check(session: Session, *path: str) -> Any:
+    """Return the answer to a health check; raises CtlError with its reason if it fails."""
+    try:
+        return session.api.get("health", "checks", *path)
+    except ApiError as error:
+        raise CtlError(f"Error:\n{error.reason}", exit_codes.UNAVAILABLE) from None
+
+
+@command("check_local_alarms", group=CHECKS)
+def check_localraised_alarms(session: Session) -> None:
+    """Check that no alarm is raised."""
+    session.announce(f"Asking node {session.node} to report any local resource alarms ...")
+    _check(session, "local-alarms")
+    session.say(f"Node {session.node} reported no local alarms")
+
+
+@command("check_alarms", group=CHECKS)
+def checkraised_alarms(session: Session) -> None:
+    """Check that no alarm is raised."""
+    session.announce(f"Asking node {session.node} to report any local resource alarms ...")
+    _check(session, "alarms")
+    session.say(f"Node {session.node} reported no alarms, local or clusterwide")
+
+
+def raised_alarms(resources: Mapping[str, Any]) -> list[str]:
+    """Return the names of the alarms that are raised."""
+    return [name for name in ("memory", "disk") if resources[name]["alarm"]]
+
+
+@command("alarms", group=CHECKS)
+def alarms(session: Session) -> None:
+    """List the alarms that are raised."""
+    session.announce(f"Asking node {session.node} to report any known resource alarms ...")
+    raised = raised_alarms(session.api.get("leveret", "resources"))
+    none = f"Node {session.node} reported no alarms, local or clusterwide"
+    found = {"result": "ok", "node": session.node, "alarms": raised, "local": raised, "global": raised}
+    if not raised:
+        found["message"] = none
+    session.show_object(found, [f"{name} alarm on node {session.node}" for name in raised] or [none])
+
+
+# -- listeners --------------------------------------------------------------------------------------------------
+
+
+def found_listeners(session: Session) -> list[dict[str, Any]]:
+    """Return the listeners of the broker as RabbitMQ's tools show them."""
+    found = session.api.get("overview", columns="listeners").get("listeners", [])
+    return [
+        {
+            "node": row["node"],
+            "interface": row["ip_address"],
+            "port": row["port"],
+            "protocol": row["protocol"],
+            "purpose": PURPOSES.get(row["protocol"], row["protocol"]),
+        }
+        for row in found
+    ]
+
+
+def listener_line(row: Mapping[str, Any]) -> str:
+    """Return the line of a listener."""
+    return (
+        f"Interface: {row['interface']}, port: {row['port']}, protocol: {row['protocol']}, "
+        f"purpose: {row['purpose']}"
+    )
+
+
+@command("listeners", group=CHECKS)
+def listeners(session: Session) -> None:
+    """List the ports on which the broker listens."""
+    session.announce(f"Asking node {session.node} to report its protocol listeners ...")
+    rows = found_listeners(session)
+    session.show_object({"result": "ok", "node": session.node, "listeners": rows}, map(listener_line, rows))
+
+
+@command("check_port_listener", argument("port"), group=CHECKS)
+def check_port_listener(session: Session, port: str) -> None:
+    """Check that the broker listens on a port."""
+    if not port.isdecimal():
+        raise UsageError(f"Bad argument: {port} is no port", exit_codes.DATA)
+    session.announce(f"Asking node {session.node} if there's an active listener on port {port} ...")
+    ports = [row["port"] for row in found_listeners(session)]
+    if int(port) not in ports:
+        raise CtlError(
+            f"No listener for port {port} is active on node {session.node}. "
+            f"Found listeners that use the following ports: {', '.join(map(str, ports))}",
+            exit_codes.UNAVAILABLE,
+        )
+    session.say(f"A listener for port {port} is running on node {session.node}.")
+
+
+@command("check_protocol_listener", argument("protocol"), group=CHECKS)
+def check_protocol_listener(session: Session, protocol: str) -> None:
+    """Check that the broker listens for a protocol: amqp or http."""
+    session.announce(f"Asking node {session.node} if there's an active listener for protocol {protocol} ...")
+    known = [row["protocol"] for row in found_listeners(session)]
+    wanted = {"amqp091": "amqp", "amqp0.9.1": "amqp"}.get(protocol, protocol)
+    if wanted not in known:
+        raise CtlError(
+            f"No listener for protocol {protocol} is active on node {session.node}. "
+            f"Found listeners for the following protocols: {', '.join(dict.fromkeys(known))}",
+            exit_codes.UNAVAILABLE,
+        )
+    session.say(f"A listener for protocol {protocol} is running on node {session.node}.")
+
+
+@command("check_port_connectivity", option("--address", help="Address to connect to."), group=CHECKS)
+def check_port_connectivity(session: Session, address: str | None) -> None:
+    """Check that the ports on which the broker listens accept TCP connections."""
+    session.announce(f"Testing TCP connections to all active listeners on node {session.node} ...")
+    rows = found_listeners(session)
+    failed = []
+    for row in rows:
+        host = address or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(row["interface"], row["interface"])  # noqa: S104
+        try:
+            socket.create_connection((host, row["port"]), CONNECT_SECONDS).close()
+        except OSError as error:
+            failed.append(f"{host}:{row['port']} ({error.strerror or error})")
+    if failed:
+        raise CtlError(
+            f"Error:\nConnection to ports of the following listeners on node {session.node} failed: "
+            f"{', '.join(failed)}",
+            exit_codes.UNAVAILABLE,
+        )
+    ports = ", ".join(str(row["port"]) for row in rows)
+    session.say(f"Successfully connected to ports {ports} on node {session.node}.")
+
+
+@command("check_virtual_hosts", group=CHECKS)
+def check_virtual_hosts(session: Session) -> None:
+    """Check that all virtual hosts run."""
+    session.announce(f"Checking if all vhosts are running on node {session.node} ...")
+    _check(session, "virtual-hosts")
+    session.say(f"Node {session.node} reported all vhosts as running")

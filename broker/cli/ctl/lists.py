@@ -1,0 +1,231 @@
+"""Commands that list queues, exchanges, bindings, connections, channels and consumers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.client import ApiError
+from leveret.broker.cli.ctl.command import argument, command, option
+from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.output import Arguments
+from leveret.broker.cli.ctl.session import Session, chosen
+
+GROUP = "Monitoring, observability and health checks"
+_NOT_FOUND = 404
+Value = str | Callable[[Mapping[str, Any]], Any]
+"""The value of a column: a key of the API's item, or a function of the item."""
+
+
+def _arguments(key: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: Arguments(row.get(key) or {})
+
+
+def _nested(outer: str, inner: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: (row.get(outer) or {}).get(inner)
+
+
+def _same(*names: str) -> dict[str, Value]:
+    return {name: name for name in names}
+
+
+QUEUE: Mapping[str, Value] = {
+    **_same(
+        "name", "durable", "auto_delete", "policy", "operator_policy", "effective_policy_definition",
+        "exclusive", "messages_ready", "messages_unacknowledged", "messages", "messages_ready_ram",
+        "messages_unacknowledged_ram", "messages_ram", "messages_persistent", "message_bytes",
+        "message_bytes_ready", "message_bytes_unacknowledged", "message_bytes_ram", "message_bytes_persistent",
+        "head_message_timestamp", "consumers", "consumer_utilisation", "consumer_capacity", "memory", "state",
+        "type", "leader", "members", "online", "confirm_mode", "messages_paged_out", "idle_since",
+    ),
+    "arguments": _arguments("arguments"),
+    "pid": "node",
+    "owner_pid": _nested("owner_pid_details", "name"),
+    "exclusive_consumer_pid": lambda _row: "",
+    "exclusive_consumer_tag": "exclusive_consumer_tag",
+    "single_active_consumer_tag": "single_active_consumer_tag",
+    "disk_reads": _nested("message_stats", "disk_reads"),
+    "disk_writes": _nested("message_stats", "disk_writes"),
+    "slave_pids": lambda _row: "",
+    "synchronised_slave_pids": lambda _row: "",
+    "mirror_pids": lambda _row: "",
+    "synchronised_mirror_pids": lambda _row: "",
+}  # fmt: skip
+EXCHANGE: Mapping[str, Value] = {
+    **_same("name", "type", "durable", "auto_delete", "internal", "policy"),
+    "arguments": _arguments("arguments"),
+}
+BINDING: Mapping[str, Value] = {
+    "source_name": "source",
+    "source_kind": lambda _row: "exchange",
+    "destination_name": "destination",
+    "destination_kind": "destination_type",
+    "routing_key": "routing_key",
+    "arguments": _arguments("arguments"),
+    "vhost": "vhost",
+}
+CONNECTION: Mapping[str, Value] = {
+    **_same(
+        "name", "port", "host", "peer_port", "peer_host", "ssl", "ssl_protocol", "ssl_key_exchange", "ssl_cipher",
+        "ssl_hash", "peer_cert_subject", "peer_cert_issuer", "peer_cert_validity", "state", "channels", "protocol",
+        "auth_mechanism", "user", "vhost", "timeout", "frame_max", "channel_max", "recv_oct", "recv_cnt", "send_oct",
+        "send_cnt", "send_pend", "connected_at",
+    ),
+    "pid": "name",
+    "client_properties": _arguments("client_properties"),
+}  # fmt: skip
+CHANNEL: Mapping[str, Value] = {
+    **_same(
+        "name", "number", "user", "vhost", "transactional", "confirm", "consumer_count", "messages_unacknowledged",
+        "messages_uncommitted", "acks_uncommitted", "messages_unconfirmed", "prefetch_count", "global_prefetch_count",
+        "state",
+    ),
+    "pid": "name",
+    "connection": _nested("connection_details", "name"),
+}  # fmt: skip
+CONSUMER: Mapping[str, Value] = {
+    "queue_name": _nested("queue", "name"),
+    "channel_pid": _nested("channel_details", "name"),
+    "consumer_tag": "consumer_tag",
+    "ack_required": "ack_required",
+    "prefetch_count": "prefetch_count",
+    "active": "active",
+    "activity_status": "activity_status",
+    "arguments": _arguments("arguments"),
+}
+
+
+def _show(
+    session: Session, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Value], columns: Sequence[str]
+) -> None:
+    """Print the columns of items."""
+    shown = []
+    for row in rows:
+        values = {}
+        for name in columns:
+            value = known[name]
+            values[name] = row.get(value) if isinstance(value, str) else value(row)
+        shown.append(values)
+    session.show_rows(shown, columns)
+
+
+def _of_vhost(session: Session, kind: str) -> Any:
+    """Return the objects of a vhost; none, as RabbitMQ does, if it does not exist."""
+    try:
+        return session.api.get(kind, session.vhost)
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            return []
+        raise
+
+
+@command(
+    "list_queues",
+    argument("columns", many=True),
+    option("--online", is_flag=True, help="All are."),
+    option("--offline", is_flag=True, help="None is."),
+    option("--local", is_flag=True, help="All are."),
+    group=GROUP,
+)
+def list_queues(
+    session: Session, columns: tuple[str, ...], *, online: bool, offline: bool, local: bool
+) -> None:
+    """List queues. Columns: name, messages, messages_ready, consumers, state, ... (default: name messages)."""
+    del online, local
+    names = chosen(columns, QUEUE, ("name", "messages"))
+    session.announce(f"Timeout: {session.seconds:.1f} seconds ...")
+    session.announce(f"Listing queues for vhost {session.vhost} ...")
+    _show(session, [] if offline else _of_vhost(session, "queues"), QUEUE, names)
+
+
+@command("list_unresponsive_queues", argument("columns", many=True), group=GROUP)
+def list_unresponsive_queues(session: Session, columns: tuple[str, ...]) -> None:
+    """List queues that do not respond: there are none as long as the broker does."""
+    names = chosen(columns, QUEUE, ("name",))
+    session.announce(f"Listing unresponsive queues for vhost {session.vhost} ...")
+    _show(session, (), QUEUE, names)
+
+
+@command("list_exchanges", argument("columns", many=True), group=GROUP)
+def list_exchanges(session: Session, columns: tuple[str, ...]) -> None:
+    """List exchanges. Columns: name, type, durable, auto_delete, internal, arguments, policy."""
+    names = chosen(columns, EXCHANGE, ("name", "type"))
+    session.announce(f"Listing exchanges for vhost {session.vhost} ...")
+    _show(session, _of_vhost(session, "exchanges"), EXCHANGE, names)
+
+
+@command("list_bindings", argument("columns", many=True), group=GROUP)
+def list_bindings(session: Session, columns: tuple[str, ...]) -> None:
+    """List bindings."""
+    every = ("source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments")
+    names = chosen(columns, BINDING, every)
+    session.announce(f"Listing bindings for vhost {session.vhost}...")
+    _show(session, _of_vhost(session, "bindings"), BINDING, names)
+
+
+@command("list_connections", argument("columns", many=True), group=GROUP)
+def list_connections(session: Session, columns: tuple[str, ...]) -> None:
+    """List connections. Columns: user, peer_host, peer_port, state, name, pid (= name), channels, vhost, ..."""
+    names = chosen(columns, CONNECTION, ("user", "peer_host", "peer_port", "state"))
+    session.announce("Listing connections ...")
+    _show(session, session.api.get("connections"), CONNECTION, names)
+
+
+@command("list_channels", argument("columns", many=True), group=GROUP)
+def list_channels(session: Session, columns: tuple[str, ...]) -> None:
+    """List channels. Columns: pid (= name), user, consumer_count, messages_unacknowledged, confirm, ..."""
+    names = chosen(columns, CHANNEL, ("pid", "user", "consumer_count", "messages_unacknowledged"))
+    session.announce("Listing channels ...")
+    _show(session, session.api.get("channels"), CHANNEL, names)
+
+
+@command("list_consumers", argument("columns", many=True), group=GROUP)
+def list_consumers(session: Session, columns: tuple[str, ...]) -> None:
+    """List the consumers of a virtual host."""
+    every = (
+        "queue_name",
+        "channel_pid",
+        "consumer_tag",
+        "ack_required",
+        "prefetch_count",
+        "active",
+        "arguments",
+    )
+    names = chosen(columns, CONSUMER, every)
+    session.announce(f"Listing consumers in vhost {session.vhost} ...")
+    _show(session, _of_vhost(session, "consumers"), CONSUMER, names)
+
+
+@command(
+    "delete_queue",
+    argument("queue_name"),
+    option("--if-empty", is_flag=True, help="Only if it has no messages."),
+    option("--if-unused", is_flag=True, help="Only if it has no consumers."),
+    group="Queues",
+)
+def delete_queue(session: Session, queue_name: str, *, if_empty: bool, if_unused: bool) -> None:
+    """Delete a queue with its messages."""
+    conditions = " ".join(
+        f"--{name}" for name, given in (("if-empty", if_empty), ("if-unused", if_unused)) if given
+    )
+    session.announce(
+        f"Deleting queue '{queue_name}' on vhost '{session.vhost}' {f'{conditions} ' if conditions else ''}..."
+    )
+    query = {"if-empty": str(if_empty).lower(), "if-unused": str(if_unused).lower()}
+    try:
+        session.api.request("DELETE", ("queues", session.vhost, queue_name), query=query)
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            raise CtlError("Error:\nQueue not found", exit_codes.USAGE) from None
+        raise
+
+
+@command("purge_queue", argument("queue"), group="Queues")
+def purge_queue(session: Session, queue: str) -> None:
+    """Remove all ready messages of a queue."""
+    session.announce(f"Purging queue '{queue}' in vhost '{session.vhost}' ...")
+    try:
+        session.api.delete("queues", session.vhost, queue, "contents")
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            raise CtlError("Error:\nnot_found", exit_codes.UNAVAILABLE) from None
+        raise

@@ -1,0 +1,217 @@
+"""Commands that act on the running broker: connections, limits, logs, definitions, its end."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.client import ApiError
+from leveret.broker.cli.ctl.command import argument, command, option
+from leveret.broker.cli.ctl.errors import CtlError, UsageError
+from leveret.broker.cli.ctl.session import Session
+from leveret.broker.config.keys import Key
+from leveret.broker.config.values import parse_amount
+
+GROUP = "Operations"
+CONFIGURATION = "Configuration and environment"
+DEFINITIONS = "Definitions"
+_NOT_FOUND = 404
+_SIZE = Key(name="limit", kind="amount", default="", low=0, doc="")
+
+
+# -- connections ------------------------------------------------------------------------------------------------
+
+
+@command("close_connection", argument("connection"), argument("explanation"), group=GROUP)
+def close_connection(session: Session, connection: str, explanation: str) -> None:
+    """Close a connection, given by its name (the column `name` or `pid` of list_connections)."""
+    session.announce(f"Closing connection {connection}, reason: {explanation}...")
+    try:
+        session.api.delete("connections", connection, headers={"X-Reason": explanation})
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            raise CtlError(f"Error:\nthere is no connection {connection}", exit_codes.UNAVAILABLE) from None
+        raise
+
+
+@command(
+    "close_all_connections",
+    argument("explanation"),
+    option("--global", "everywhere", is_flag=True, help="In all virtual hosts."),
+    option("--limit", type=int, help="Ignored."),
+    option("--per-connection-delay", type=int, help="Ignored."),
+    group=GROUP,
+)
+def close_all_connections(session: Session, explanation: str, *, everywhere: bool, **ignored: Any) -> None:
+    """Close all connections to a virtual host, or with --global all."""
+    del ignored
+    where = "using global" if everywhere else f"in vhost {session.vhost}"
+    session.announce(f"Closing all connections {where}, reason: {explanation}...")
+    body = {"reason": explanation, **({} if everywhere else {"vhost": session.vhost})}
+    closed = session.api.post("leveret", "close-connections", body=body)["closed"]
+    session.say(f"Closed {closed} connections")
+
+
+@command("close_all_user_connections", argument("username"), argument("explanation"), group=GROUP)
+def close_all_user_connections(session: Session, username: str, explanation: str) -> None:
+    """Close all connections of a user."""
+    session.announce(f"Closing connections, reason: {explanation}...")
+    body = {"reason": explanation, "user": username}
+    closed = session.api.post("leveret", "close-connections", body=body)["closed"]
+    session.say(f"Closed {closed} connections")
+
+
+# -- limits and logs --------------------------------------------------------------------------------------------
+
+
+def octets(text: str) -> int:
+    """Return a size in bytes, which may have a unit as in the configuration file.
+
+    Raises:
+        UsageError: it is none.
+
+    """
+    try:
+        return parse_amount(text, _SIZE)
+    except ValueError:
+        raise UsageError(
+            f"Bad argument: {text!r} is no size, such as 1073741824 or 1GB", exit_codes.DATA
+        ) from None
+
+
+def _fraction(text: str, most: float, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= most:
+        raise UsageError(
+            f"Bad argument: The {what} should be a fraction between 0.0 and {most}", exit_codes.DATA
+        )
+    return value
+
+
+@command(
+    "set_vm_memory_high_watermark",
+    argument("fraction"),
+    argument("value", optional=True),
+    group=CONFIGURATION,
+)
+def set_vm_memory_high_watermark(session: Session, fraction: str, value: str | None) -> None:
+    """Set the limit of the memory alarm: a fraction of the memory, or `absolute` and a size, until the next start."""
+    if fraction == "absolute":
+        if value is None:
+            raise UsageError("not enough arguments.", exit_codes.USAGE)
+        body: dict[str, float] = {"absolute": octets(value)}
+        shown = f"{value} bytes"
+    else:
+        body, shown = {"relative": _fraction(fraction, 1.0, "threshold")}, fraction
+    session.announce(f"Setting memory threshold on {session.node} to {shown} ...")
+    session.api.put("leveret", "memory-watermark", body=body)
+
+
+@command("set_disk_free_limit", argument("limit"), argument("fraction", optional=True), group=CONFIGURATION)
+def set_disk_free_limit(session: Session, limit: str, fraction: str | None) -> None:
+    """Set the limit of the disk alarm: a size, or `mem_relative` and a multiple of the memory, until the next start."""
+    if limit == "mem_relative":
+        if fraction is None:
+            raise UsageError("not enough arguments.", exit_codes.USAGE)
+        body: dict[str, float] = {"mem_relative": _fraction(fraction, 100.0, "limit")}
+        shown = f"{fraction} times the total RAM"
+    else:
+        body, shown = {"absolute": octets(limit)}, f"{limit} bytes"
+    session.announce(f"Setting disk free limit on {session.node} to {shown} ...")
+    session.api.put("leveret", "disk-free-limit", body=body)
+
+
+@command("set_log_level", argument("log_level"), argument("category", optional=True), group=CONFIGURATION)
+def set_log_level(session: Session, log_level: str, category: str | None) -> None:
+    """Set the minimum level of what is logged, until the next start."""
+    session.announce(f'Setting log level to "{log_level}" ...')
+    session.api.put("leveret", "log-level", body={"level": log_level, "category": category or ""})
+
+
+@command("rotate_logs", group=GROUP)
+def rotate_logs(session: Session) -> None:
+    """Reopen the log files, for example after they were moved."""
+    session.announce(f"Rotating logs for node {session.node} ...")
+    session.api.post("leveret", "rotate-logs")
+
+
+@command("set_cluster_name", argument("name"), group=CONFIGURATION)
+def set_cluster_name(session: Session, name: str) -> None:
+    """Set the name that the broker gives its cluster."""
+    session.announce(f"Setting cluster name to {name} ...")
+    session.api.put("cluster-name", body={"name": name})
+
+
+@command("stop", argument("pidfile", optional=True), group="Nodes")
+def stop(session: Session, pidfile: str | None) -> None:
+    """Stop the broker, as SIGTERM does: connections are closed, everything is written to disk."""
+    del pidfile
+    session.announce(f"Stopping and halting node {session.node} ...")
+    session.api.post("leveret", "stop")
+
+
+@command("shutdown", option("--no-wait", is_flag=True, help="Ignored."), group="Nodes")
+def shutdown(session: Session, *, no_wait: bool) -> None:
+    """Stop the broker, as `stop`."""
+    del no_wait
+    session.announce(f"Shutting down RabbitMQ node {session.node} ...")
+    session.api.post("leveret", "stop")
+
+
+# -- definitions ------------------------------------------------------------------------------------------------
+
+
+@command(
+    "export_definitions",
+    argument("file"),
+    option("--format", "kind", default="json", help="json"),
+    group=DEFINITIONS,
+)
+def export_definitions(session: Session, file: str, kind: str) -> None:
+    """Write the definitions as JSON to a file, or with - to the standard output."""
+    import msgspec  # noqa: PLC0415
+
+    if kind.lower() != "json":
+        raise UsageError("only JSON is supported", exit_codes.USAGE)
+    if file != "-":
+        session.announce(f'Exporting definitions in JSON to a file at "{file}" ...')
+    found = session.api.get("definitions")
+    text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+    if file == "-":
+        session.show(text)
+        return
+    path = Path(file)
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CtlError(f"Error: cannot write {file}: {error.strerror}", exit_codes.CANNOT_CREATE) from None
+
+
+@command(
+    "import_definitions",
+    argument("file"),
+    option("--format", "kind", default="json", help="json"),
+    option("--skip-if-unchanged", is_flag=True, help="Ignored: unchanged definitions change nothing."),
+    group=DEFINITIONS,
+)
+def import_definitions(session: Session, file: str, kind: str, *, skip_if_unchanged: bool) -> None:
+    """Import definitions from a JSON file, or with - from the standard input; all of them or, if one is bad, none."""
+    del skip_if_unchanged
+    if kind.lower() != "json":
+        raise UsageError("only JSON is supported", exit_codes.USAGE)
+    if file == "-":
+        session.announce("Importing definitions in JSON from standard input ...")
+        content = sys.stdin.buffer.read()
+    else:
+        if not Path(file).exists():
+            raise UsageError(f"Bad argument: File {file} does not exist", exit_codes.DATA)
+        session.announce(f'Importing definitions in JSON from a file at "{file}" ...')
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            raise CtlError(f"Error: cannot read {file}: {error.strerror}", exit_codes.NO_INPUT) from None
+    session.api.request("POST", ("definitions",), content)
+    session.announce("Imported all definitions.")

@@ -1,0 +1,125 @@
+"""Formatters: rows and values as RabbitMQ's tools print them."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+Row = Mapping[str, Any]
+
+
+class Arguments(dict[str, Any]):
+    """Arguments of a queue, exchange, binding or consumer, which are printed as Erlang terms."""
+
+
+def cell(value: Any) -> str:
+    """Return a value as it stands in a table."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Arguments):
+        return _term(value)
+    if isinstance(value, Mapping):
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(cell(each) for each in value) + "]"
+    return str(value)
+
+
+def _term(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "[" + ",".join(f'{{"{name}",{_term(each)}}}' for name, each in value.items()) + "]"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_term, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else cell(value)
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as RabbitMQ's JSON formatter has it: arguments as lists of name, type and value."""
+    if isinstance(value, Arguments):
+        return [[name, *_typed(each)] for name, each in value.items()]
+    if isinstance(value, Mapping):
+        return {name: as_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    return "" if value is None else value
+
+
+_TYPES: tuple[tuple[type, str], ...] = ((bool, "bool"), (float, "double"), (str, "longstr"))
+_INTEGER = 1 << 31
+
+
+def _typed(value: Any) -> tuple[str, Any]:
+    if isinstance(value, Mapping):
+        return "table", as_json(Arguments(value))
+    if isinstance(value, list):
+        return "array", [list(_typed(each)) for each in value]
+    for kind, name in _TYPES:
+        if isinstance(value, kind):
+            return name, value
+    if isinstance(value, int):
+        return "signedint" if -_INTEGER <= value < _INTEGER else "long", value
+    return "void", ""
+
+
+def _table(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iterator[str]:
+    if rows and headers:
+        yield "\t".join(columns)
+    for row in rows:
+        yield "\t".join(cell(row.get(name)) for name in columns)
+
+
+def _json(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iterator[str]:
+    del headers
+    yield "["
+    for at, row in enumerate(rows):
+        item = {name: as_json(row.get(name)) for name in columns}
+        yield ("," if at else "") + msgspec.json.encode(item).decode()
+    yield "]"
+
+
+def _csv(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iterator[str]:
+    if rows and headers:
+        yield _csv_line(columns)
+    for row in rows:
+        yield _csv_line([cell(row.get(name)) for name in columns])
+
+
+def _csv_line(cells: Iterable[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, quoting=csv.QUOTE_ALL, lineterminator="").writerow(cells)
+    return line.getvalue()
+
+
+def _pretty(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iterator[str]:
+    if not rows:
+        return
+    lines = [[cell(row.get(name)) for name in columns] for row in rows]
+    shown = [list(columns), *lines] if headers else lines
+    widths = [max(len(line[at]) for line in shown) for at in range(len(columns))]
+
+    def rule(left: str, middle: str, right: str) -> str:
+        return left + middle.join("─" * (width + 2) for width in widths) + right
+
+    def drawn(line: Sequence[str]) -> str:
+        return "│" + "│".join(f" {text:<{width}} " for text, width in zip(line, widths, strict=True)) + "│"
+
+    yield rule("┌", "┬", "┐")
+    if headers:
+        yield drawn(columns)
+        yield rule("├", "┼", "┤")
+    yield from map(drawn, lines)
+    yield rule("└", "┴", "┘")
+
+
+FORMATTERS: Mapping[str, Callable[..., Iterator[str]]] = {
+    "table": _table,
+    "json": _json,
+    "csv": _csv,
+    "pretty_table": _pretty,
+}
+CHATTY = frozenset({"table", "pretty_table"})
+"""Formatters whose output is for people: messages may stand before it."""

@@ -1,0 +1,176 @@
+"""Commands that show the broker as a whole: status, memory, settings, cluster, feature flags."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.command import argument, command, option
+from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.health import CHECKS, found_listeners, listener_line, raised_alarms
+from leveret.broker.cli.ctl.session import Session
+
+GIGABYTE = 1e9
+
+
+def _status(session: Session) -> dict[str, Any]:
+    overview = session.api.get("overview")
+    resources = session.api.get("leveret", "resources")
+    (node,) = session.api.get("nodes")
+    totals = overview["object_totals"]
+    return {
+        "pid": resources["pid"],
+        "os": node.get("os", ""),
+        "uptime": node["uptime"] // 1000,
+        "is_under_maintenance": False,
+        "rabbitmq_version": overview["rabbitmq_version"],
+        "product_name": overview["product_name"],
+        "product_version": overview["product_version"],
+        "erlang_version": overview["erlang_full_version"],
+        "node": overview["node"],
+        "data_directory": node.get("db_dir", ""),
+        "config_files": node.get("config_files", []),
+        "log_files": node.get("log_files", []),
+        "alarms": raised_alarms(resources),
+        "active_plugins": node.get("enabled_plugins", []),
+        "memory": {"total": {"rss": node["mem_used"]}, "strategy": "rss"},
+        "vm_memory_calculation_strategy": "rss",
+        "vm_memory_high_watermark_limit": resources["memory"]["limit"],
+        "disk_free": resources["disk"]["free"],
+        "disk_free_limit": resources["disk"]["limit"],
+        "file_descriptors": {
+            "total_limit": node["fd_total"],
+            "total_used": node["fd_used"],
+            "sockets_limit": node["sockets_total"],
+            "sockets_used": node["sockets_used"],
+        },
+        "run_queue": 0,
+        "processes": {"limit": node["proc_total"], "used": node["proc_used"]},
+        "totals": {
+            "connection_count": totals["connections"],
+            "queue_count": totals["queues"],
+            "virtual_host_count": len(session.api.get("vhosts", columns="name")),
+        },
+        "listeners": found_listeners(session),
+    }
+
+
+def _sections(status: Mapping[str, Any]) -> Iterator[str]:
+    def listed(items: list[str]) -> list[str]:
+        return [f" * {item}" for item in items] or ["(none)"]
+
+    files = status["file_descriptors"]
+    totals = status["totals"]
+    sections = {
+        "Runtime": [
+            f"OS PID: {status['pid']}",
+            f"OS: {status['os']}",
+            f"Uptime (seconds): {status['uptime']}",
+            "Is under maintenance?: false",
+            f"Leveret version: {status['product_version']}",
+            f"RabbitMQ version: {status['rabbitmq_version']}",
+            f"Node name: {status['node']}",
+        ],
+        "Data directory": [f"Node data directory: {status['data_directory']}"],
+        "Config files": listed(status["config_files"]),
+        "Log file(s)": listed(status["log_files"]),
+        "Alarms": listed(status["alarms"]),
+        "Memory": [
+            f"Total memory used: {status['memory']['total']['rss'] / GIGABYTE:.4f} gb",
+            f"Memory high watermark: {status['vm_memory_high_watermark_limit'] / GIGABYTE:.4f} gb",
+        ],
+        "File Descriptors": [
+            f"Total: {files['total_used']}, limit: {files['total_limit']}",
+            f"Sockets: {files['sockets_used']}, limit: {files['sockets_limit']}",
+        ],
+        "Free Disk Space": [
+            f"Low free disk space watermark: {status['disk_free_limit'] / GIGABYTE:.4f} gb",
+            f"Free disk space: {(status['disk_free'] or 0) / GIGABYTE:.4f} gb",
+        ],
+        "Totals": [
+            f"Connection count: {totals['connection_count']}",
+            f"Queue count: {totals['queue_count']}",
+            f"Virtual host count: {totals['virtual_host_count']}",
+        ],
+        "Listeners": [listener_line(row) for row in status["listeners"]],
+    }
+    for at, (title, lines) in enumerate(sections.items()):
+        if at:
+            yield ""
+        yield title
+        yield ""
+        yield from lines
+
+
+@command("status", option("--unit", "-u", help="Ignored."), group=CHECKS)
+def show_status(session: Session, unit: str | None) -> None:
+    """Show versions, memory, disk, file descriptors, alarms, totals and listeners."""
+    del unit
+    session.announce(f"Status of node {session.node} ...")
+    status = _status(session)
+    session.show_object(status, _sections(status))
+
+
+@command("memory_breakdown", option("--unit", "-u", help="Ignored."), group=CHECKS)
+def memory_breakdown(session: Session, unit: str | None) -> None:
+    """Show what the memory is used for."""
+    del unit
+    session.announce(f"Reporting memory breakdown on node {session.node}...")
+    found = session.api.get("nodes", session.node, "memory")["memory"]
+    parts = {name: value for name, value in found.items() if isinstance(value, int)}
+    whole = max(1, sum(parts.values()))
+    lines = (
+        f"{name}: {value / GIGABYTE:.4f} gb ({100 * value / whole:.2f}%)"
+        for name, value in sorted(parts.items(), key=lambda each: -each[1])
+    )
+    session.show_object(parts, lines)
+
+
+@command("environment", group=CHECKS)
+def environment(session: Session) -> None:
+    """Show the settings in effect; passwords are masked."""
+    session.announce(f"Application environment of node {session.node} ...")
+    found = session.api.get("config", "effective")
+    session.show_object(found, (f"{name} = {value}" for name, value in found.items()))
+
+
+@command("cluster_status", group="Cluster")
+def cluster_status(session: Session) -> None:
+    """Show the cluster, which is one node."""
+    session.announce(f"Cluster status of node {session.node} ...")
+    overview = session.api.get("overview")
+    rows = found_listeners(session)
+    found = {
+        "cluster_name": overview["cluster_name"],
+        "disk_nodes": [session.node],
+        "ram_nodes": [],
+        "running_nodes": [session.node],
+        "versions": {session.node: {"rabbitmq_version": overview["rabbitmq_version"]}},
+        "maintenance_status": {session.node: "not under maintenance"},
+        "alarms": [],
+        "partitions": {},
+        "listeners": {session.node: rows},
+    }
+    lines = [
+        "Basics", "", f"Cluster name: {overview['cluster_name']}", "",
+        "Disk Nodes", "", session.node, "",
+        "Running Nodes", "", session.node, "",
+        "Versions", "", f"{session.node}: RabbitMQ {overview['rabbitmq_version']}", "",
+        "Listeners", "", *map(listener_line, rows),
+    ]  # fmt: skip
+    session.show_object(found, lines)
+
+
+@command("list_feature_flags", argument("columns", many=True), group="Feature flags")
+def list_feature_flags(session: Session, columns: tuple[str, ...]) -> None:
+    """List feature flags, all of which are enabled."""
+    session.announce("Listing feature flags ...")
+    session.show_rows(session.api.get("feature-flags"), columns or ("name", "state"))
+
+
+@command("enable_feature_flag", argument("name"), group="Feature flags")
+def enable_feature_flag(session: Session, name: str) -> None:
+    """Do nothing: all feature flags are enabled."""
+    session.announce(f'Enabling feature flag "{name}" ...')
+    known = {row["name"] for row in session.api.get("feature-flags")}
+    if name != "all" and name not in known:
+        raise CtlError(f'Error:\nThe feature flag "{name}" is unsupported', exit_codes.UNAVAILABLE)
