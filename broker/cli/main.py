@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -28,6 +28,9 @@ from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
 from leveret.broker.process.log_rotation import Rotation
 from leveret.broker.process.sd_notify import Notifier
+
+if TYPE_CHECKING:
+    from leveret.broker.http.server import ManagementServer
 
 DISTRIBUTION: Final = "leveret"
 # Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
@@ -295,7 +298,7 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
     return monitor.stop
 
 
-def _management(server: Any) -> Callable[[], Any]:
+def _management(server: Any) -> "Callable[[], ManagementServer]":
     """Load what serves the management API; returns a function that makes such a server."""
     from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
     from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
