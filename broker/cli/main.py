@@ -321,7 +321,6 @@ async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awai
 async def _start_management(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Start the HTTP listener of the management API; returns its stop function. StartupError if it is required."""
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
-    from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
 
     wanted = config.management
     management = _management(server)()
@@ -332,16 +331,9 @@ async def _start_management(server: Any, config: Config) -> Callable[[], Awaitab
         if wanted.required:
             raise StartupError(problem, exit_codes.UNAVAILABLE) from None
         _logger.warning("the management API is disabled: %s", problem)
-        return management.stop
-    _logger.info("started HTTP listener on %s for the management API", Listener(*management.address))
-    sampling = Sampling(server)
-    sampling.start()
-
-    async def stop() -> None:
-        await sampling.stop()
-        await management.stop()
-
-    return stop
+    else:
+        _logger.info("started HTTP listener on %s for the management API", Listener(*management.address))
+    return management.stop
 
 
 def _open_disk(config: Config) -> Any:

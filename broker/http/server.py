@@ -24,6 +24,7 @@ from leveret.broker.http.listing import encoded
 from leveret.broker.http.route import Router
 from leveret.broker.metadata.recorder import MetadataJournal
 from leveret.broker.scheduling.time_slices import TimeSlices
+from leveret.broker.statistics.sampling import Sampling
 
 log = logging.getLogger("leveret.management")
 requests_log = logging.getLogger("leveret.http")
@@ -69,6 +70,7 @@ class ManagementServer:
         self._at_work = asyncio.Semaphore(AT_WORK)
         self._runners: list[web.ServerRunner] = []
         self._listeners: list[asyncio.Server] = []
+        self._sampling = Sampling(broker)
         self.address = ("", 0)
         """The bound address."""
 
@@ -78,6 +80,7 @@ class ManagementServer:
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(accept, host, port, backlog=BACKLOG)
         self._listeners.append(listener)
+        self._sampling.start()
         self.address = listener.sockets[0].getsockname()[:2]
 
     async def serve_socket(self, sock: socket.socket) -> None:
@@ -85,12 +88,14 @@ class ManagementServer:
         accept = await self._runner(self._from_owner)
         loop = asyncio.get_running_loop()
         self._listeners.append(await loop.create_unix_server(accept, sock=sock, backlog=BACKLOG))
+        self._sampling.start()
 
     async def stop(self) -> None:
         """Stop listening; responses in progress are cut off after a moment."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        await self._sampling.stop()
         runners, self._runners = self._runners, []
         for runner in runners:
             await runner.cleanup()

@@ -13,6 +13,7 @@ from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.statistics.series import Row
 from leveret.broker.statistics.statistics import lengths_of, named
+from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.router import EXCHANGE_TYPES
 
 RETENTION = {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]}
@@ -99,14 +100,17 @@ def get_overview(call: Call) -> Steps:
     ranges = asked_ranges(call.query)
     vhosts = visible_vhosts(broker, call.actor)
     everything = sees_all(call)
-    ready = unacked = 0
+    ready = unacked = consumers = 0
     for vhost in vhosts:
-        some_ready, some_unacked = yield from lengths_of(vhost.queues.values())
+        queues = list(vhost.queues.values())
+        some_ready, some_unacked = yield from lengths_of(queues)
         ready, unacked = ready + some_ready, unacked + some_unacked
+        consumers += sum([len(queue.consumers) for queue in queues])
+        yield None
     series = statistics.broker if everything else None
     totals = named(families.BROKER, families.LENGTHS, (ready, unacked))
     overview["queue_totals"] = statistics.stats(series, families.BROKER, totals, ranges.lengths)
-    overview["object_totals"] = _objects(call, vhosts)
+    overview["object_totals"] = _objects(call, vhosts, consumers)
     if is_without_stats:
         return Item(overview)
     stats: Row
@@ -129,7 +133,7 @@ def sees_all(call: Call) -> bool:
     return call.actor is None or bool(call.actor.tags & {Right.MONITORING, Right.ADMINISTRATOR})
 
 
-def _objects(call: Call, vhosts: list[Any]) -> dict[str, int]:
+def _objects(call: Call, vhosts: list[VHost], consumers: int) -> dict[str, int]:
     names = {vhost.name for vhost in vhosts}
     connections = [each for each in call.broker.clients.connections if each.vhost.name in names]
     if not sees_all(call) and call.actor is not None:
@@ -137,7 +141,7 @@ def _objects(call: Call, vhosts: list[Any]) -> dict[str, int]:
     return {
         "channels": sum([len(each.channels) for each in connections]),
         "connections": len(connections),
-        "consumers": sum([len(queue.consumers) for vhost in vhosts for queue in vhost.queues.values()]),
+        "consumers": consumers,
         "exchanges": sum([len(vhost.router.exchanges) for vhost in vhosts]),
         "queues": sum([len(vhost.queues) for vhost in vhosts]),
     }

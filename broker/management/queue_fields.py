@@ -34,7 +34,10 @@ NO_COLLECTIONS: Mapping[str, int] = {
 STATS = len(families.QUEUE_STATS)
 IDLE_TICKS = 2
 """Samples without a change after which a queue or a channel is idle."""
-_DECLARED = ("arguments", "auto_delete", "durable", "exclusive", "name", "node", "state", "type", "vhost")
+_DECLARED = (
+    *("arguments", "auto_delete", "durable", "exclusive", "name", "node", "state", "type", "vhost"),
+    *("leader", "members", "online"),
+)
 _TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
 
 

@@ -39,15 +39,19 @@ class Sampling:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; the first pass follows once clients may connect."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="statistics")
+        """Begin, unless the broker is sampled already; the first pass follows once clients may connect."""
+        if not self._broker.statistics.is_sampled:
+            self._broker.statistics.is_sampled = True
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="statistics")
 
     async def stop(self) -> None:
         """End."""
-        if self._task is not None:
-            self._task.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            self._broker.statistics.is_sampled = False
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await task
 
     async def _run(self) -> None:
         broker = self._broker

@@ -60,6 +60,8 @@ class Statistics:
         self._vhosts: dict[Any, Series] = {}
         self._broker_series = Series()
         self._node_series = Series()
+        self.is_sampled = False
+        """True while a `Sampling` runs: of several listeners only the first has one."""
         self.files = 0
         """Open file descriptors; the sampler reads their number, which takes long."""
         self._readers: dict[tuple[int, str], Read] = {}
