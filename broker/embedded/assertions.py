@@ -1,9 +1,11 @@
 """Assertions about what was published and acknowledged; each raises AssertionError with what there was instead."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from leveret.broker.administration.messages import MessageView
+from leveret.broker.embedded.errors import NotRecordedError
+from leveret.broker.embedded.recording import MOST_MESSAGES, MOST_OCTETS, Record
 
 SHOWN_MESSAGES: Final = 5
 """Messages in the text of an error, the latest."""
@@ -12,7 +14,7 @@ _SHOWN_OCTETS: Final = 200
 
 def check_published(
     exchange: str,
-    messages: Sequence[MessageView],
+    record: Record,
     *,
     body: bytes | str | None = None,
     routing_key: str | None = None,
@@ -23,7 +25,7 @@ def check_published(
 
     Args:
         exchange: name of the exchange.
-        messages: all that was published to it.
+        record: what was published to it.
         body: the body, text as UTF-8; None for any.
         routing_key: the routing key; None for any.
         headers: headers that a message must have, among others; None for any.
@@ -31,9 +33,11 @@ def check_published(
 
     Raises:
         AssertionError: there are fewer or more.
+        NotRecordedError: that depends on messages that the record has forgotten.
 
     """
     __tracebackhide__ = True
+    messages = list(record.messages)
     wanted = body.encode() if isinstance(body, str) else body
     found = sum(
         wanted in {None, message.body}
@@ -41,7 +45,11 @@ def check_published(
         and (headers is None or all(_has(message, name, value) for name, value in headers.items()))
         for message in messages
     )
-    if found == times or (times is None and found):
+    if times is None and found:
+        return
+    if times is None or found <= times:
+        _check_complete(exchange, record)
+    if found == times:
         return
     conditions = {"body": body, "routing_key": routing_key, "headers": headers}
     matching = ", ".join(f"{name}={value!r}" for name, value in conditions.items() if value is not None)
@@ -58,20 +66,36 @@ def check_acked(queue: str, acked: int, expected: int) -> None:
         raise AssertionError(f"queue {queue!r}: {acked} messages acknowledged, expected {expected}")
 
 
-def check_no_unroutable(recorded: Iterable[tuple[str, Sequence[MessageView]]]) -> None:
-    """Check that every recorded message has reached a queue, given exchanges with their messages.
+def check_no_unroutable(recorded: Sequence[tuple[str, Record]]) -> None:
+    """Check that every recorded message has reached a queue, given exchanges with their records.
 
-    Raises AssertionError.
+    Raises:
+        AssertionError: some have not.
+        NotRecordedError: that depends on messages that a record has forgotten.
+
     """
     __tracebackhide__ = True
     lost = [
         message
-        for exchange, messages in recorded
-        for message in messages
+        for exchange, record in recorded
+        for message in record.messages
         if message.exchange == exchange and not message.queues
     ]
     if lost:
         raise AssertionError(f"{len(lost)} messages have reached no queue{listed(lost)}")
+    for exchange, record in recorded:
+        _check_complete(exchange, record)
+
+
+def _check_complete(exchange: str, record: Record) -> None:
+    """Check that a record has all messages. Raises NotRecordedError."""
+    __tracebackhide__ = True
+    if record.forgotten:
+        raise NotRecordedError(
+            f"exchange {exchange!r}: the first {record.forgotten} messages are no longer recorded, because a broker "
+            f"records at most {MOST_MESSAGES} messages, and {MOST_OCTETS >> 20} MiB of bodies; "
+            "call forget_published() in between"
+        )
 
 
 def listed(messages: Sequence[MessageView]) -> str:

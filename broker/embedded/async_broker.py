@@ -53,7 +53,9 @@ class AsyncBroker(AsyncVHost):
         self.faults = core.faults
 
     async def start(self) -> Self:
-        """Start; clients can connect when this returns. A broker that was stopped starts again at the same port.
+        """Start; clients can connect when this returns.
+
+        A broker that was stopped or killed starts again at the same port, on what is in its data directory.
 
         Raises:
             PortInUseError: the port is taken.
@@ -71,7 +73,7 @@ class AsyncBroker(AsyncVHost):
     async def kill(self) -> None:
         """End as if the process were killed: clients are disconnected, nothing more is sent or written.
 
-        What was confirmed is in the data directory; what was not confirmed may be. `restart` starts it again.
+        What was confirmed is in the data directory; what was not confirmed may be. `start` starts it again.
         """
         await self._core.kill()
 

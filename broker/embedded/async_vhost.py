@@ -98,9 +98,10 @@ class AsyncVHost:
     async def published(self, exchange: str) -> list[MessageView]:
         """Return what was published to a recorded exchange, in order, and what reached it from other exchanges.
 
-        That includes messages that went to no queue, and dead letters. Raises NotRecordedError.
+        That includes messages that went to no queue, and dead letters. A broker records the latest 100,000 messages
+        with at most 64 MiB of bodies. Raises NotRecordedError.
         """
-        return await self._operations.published(exchange)
+        return list((await self._operations.published(exchange)).messages)
 
     async def forget_published(self) -> None:
         """Forget what was recorded in the virtual host, and end what `record` has begun there."""
@@ -222,12 +223,12 @@ class AsyncVHost:
 
         Raises:
             AssertionError: there are fewer or more; the text has the latest messages.
-            NotRecordedError: the exchange is not recorded.
+            NotRecordedError: the exchange is not recorded, or the record has forgotten messages that may matter.
 
         """
         __tracebackhide__ = True
-        messages = await self.published(exchange)
-        check_published(exchange, messages, body=body, routing_key=routing_key, headers=headers, times=times)
+        record = await self._operations.published(exchange)
+        check_published(exchange, record, body=body, routing_key=routing_key, headers=headers, times=times)
 
     async def assert_acked(self, queue: str, n: int) -> None:
         """Check that consumers have acknowledged `n` messages of a queue since it was declared.
@@ -246,7 +247,7 @@ class AsyncVHost:
 
         Raises:
             AssertionError: some have not; the text has the latest of them.
-            NotRecordedError: nothing is recorded.
+            NotRecordedError: nothing is recorded, or the record has forgotten messages.
 
         """
         __tracebackhide__ = True

@@ -251,6 +251,7 @@ class Core:
             if server.disk is not None:
                 server.disk.abandon()
             await server.gone()
+        server.discard()
 
     async def restart(self) -> None:
         """Kill the broker if it is running, and start it again at the same address, on what a kill has left.

@@ -22,6 +22,7 @@ from leveret.broker.embedded.errors import (
     RefusedError,
     UnroutableError,
 )
+from leveret.broker.embedded.recording import Record
 from leveret.storage.errors import StorageError
 from leveret.storage.message import Message
 
@@ -158,7 +159,7 @@ class Operations:
         if vhost is not None:
             vhost.router.generation += 1  # channels look their routes up again
 
-    async def published(self, exchange: str) -> list[MessageView]:
+    async def published(self, exchange: str) -> Record:
         """Return what was published to a recorded exchange."""
         self.see(lambda _: None)
         found = self.core.recorder.published(self.vhost, exchange)
@@ -168,7 +169,7 @@ class Operations:
             )
         return found
 
-    async def recorded(self) -> list[tuple[str, list[MessageView]]]:
+    async def recorded(self) -> list[tuple[str, Record]]:
         """Return the exchanges to which something was published, with their messages."""
         self.see(lambda _: None)
         found = self.core.recorder.recorded(self.vhost)

@@ -5,10 +5,17 @@ bytes that arrived. So the classes of channels and virtual hosts are chosen when
 are for the export, and only the server of an embedded broker has these. While something is recorded in a virtual host,
 its routes are not `plain`: then every publish is a call of `Channel.publish`, and recorded here. Dead letters are
 recorded where their virtual host publishes them.
+
+A record must not fill the memory of a program that publishes without end. So a recorder has a limit for all exchanges
+together, and forgets the oldest messages. Nothing that would need them is answered as if they had never been there:
+each record tells how many it has forgotten, and the assertions say so.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from leveret.broker.administration.messages import MessageView, view_of
 from leveret.broker.amqp.properties import Properties
@@ -21,9 +28,31 @@ from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.message import Message
 
+MOST_MESSAGES: Final = 100_000
+"""Messages in all records of a broker."""
+MOST_OCTETS: Final = 64 << 20
+"""Sum of their bodies in bytes."""
+
+
+class Record(msgspec.Struct):
+    """What is recorded of one exchange.
+
+    Attributes:
+        messages: the messages, the oldest first.
+        forgotten: number of messages before them that are no longer recorded.
+
+    """
+
+    messages: deque[MessageView] = msgspec.field(default_factory=deque)
+    forgotten: int = 0
+
+    def copy(self) -> "Record":
+        """Return a copy, which other threads can have."""
+        return Record(self.messages.copy(), self.forgotten)
+
 
 class Recorder:
-    """The recorded messages of one broker.
+    """The recorded messages of one broker, the oldest of which it forgets.
 
     Args:
         records_all: whether all exchanges are recorded.
@@ -32,38 +61,55 @@ class Recorder:
 
     def __init__(self, *, records_all: bool = False) -> None:
         self.records_all = records_all
-        self._messages: dict[tuple[str, str], list[MessageView]] = {}
+        self._records: dict[tuple[str, str], Record] = {}
+        self._order: deque[Record] = deque()
+        """The record of each message, the oldest first."""
+        self._octets = 0
         self._vhosts: set[str] = set()
 
     def record(self, vhost: str, exchange: str) -> None:
         """Record an exchange from now on; the caller must have cached routes dropped."""
         self._vhosts.add(vhost)
-        self._messages.setdefault((vhost, exchange), [])
+        self._records.setdefault((vhost, exchange), Record())
 
     def forget(self, vhost: str) -> None:
         """Forget what was recorded in a virtual host, and record there what the broker records from its start only."""
         self._vhosts.discard(vhost)
-        for key in [key for key in self._messages if key[0] == vhost]:
-            del self._messages[key]
+        gone = [self._records.pop(key) for key in list(self._records) if key[0] == vhost]
+        if any(record.messages for record in gone):
+            kept = {id(record) for record in self._records.values()}
+            self._order = deque(record for record in self._order if id(record) in kept)
+            self._octets -= sum(len(message.body) for record in gone for message in record.messages)
 
     def is_active(self, vhost: str) -> bool:
         """Return whether something is recorded in a virtual host."""
         return self.records_all or vhost in self._vhosts
 
-    def published(self, vhost: str, exchange: str) -> list[MessageView] | None:
-        """Return what was published to an exchange, in order; None if it is not recorded."""
-        messages = self._messages.get((vhost, exchange))
-        if messages is None:
-            return [] if self.records_all else None
-        return list(messages)
+    def published(self, vhost: str, exchange: str) -> Record | None:
+        """Return a copy of what was published to an exchange, in order; None if it is not recorded."""
+        record = self._records.get((vhost, exchange))
+        if record is None:
+            return Record() if self.records_all else None
+        return record.copy()
 
-    def recorded(self, vhost: str) -> dict[str, list[MessageView]] | None:
-        """Return what was published in a virtual host, by exchange; None if nothing is recorded there."""
+    def recorded(self, vhost: str) -> dict[str, Record] | None:
+        """Return copies of what was published in a virtual host, by exchange; None if nothing is recorded there."""
         if not self.is_active(vhost):
             return None
         return {
-            exchange: list(found) for (place, exchange), found in self._messages.items() if place == vhost
+            exchange: record.copy() for (place, exchange), record in self._records.items() if place == vhost
         }
+
+    def _append(self, place: tuple[str, str], view: MessageView) -> None:
+        """Add a message to a record, and forget the oldest ones of all if there are too many now."""
+        record = self._records.setdefault(place, Record())
+        record.messages.append(view)
+        self._order.append(record)
+        self._octets += len(view.body)
+        while len(self._order) > MOST_MESSAGES or self._octets > MOST_OCTETS:
+            oldest = self._order.popleft()
+            self._octets -= len(oldest.messages.popleft().body)
+            oldest.forgotten += 1
 
     def add(self, vhost: VHost, exchange: Exchange, message: Message) -> None:
         """Record a message that was published to an exchange: there, and at those that it has reached from there."""
@@ -80,9 +126,9 @@ class Recorder:
         view: MessageView | None = None
         for reached in vhost.router.reached(exchange, keys, special.headers):
             place = vhost.name, reached.name
-            if self.records_all or place in self._messages:
+            if self.records_all or place in self._records:
                 view = view or view_of(message, state="published", queues=queues)
-                self._messages.setdefault(place, []).append(view)
+                self._append(place, view)
 
 
 class RecordedChannel(Channel):

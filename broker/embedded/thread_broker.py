@@ -187,7 +187,9 @@ class Broker(VHost):
         self._finalizer: weakref.finalize[[LoopThread], Broker] | None = None
 
     def start(self) -> Self:
-        """Start; clients can connect when this returns. A broker that was stopped starts again at the same port.
+        """Start; clients can connect when this returns.
+
+        A broker that was stopped or killed starts again at the same port, on what is in its data directory.
 
         Raises:
             PortInUseError: the port is taken.
@@ -195,8 +197,9 @@ class Broker(VHost):
             ClosedBrokerError: it is running already.
 
         """
-        if self._thread is not None:
-            raise ClosedBrokerError("the broker has been started already")
+        if self._thread is not None:  # its core may have been killed
+            self._thread.call(self._core.start)
+            return self
         thread = LoopThread(self._core)
         thread.start()
         self._thread = thread
@@ -215,7 +218,7 @@ class Broker(VHost):
     def kill(self) -> None:
         """End as if the process were killed: clients are disconnected, nothing more is sent or written.
 
-        What was confirmed is in the data directory; what was not confirmed may be. `restart` starts it again.
+        What was confirmed is in the data directory; what was not confirmed may be. `start` starts it again.
         """
         self._call(self._core.kill)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import weakref
 
 import pika
 import pytest
@@ -568,6 +569,34 @@ def test_a_killed_broker_can_be_stopped(tmp_path):
         broker.faults.clear()
 
 
+def test_a_killed_broker_starts_again(on_disk, connect):
+    """`start` and `with` start a killed broker as they start a stopped one; one that runs is not started twice."""
+    url = on_disk.url
+    on_disk.kill()
+    on_disk.start()
+    assert url == on_disk.url
+    publisher(connect(on_disk), durable=True)
+    with pytest.raises(leveret.ClosedBrokerError, match="already"):
+        on_disk.start()
+    on_disk.kill()
+    with on_disk:
+        assert ["q"] == on_disk.queues()
+    with pytest.raises(leveret.ClosedBrokerError):
+        on_disk.queues()
+
+
+def test_a_killed_broker_releases_its_buffer(broker, connect):
+    """The large buffer of a broker that was killed is released at once, without a run of the collector."""
+    connect(broker)
+    server = broker._core.server
+    buffer = weakref.ref(server.read_buffer)
+
+    broker.kill()
+
+    assert buffer() is None
+    assert 0 == len(server.read_buffer)
+
+
 def test_a_broker_with_faults_can_be_stopped(tmp_path, connect):
     """A broker stops with all faults at once, and the next start on its directory has none."""
     with leveret.Broker(data_dir=tmp_path / "data") as broker:
@@ -619,6 +648,9 @@ async def test_faults_in_a_running_loop():
             await asyncio.to_thread(publish, url)
         await broker.kill()
         await broker.restart()
+        await asyncio.to_thread(publish, url)
+        await broker.kill()
+        await broker.start()
         await asyncio.to_thread(publish, url)
 
 

@@ -6,6 +6,7 @@ import pika
 import pytest
 
 import leveret
+from leveret.broker.embedded import recording
 
 
 @pytest.fixture
@@ -147,6 +148,54 @@ def test_own_publishes_are_recorded(broker):
     broker.publish("amq.topic", "x", b"one")
 
     assert [b"one"] == bodies(broker, "amq.topic")
+
+
+def test_a_record_forgets_the_oldest_messages(broker, monkeypatch):
+    """A broker records so many messages and so many bytes at most; `published` has the latest ones."""
+    monkeypatch.setattr(recording, "MOST_MESSAGES", 5)
+    monkeypatch.setattr(recording, "MOST_OCTETS", 100)
+    other = broker.vhost_view("other")
+    broker.import_definitions({"vhosts": [{"name": "other"}]})
+    for number in range(4):
+        broker.publish("amq.topic", "x", f"{number}")
+        other.publish("amq.topic", "x", f"other {number}")
+
+    assert [b"2", b"3"] == bodies(broker, "amq.topic")
+    assert [b"other 1", b"other 2", b"other 3"] == bodies(other, "amq.topic")
+
+    broker.publish("amq.topic", "x", b"x" * 90)
+    assert [b"3", b"x" * 90] == bodies(broker, "amq.topic")
+    assert [b"other 3"] == bodies(other, "amq.topic")
+
+    other.forget_published()  # makes room for the others
+    broker.publish("amq.topic", "x", b"y" * 10)
+    assert [b"x" * 90, b"y" * 10] == bodies(broker, "amq.topic")
+    broker.publish("amq.topic", "x", b"z" * 101)
+    assert [] == bodies(broker, "amq.topic")
+
+
+def test_an_assertion_says_what_a_record_has_forgotten(broker, monkeypatch):
+    """An assertion whose answer may depend on forgotten messages is an error; one that does not is not."""
+    monkeypatch.setattr(recording, "MOST_MESSAGES", 3)
+    for number in range(5):
+        broker.publish("amq.topic", "x", f"{number}")
+
+    broker.assert_published("amq.topic", "4")
+    with pytest.raises(leveret.NotRecordedError, match=r"'amq\.topic': the first 2 messages are no longer"):
+        broker.assert_published("amq.topic", "0")
+    with pytest.raises(leveret.NotRecordedError):
+        broker.assert_published("amq.topic", times=3)
+    with pytest.raises(AssertionError, match="3 messages published, expected 2"):
+        broker.assert_published("amq.topic", times=2)
+    with pytest.raises(AssertionError, match="3 messages have reached no queue"):
+        broker.assert_no_unroutable()
+    broker.declare("all", exchange="amq.topic", routing_key="#")
+    for number in range(3):
+        broker.publish("amq.topic", "x", f"{number}")
+    with pytest.raises(leveret.NotRecordedError, match="the first 5 messages"):
+        broker.assert_no_unroutable()
+    broker.forget_published()
+    broker.assert_no_unroutable()
 
 
 def test_an_ordinary_server_has_no_recording_classes():
