@@ -6,11 +6,16 @@ Fixtures:
     leveret_broker: a broker of its own.
     leveret_celery_config: settings of a Celery application that uses the virtual host.
     leveret_session_broker: the broker that tests share.
+
+That broker starts with the first fixture that needs it. `--leveret-port` and `--leveret-env` start it before the tests
+are loaded instead, for tests that know no fixture of this plugin but a port or a variable of the environment.
 """
 
 import logging
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
     from leveret.broker.embedded.own_vhost import OwnVHost
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
+SESSION_BROKER = pytest.StashKey["Broker"]()
+"""The broker that tests share, while it runs."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,46 +38,118 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="KEY=VALUE",
         help="a key of the broker's configuration, as in its file; may be repeated",
     )
+    group.addoption(
+        "--leveret-env",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="a variable of the environment, set before the tests are loaded; {url}, {host} and {port} in the text are "
+        "those of a broker that is started then; may be repeated",
+    )
     group.addoption("--leveret-log", choices=LEVELS, help="level of the broker's log (default: warning)")
+    group.addoption(
+        "--leveret-port",
+        type=int,
+        metavar="PORT",
+        help="port of the broker, which is started before the tests are loaded then",
+    )
     parser.addini(
         "leveret_config", "keys of the broker's configuration, one KEY=VALUE a line", "linelist", []
     )
+    parser.addini("leveret_env", "variables as for --leveret-env, one NAME=TEXT a line", "linelist", [])
     parser.addini("leveret_log", f"level of the broker's log: {', '.join(LEVELS)}", "string", "")
 
 
-def settings(config: pytest.Config) -> dict[str, str]:
-    """Return the keys of the broker's configuration: those of the ini file, changed by those of the command line.
+def settings(config: pytest.Config, name: str) -> dict[str, str]:
+    """Return the settings of an ini key, changed by those of the option of the same name.
 
     Raises:
         pytest.UsageError: a setting has no `=`.
 
     """
     found: dict[str, str] = {}
-    for setting in (*config.getini("leveret_config"), *config.getoption("leveret_config")):
+    for setting in (*config.getini(name), *getattr(config.known_args_namespace, name)):
         key, equals, value = setting.partition("=")
         if not equals:
-            raise pytest.UsageError(f"leveret_config: {setting!r} is not KEY=VALUE")
+            raise pytest.UsageError(f"{name}: {setting!r} is not KEY=VALUE")
         found[key.strip()] = value.strip()
     return found
 
 
-@pytest.fixture(scope="session")
-def leveret_session_broker(pytestconfig: pytest.Config) -> "Iterator[Broker]":
-    """Run one broker in memory for all tests of this process; under pytest-xdist each worker has one."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Check the configuration, and start the broker for tests that do not ask a fixture for it.
+
+    Raises:
+        pytest.UsageError: a setting is wrong, or the port is taken.
+
+    """
+    port: int | None = early_config.known_args_namespace.leveret_port
+    variables = settings(early_config, "leveret_env")
+    if port is None and not variables:
+        if config := settings(early_config, "leveret_config"):
+            check(config)
+        return
+    broker = start_session_broker(early_config, port or 0)
+    url = broker.url
+    address = {"url": url, "host": urlsplit(url).hostname, "port": broker.port}
+    environment = pytest.MonkeyPatch()
+    early_config.add_cleanup(environment.undo)
+    for name, text in variables.items():
+        try:
+            environment.setenv(name, text.format_map(address))
+        except (LookupError, ValueError, AttributeError):
+            known = ", ".join(f"{{{key}}}" for key in address)
+            raise pytest.UsageError(f"leveret_env: {text!r} is not text with {known}") from None
+
+
+def check(config: dict[str, str]) -> None:
+    """Check keys and values of the broker's configuration; this loads its configuration, but not the broker.
+
+    Raises:
+        pytest.UsageError: with all problems.
+
+    """
+    from leveret import ConfigurationError  # noqa: PLC0415 - only for tests that configure the broker
+    from leveret.broker.embedded.settings import make_config  # noqa: PLC0415
+
+    try:
+        make_config(config, None, 0)
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"leveret_config: {error}") from None
+
+
+def start_session_broker(config: pytest.Config, port: int = 0) -> "Broker":
+    """Start the broker that tests share; it stops when pytest ends.
+
+    Args:
+        config: pytest's configuration.
+        port: port of the broker, 0 for a free one.
+
+    Raises:
+        pytest.UsageError: a setting is wrong, or the port is taken.
+
+    """
     from leveret import Broker, LeveretError  # noqa: PLC0415 - only for tests that use it
 
-    level = pytestconfig.getoption("leveret_log") or pytestconfig.getini("leveret_log")
-    log = logging.getLogger("leveret")
-    before = log.level
+    level = config.known_args_namespace.leveret_log or config.getini("leveret_log")
     if level:
+        log = logging.getLogger("leveret")
+        config.add_cleanup(partial(log.setLevel, log.level))
         log.setLevel(level.upper())
     try:
-        broker = Broker(config=settings(pytestconfig), record=True).start()
+        broker = Broker(config=settings(config, "leveret_config"), port=port, record=True).start()
     except LeveretError as error:
         raise pytest.UsageError(f"leveret: {error}") from None
-    yield broker
-    broker.stop()
-    log.setLevel(before)
+    config.add_cleanup(broker.stop)
+    config.stash[SESSION_BROKER] = broker
+    return broker
+
+
+@pytest.fixture(scope="session")
+def leveret_session_broker(pytestconfig: pytest.Config) -> "Broker":
+    """Run one broker in memory for all tests of this process; under pytest-xdist each worker has one."""
+    return pytestconfig.stash.get(SESSION_BROKER, None) or start_session_broker(pytestconfig)
 
 
 @pytest.fixture
@@ -93,7 +172,7 @@ def leveret_broker(pytestconfig: pytest.Config) -> "Iterator[Broker]":
     """Run a broker in memory for this test alone."""
     from leveret import Broker  # noqa: PLC0415 - only for tests that use it
 
-    with Broker(config=settings(pytestconfig), record=True) as broker:
+    with Broker(config=settings(pytestconfig, "leveret_config"), record=True) as broker:
         yield broker
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import sys
 from importlib.metadata import entry_points
 
@@ -185,14 +186,92 @@ def test_options(leveret, leveret_broker):
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"), [("heartbeat", "*'heartbeat' is not KEY=VALUE*"), ("heartbeet=1", "*heartbeat?*")]
+    ("arguments", "told"),
+    [
+        (["--leveret-config=heartbeat"], "*'heartbeat' is not KEY=VALUE"),
+        (["--leveret-config=heartbeet=1"], "*heartbeet; did you mean heartbeat?"),
+        (["--leveret-config=heartbeet=1", "--leveret-port=0"], "*heartbeet; did you mean heartbeat?"),
+        (["--leveret-env=URL"], "*'URL' is not KEY=VALUE"),
+        (["--leveret-env=URL={uri}"], "*leveret_env: '{uri}' is not text with {url}, {host}, {port}"),
+        (["--leveret-env=URL={"], "*leveret_env: '{' is not text with {url}, {host}, {port}"),
+    ],
 )
-def test_a_wrong_option_is_named(run, setting, told):
-    """A setting without value and an unknown key are errors that name them."""
-    result = run("def test_none(leveret):\n    pass\n", f"--leveret-config={setting}")
+def test_a_wrong_option_is_named(run, arguments, told):
+    """A setting without value, an unknown key and an unknown field are named before a test is loaded."""
+    result = run("raise AssertionError('loaded')\n", *arguments)
 
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([told])
+    assert pytest.ExitCode.USAGE_ERROR == result.ret
+    result.stderr.fnmatch_lines([f"ERROR: {told}"])
+
+
+def test_a_taken_port_is_told(run):
+    """A port that something else listens on is an error before a test is loaded."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("raise AssertionError('loaded')\n", f"--leveret-port={taken.getsockname()[1]}")
+
+    assert pytest.ExitCode.USAGE_ERROR == result.ret
+    result.stderr.fnmatch_lines(["ERROR: leveret: *address already in use*"])
+
+
+def test_tests_that_know_no_fixture_get_a_broker(run, pytester):
+    """With variables of the environment the broker runs before a `conftest.py` is loaded, and it is the shared one."""
+    pytester.makeini("[pytest]\nleveret_env =\n  AMQP_URL = {url}\n  AMQP_HOST = none\n")
+    pytester.makeconftest(
+        """
+import os
+URL, ADDRESS = os.environ["AMQP_URL"], os.environ["AMQP_HOST"]
+
+def pytest_unconfigure():
+    assert os.environ["AMQP_URL"] == URL
+"""
+    )
+    result = run(
+        """
+from conftest import ADDRESS, URL
+
+def test_url():
+    published(URL, b"one")
+
+def test_shared(leveret_session_broker, leveret):
+    assert URL == leveret_session_broker.url
+    assert f"at 127.0.0.1:{leveret_session_broker.port}" == ADDRESS
+    assert 1 == leveret_session_broker.queue("orders").depth
+    assert [] == leveret.queues()
+""",
+        "--leveret-env", "AMQP_HOST=at {host}:{port}",
+    )  # fmt: skip
+
+    result.assert_outcomes(passed=2)
+
+
+def test_workers_of_xdist_have_variables_of_their_own(run):
+    """Each worker of pytest-xdist has its broker in its environment."""
+    run(
+        """
+import os
+
+@pytest.mark.parametrize("number", range(20))
+def test_orders(leveret_session_broker, number):
+    assert os.environ["AMQP_URL"] == leveret_session_broker.url
+    published(os.environ["AMQP_URL"], b"one")
+""",
+        "-n", "2", "--leveret-env", "AMQP_URL={url}",
+    ).assert_outcomes(passed=20)  # fmt: skip
+
+
+def test_a_broker_at_a_certain_port(run):
+    """`--leveret-port` starts the broker there, for tests with a fixed address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    run(
+        f"""
+published("amqp://127.0.0.1:{port}", b"one")
+
+def test_port(leveret_session_broker):
+    assert {port} == leveret_session_broker.port
+""",
+        f"--leveret-port={port}",
+    ).assert_outcomes(passed=1)
 
 
 def test_fixtures_have_the_name_of_the_product():
@@ -215,7 +294,7 @@ def loaded(text):
 
 
 def test_a_run_without_the_fixtures_loads_nothing(pytester):
-    """Tests without one of the fixtures load nothing of the broker, and the plugin itself costs less than 30 ms."""
+    """Tests without one of the fixtures and options load nothing of the broker, and the plugin itself costs less than 30 ms."""
     pytester.makepyfile("def test_nothing():\n    pass\n")
     timed = (sys.executable, "-X", "importtime")
     whole = pytester.run(*timed, "-m", "pytest", *PLUGIN, *QUIET[:2], "-s", timeout=60)

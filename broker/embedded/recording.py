@@ -35,7 +35,7 @@ MOST_OCTETS: Final = 64 << 20
 
 
 class Record(msgspec.Struct):
-    """What is recorded of one exchange.
+    """The recorded messages of one exchange.
 
     Attributes:
         messages: the messages, the oldest first.
