@@ -99,8 +99,8 @@ constraints: $(VENV)/.installed-test
 	$(INSTALL) 'uv>=0.5'
 	$(BIN)/python requirements/pin.py $(ARGS)
 
-BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool paper scale stalls store topic topology \
-	transactions
+BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool paper scale stalls store suites \
+	topic topology transactions
 
 bench: $(VENV)/.installed-test
 	$(if $(filter-out $(BENCHES),$(NAME)),$(error NAME is one of: $(BENCHES)))
