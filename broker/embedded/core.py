@@ -30,7 +30,9 @@ from leveret.broker.embedded.errors import (
 from leveret.broker.embedded.fault_state import FaultState
 from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.faulty_channel import FaultyChannel
+from leveret.broker.embedded.faulty_connections import FaultyDriver
 from leveret.broker.embedded.faulty_server import FaultyServer, FaultyStore
+from leveret.broker.embedded.forks import keep_from_children
 from leveret.broker.embedded.recording import RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.embedded.settings import make_config
@@ -111,6 +113,11 @@ class EmbeddedServer(FaultyServer):
         for part in (self, self._listeners, self.resource_monitor, self.time_source):
             vars(part).pop("_loop", None)
 
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of all sockets, those of clients and those that listen."""
+        clients = [driver.descriptor for driver in self.drivers if isinstance(driver, FaultyDriver)]
+        return [number for number in (*self._listeners.descriptors(), *clients) if number >= 0]
+
     def cut_off(self) -> None:
         """Stop without a word to clients, and without writing anything."""
         self._stopping = True
@@ -186,6 +193,7 @@ class Core:
                 raise ConfigurationError((str(error),)) from None
             except OSError as error:
                 raise PortInUseError(port_problem(error, self.config.listeners)) from None
+            keep_from_children(server)
             self._server = server
             self._lock = ending.pop_all()
         if self._has_management:

@@ -85,6 +85,11 @@ class FaultyDriver(SocketDriver):
         self._is_choked = False
         self._is_finishing = False
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the socket; -1 once it is closed."""
+        return self._socket.fileno()
+
     def flush(self) -> None:
         """Write the outbox, as `SocketDriver.flush`, with the faults that concern it."""
         faults = self._server.faults

@@ -9,6 +9,7 @@ address with the most.
 
 import asyncio
 import errno
+import itertools
 import logging
 import socket
 from collections import deque
@@ -98,6 +99,11 @@ class Listeners:
                 _reset(sock)
         self._waiting.clear()
         self._waiting_count = 0
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of the listening and the waiting sockets; -1 for one that was closed."""
+        waiting = itertools.chain.from_iterable(self._waiting.values())
+        return [sock.fileno() for sock in (*self._listening, *waiting)]
 
     def release(self, origin: str) -> None:
         """Release the place of a client that has logged in or closed, and accept the next one."""

@@ -2,11 +2,13 @@
 
 import asyncio
 import base64
+import contextlib
 import gc
 import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -288,6 +290,40 @@ def test_a_process_ends_although_a_broker_runs(tmp_path):
 
     assert done.stdout.strip().isdigit()
     assert "" == done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_holds_no_socket_of_the_broker():
+    """While a forked child runs, clients notice the end of the broker, nobody can connect, and it can start again."""
+    with (
+        leveret.Broker() as broker,
+        socket.create_connection(("127.0.0.1", broker.port), 10) as client,
+    ):
+        url, port = broker.url, broker.port
+        client.sendall(b"AMQP\0\0\x09\x01")
+        assert client.recv(1)  # the broker has accepted it
+        end, kept = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.close(kept)
+                os.read(end, 1)  # until the parent has ended, or closed its side
+            finally:
+                os._exit(0)
+        os.close(end)
+        try:
+            broker.kill()
+            with contextlib.suppress(ConnectionResetError):
+                while client.recv(4096):
+                    pass
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 10).close()
+            broker.start()
+            assert url == broker.url
+            assert b"one" == fetched(url, b"one")
+        finally:
+            os.close(kept)
+            assert (pid, 0) == os.waitpid(pid, 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
