@@ -153,7 +153,7 @@ def prepared(suite: Suite, wheel: Path) -> tuple[Path, Path]:
 def run_suite(suite: Suite, folder: Path, python: Path, broker: str) -> str:
     """Run a suite on a broker, and return what pytest has printed."""
     command = [str(python), "-m", "pytest", "-rfE", "-p", "no:cacheprovider", *suite.tests]
-    variables = dict(os.environ)
+    variables = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     with contextlib.ExitStack() as stack:
         if broker == "leveret" and not suite.docker:
             command += [word for text in suite.environment for word in ("--leveret-env", text)]
