@@ -1,5 +1,7 @@
 """Queues, exchanges and bindings in the API."""
 
+from urllib.parse import quote
+
 import pytest
 from api import Api
 from fakes import Client, Node
@@ -179,3 +181,33 @@ def test_bindings_of_the_default_exchange_are_listed_but_not_changed(api):
     assert 401 == api.post("bindings/%2F/e/amq.default/q/q").status
     missing = api.post("bindings/%2F/e/amq.topic/q/nope")
     assert (404, "no queue 'nope' in vhost '/'") == (missing.status, missing.body["reason"])
+
+
+def test_keys_that_an_object_does_not_have_are_left_out(api):
+    """An exchange without a policy has no key `policy`; a filter for columns does not bring it back."""
+    api.put("exchanges/%2F/x", {})
+    api.put("policies/%2F/p", {"pattern": "^x$", "definition": {"alternate-exchange": "y"}})
+
+    shown = {each["name"]: each for each in api.get("exchanges/%2F")}
+    assert "p" == shown["x"]["policy"] == api.get("exchanges/%2F/x")["policy"]
+    assert "policy" not in shown["amq.direct"]
+    columns = api.get(
+        "exchanges/%2F?columns=name,policy,message_stats.publish_in&sort=policy&sort_reverse=true"
+    )
+    assert {"name": "x", "policy": "p", "message_stats": {"publish_in": 0}} == columns[0]
+    assert {"name", "message_stats"} == set(columns[1])
+
+
+def test_hostile_names_come_back_as_they_were(api):
+    """Slashes, percent signs, quotes, other alphabets and line breaks survive paths, bodies and lists."""
+    for name in ("a/b", "100%", "<script>", "é ü 兎", "a\nb", "..", "~", "a?b#c", '"'):
+        path = quote(name, safe="")
+        if "\n" not in name:
+            assert 201 == api.put(f"queues/%2F/{path}", {}), name
+            assert name == api.get(f"queues/%2F/{path}")["name"]
+            posted = api.post(f"bindings/%2F/e/amq.topic/q/{path}", {"routing_key": name})
+            assert 201 == posted.status
+            found = api.get(f"bindings/%2F/e/amq.topic/q/{posted.headers['location']}")
+            assert name == found["routing_key"] == found["destination"]
+            assert 204 == api.delete(f"bindings/%2F/e/amq.topic/q/{posted.headers['location']}")
+            assert 204 == api.delete(f"queues/%2F/{path}")
