@@ -188,10 +188,6 @@ def _unacked(model: ModelQueue) -> int:
     return model.queue.unacked_count
 
 
-def _at_hand(model: ModelQueue) -> int:
-    return model.queue.ready_count + model.queue.unacked_count
-
-
 def name_of(message: Message) -> int:
     return int.from_bytes(message.content[3:7], "big")
 
@@ -508,19 +504,28 @@ class Machine(RuleBasedStateMachine):
         model.queue.requeue([copy.seq_id for copy in chosen])
         self.verify()
 
-    @precondition(lambda self: self.batch is None and any(map(_at_hand, self.queues.values())))
+    @precondition(lambda self: self.batch is None)
     @rule(
         number=st.integers(0, 5),
+        count=st.integers(0, 6),
+        size=st.sampled_from([0, 400, 2100]),
         seed=st.integers(0, 999),
         deleting=st.booleans(),
         faults=st.sampled_from(NO_ROOM),
     )
-    def settle_without_room(self, number: int, seed: int, deleting: bool, faults: tuple[str, ...]) -> None:
+    def settle_without_room(
+        self, number: int, count: int, size: int, seed: int, deleting: bool, faults: tuple[str, ...]
+    ) -> None:
         """Messages are acked, others move, perhaps their queue goes, and there is space for deletions at most."""
-        models = [model for model in self.queues.values() if _at_hand(model)]
+        models = list(self.queues.values())
         model = models[number % len(models)]
         if model.queue.ready_count:
             self.fetch_from(model, 1 + seed % 40, ack_required=True)
+        elif count:
+            messages = [self.new([model], size, persistent=True) for _ in range(count)]
+            self.add(model, messages, UNACKED)
+            model.queue.publish_delivered(messages, ack_required=True, persistent=True)
+            self.commit_all()
         chosen = self.choose(model.having(UNACKED), seed)
         self.ack_those(model, chosen[::2])
         self.move_those(model, chosen[1::2])
