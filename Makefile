@@ -85,6 +85,7 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python -m leveret config --markdown > docs/configuration.md
 	$(BIN)/python -m leveret.broker.export.reference > docs/export.md
 	$(BIN)/python -m leveret.broker.metrics.reference > docs/metrics.md
+	$(BIN)/python -m leveret.broker.management.reference > docs/http-api.md
 	$(BIN)/python -m leveret.broker.export.tables_json > analytics/tables.json
 	$(BIN)/python tests/conformance/run.py --write-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
@@ -133,6 +134,7 @@ campaign.faults = tests/crash/run.py faults -n $(or $(N),200)
 campaign.flips = tests/crash/run.py flips -n $(or $(N),10000)
 campaign.exchange = tests/crash/run.py exchange -n $(or $(N),1000)
 campaign.fuzz = tests/fuzz/run.py --cases $(or $(N),20000)
+campaign.management = tests/management_beside/run.py
 campaign.model = tests/storage/queues/test_variable_queue.py $(or $(N),$(EXAMPLES),50000) $(or $(STEPS),100)
 campaign.mutants = tests/crash/run.py mutants
 campaign.powercut = tests/crash/run.py powercut -n $(or $(N),1000)

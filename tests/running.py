@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +24,18 @@ START_SECONDS = 120.0
 END_SECONDS = 30.0
 """Seconds to wait until a killed process, and all that wrote to its pipes, have ended."""
 LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def watched() -> tuple[str, ...]:
+    """Return words for a broker that serves metrics on a free port."""
+    return ("--set", "prometheus.enabled=true", "--set", f"prometheus.tcp.port={free_port()}")
 
 
 class Running:

@@ -13,6 +13,7 @@ from leveret.broker.amqp.commands import Access, Frame
 from leveret.broker.config.config import load
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.reference import EXAMPLE, render
+from leveret.broker.management import reference as http_api
 from leveret.broker.metrics import reference as page
 
 ROOT = Path(__file__).parent.parent
@@ -69,6 +70,11 @@ def test_every_key_can_be_linked_to():
 def test_the_page_of_metrics_is_current():
     """docs/metrics.md is generated from the declarations of the metrics; `make docs` brings it up to date."""
     assert page.render() == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_http_api_is_current():
+    """docs/http-api.md is generated from the routes; `make docs` brings it up to date."""
+    assert http_api.render() == (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
 
 
 def test_the_version_has_an_entry_in_the_changelog():

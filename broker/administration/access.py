@@ -31,6 +31,10 @@ class BadRequestError(AdministrationError):
     """The request is invalid; RabbitMQ's text where it has one."""
 
 
+class MalformedError(BadRequestError):
+    """A document is not what it should be at all, such as JSON."""
+
+
 class ForbiddenError(AdministrationError):
     """The user may not do this."""
 

@@ -9,11 +9,18 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 import logging
 from collections.abc import Generator, Iterator
 
-from leveret.broker.administration.access import AdministeredBroker, BadRequestError, Right, authorize
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    BadRequestError,
+    MalformedError,
+    Right,
+    authorize,
+)
 from leveret.broker.administration.definitions_document import (
     SECTIONS,
     DefinitionsError,
     Document,
+    NotJSONError,
     at_once,
     read_document,
     writing,
@@ -21,6 +28,8 @@ from leveret.broker.administration.definitions_document import (
 from leveret.broker.administration.definitions_export import exporting
 from leveret.broker.administration.definitions_import import Plan
 from leveret.broker.auth.users import User
+from leveret.broker.errors import AMQPError
+from leveret.exchanges.errors import ExchangeError
 
 log = logging.getLogger("leveret.definitions")
 
@@ -58,14 +67,31 @@ class DefinitionsAdministration:
         """
         return at_once(self.importing(actor, octets))
 
-    def importing(self, actor: User | None, octets: bytes) -> Generator[None, None, str]:
+    def importing(
+        self, actor: User | None, octets: bytes, vhost: str | None = None
+    ) -> Generator[None, None, str]:
         """Import a definitions file in steps, as a job beside clients that waits for the disk: `Turn.add_writing_job`.
 
         Nothing is changed before everything was checked. The changes are then committed in parts.
+
+        Args:
+            actor: the acting user.
+            octets: the file.
+            vhost: import into this vhost only (see `read_document`).
+
+        Returns:
+            A short summary of its contents.
+
+        Raises:
+            MalformedError: the file is not a JSON object.
+            BadRequestError: an entry is invalid, or what it needs was deleted meanwhile; the text names the entry.
+
         """
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         try:
-            document, unknown = yield from read_document(octets)
+            document, unknown = yield from read_document(octets, vhost)
+        except NotJSONError as error:
+            raise MalformedError(str(error)) from None
         except DefinitionsError as error:
             raise BadRequestError(str(error)) from None
         for name in unknown:
@@ -85,5 +111,10 @@ class DefinitionsAdministration:
             changes.append(change)
             yield
         for change in changes:
-            change()
+            try:
+                change()
+            except (KeyError, AMQPError, ExchangeError) as error:
+                raise BadRequestError(
+                    f"the broker was changed by others during the import: {error}"
+                ) from None
             yield

@@ -32,6 +32,10 @@ class DefinitionsError(ValueError):
     """A definitions file is invalid. The text names the entry."""
 
 
+class NotJSONError(DefinitionsError):
+    """The file is not a JSON object."""
+
+
 class Entry(msgspec.Struct, kw_only=True):
     """One element of a section."""
 
@@ -183,34 +187,63 @@ _EntryType = TypeVar("_EntryType", bound=Entry)
 T = TypeVar("T")
 
 
-def read_document(octets: bytes) -> Generator[None, None, tuple[Document, list[str]]]:
+VHOST_SECTIONS: Final = frozenset({"parameters", "policies", "exchanges", "queues", "bindings"})
+"""The sections of a file that is imported into one vhost."""
+
+
+def read_document(
+    octets: bytes, vhost: str | None = None
+) -> Generator[None, None, tuple[Document, list[str]]]:
     """Read a definitions file, one entry per step.
+
+    Args:
+        octets: the file.
+        vhost: read only what is in a vhost, and take it for this one, whatever it names; None to read everything.
 
     Returns:
         The definitions, and the names of unknown top-level keys.
 
     Raises:
-        DefinitionsError: it is not a JSON object, or an entry has missing keys or values of a wrong type.
+        NotJSONError: it is not a JSON object.
+        DefinitionsError: an entry has missing keys or values of a wrong type.
 
     """
+    octets = octets.removeprefix(b"\xef\xbb\xbf")
     try:
-        content = msgspec.json.decode(octets)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DefinitionsError(f"the file is not JSON: {error}") from None
-    except RecursionError:
-        raise DefinitionsError(f"the file {_TOO_DEEP}") from None
-    if not isinstance(content, dict):
-        raise DefinitionsError(f"the file is not a JSON object but {_kind(content)}")
+        # a file may be large: it is only divided at first, and then decoded entry by entry
+        content = _decoded(octets, dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        raise NotJSONError(f"the file is not a JSON object but {_kind(_decoded(octets))}") from None
     document = Document()
     for section, form in SECTIONS.items():
-        entries = content.pop(section, [])
-        if not isinstance(entries, list):
-            raise DefinitionsError(f"{section} is not an array but {_kind(entries)}")
+        raw = content.pop(section, b"[]")
+        yield
+        if vhost is not None and section not in VHOST_SECTIONS:
+            continue
+        try:
+            entries = _decoded(raw, list[msgspec.Raw])
+        except msgspec.ValidationError:
+            raise DefinitionsError(f"{section} is not an array but {_kind(_decoded(raw))}") from None
         read = getattr(document, section)
         for at, each in enumerate(entries):
-            read.append(_read_entry(section, at, each, form))
+            value = _decoded(each)
+            if vhost is not None and isinstance(value, dict):
+                value["vhost"] = vhost
+            read.append(_read_entry(section, at, value, form))
             yield
     return document, sorted(content.keys() - PASSED_OVER)
+
+
+def _decoded(raw: bytes | msgspec.Raw, form: Any = Any) -> Any:
+    """Decode JSON; raises ValidationError if it is not of that form."""
+    try:
+        return msgspec.json.decode(raw, type=form)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise NotJSONError(f"the file is not JSON: {error}") from None
+    except RecursionError:
+        raise DefinitionsError(f"the file {_TOO_DEEP}") from None
 
 
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"

@@ -1,7 +1,7 @@
 """Export of the definitions of a broker, or of a stored one, in RabbitMQ's form."""
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -37,6 +37,14 @@ from leveret.exchanges.base import Exchange
 
 _Thing = TypeVar("_Thing")
 
+HEADING: Final[Mapping[str, Any]] = {
+    "rabbit_version": COMPATIBLE_VERSION,
+    "rabbitmq_version": COMPATIBLE_VERSION,
+    "product_name": "Leveret",
+    "product_version": __version__,
+}
+"""The keys of an export that are not sections."""
+
 
 class Defined(Protocol):
     """The source of an export: a broker, or its stored metadata."""
@@ -49,8 +57,8 @@ class Defined(Protocol):
         """The global parameters."""
 
 
-def exporting(defined: Defined) -> Generator[None, None, Document]:
-    """Return the definitions in RabbitMQ's form, one entry per step.
+def exporting(defined: Defined, only: VHost | None = None) -> Generator[None, None, Document]:
+    """Return the definitions in RabbitMQ's form, one entry per step; of `only`, if given, what is in that vhost.
 
     What changes meanwhile is exported as it was at the first step, except bindings: those made or removed meanwhile may
     be included or not, if both their ends are.
@@ -58,24 +66,23 @@ def exporting(defined: Defined) -> Generator[None, None, Document]:
     Omits what RabbitMQ omits: exclusive queues and their bindings, exchanges and queues whose names begin with `amq.`,
     and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
     """
-    document = Document(
-        rabbit_version=COMPATIBLE_VERSION,
-        rabbitmq_version=COMPATIBLE_VERSION,
-        product_name="Leveret",
-        product_version=__version__,
-    )
-    users, vhosts = defined.users, list(defined.vhosts.values())
+    document = Document(**HEADING)
+    users = defined.users
+    vhosts = list(defined.vhosts.values()) if only is None else [only]
     exchanges = [(vhost, list(vhost.router.exchanges.values())) for vhost in vhosts]
     queues = [
         (vhost, [each for each in vhost.queues.values() if each.exclusive_owner is None]) for vhost in vhosts
     ]
-    sections: dict[str, Iterable[Entry | None]] = {
+    of_all: dict[str, Iterable[Entry | None]] = {
         "vhosts": (_vhost_entry(vhost, users) for vhost in vhosts),
         "users": (_user_entry(user, users) for user in users.all()),
-        "permissions": _permissions(list(users.permission_rows())),
-        "topic_permissions": _topic_permissions(list(users.topic_permission_rows())),
-        "parameters": _parameters(Parameters(defined).list()),
+        "permissions": _permissions(users.permission_rows()),
+        "topic_permissions": _topic_permissions(users.topic_permission_rows()),
         "global_parameters": _global_parameters(defined.global_parameters.list()),
+    }
+    sections: dict[str, Iterable[Entry | None]] = {
+        **(of_all if only is None else {}),
+        "parameters": _parameters(Parameters(defined).list(None if only is None else only.name)),
         "policies": _policies([(vhost, vhost.policies.list()) for vhost in vhosts]),
         "exchanges": _exchanges(exchanges),
         "queues": _queues(queues),
@@ -120,7 +127,7 @@ def _user_entry(user: User, users: Users) -> UserEntry:
     )
 
 
-def _permissions(rows: Sequence[tuple[str, str, Permissions]]) -> Iterator[PermissionEntry]:
+def _permissions(rows: Iterable[tuple[str, str, Permissions]]) -> Iterator[PermissionEntry]:
     for user, vhost, row in rows:
         yield PermissionEntry(
             user=json_text(user),
@@ -131,7 +138,7 @@ def _permissions(rows: Sequence[tuple[str, str, Permissions]]) -> Iterator[Permi
         )
 
 
-def _topic_permissions(rows: Sequence[tuple[str, str, str, str, str]]) -> Iterator[TopicPermissionEntry]:
+def _topic_permissions(rows: Iterable[tuple[str, str, str, str, str]]) -> Iterator[TopicPermissionEntry]:
     for row in rows:
         user, vhost, exchange, write, read = map(json_text, row)
         yield TopicPermissionEntry(user=user, vhost=vhost, exchange=exchange, write=write, read=read)

@@ -48,6 +48,21 @@ class LoginThrottle:
         self._failed.pop((address, name), None)
 
 
+class HTTPLogins:
+    """Numbers of logins of HTTP requests since they were last set to 0.
+
+    Attributes:
+        failed: refused ones.
+        succeeded: accepted ones.
+
+    """
+
+    __slots__ = ("failed", "succeeded")
+
+    def __init__(self) -> None:
+        self.failed = self.succeeded = 0
+
+
 class RefusalLog:
     """Limits the log to one line per second and address about refused clients, and counts the suppressed ones."""
 

@@ -210,7 +210,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     try:
         server = Server(config, _open_disk(config))
         server.process = _Process(stopping, outputs)
-        if config.prometheus.enabled:
+        if config.prometheus.enabled and config.prometheus.port:
             ending.push_async_callback(await _start_monitor(server, config))
         if config.management.enabled and config.management.port:
             ending.push_async_callback(await _start_management(server, config))
@@ -278,6 +278,7 @@ def _log_listeners(server: Any) -> list[str]:
 
 async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Start the HTTP listener for metrics and health; returns its stop function. StartupError if it is required."""
+    from leveret.broker.http.call import BoundListener  # noqa: PLC0415
     from leveret.broker.metrics.http import Monitor, cluster_id  # noqa: PLC0415
     from leveret.broker.metrics.node import Identity  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
@@ -294,11 +295,12 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
             raise StartupError(problem, exit_codes.UNAVAILABLE) from None
         _logger.warning("metrics and health checks are disabled: %s", problem)
     else:
+        server.http_listeners.append(BoundListener("http/prometheus", *monitor.address))
         _logger.info("started HTTP listener on %s for metrics and health", Listener(*monitor.address))
     return monitor.stop
 
 
-def _management(server: Any) -> "Callable[[], ManagementServer]":
+def _management(server: Any) -> "Callable[..., ManagementServer]":
     """Load what serves the management API; returns a function that makes such a server."""
     from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
     from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
@@ -323,7 +325,7 @@ async def _start_management(server: Any, config: Config) -> Callable[[], Awaitab
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
 
     wanted = config.management
-    management = _management(server)()
+    management = _management(server)(wanted.path_prefix)
     try:
         await management.start(wanted.host, wanted.port)
     except OSError as error:

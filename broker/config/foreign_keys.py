@@ -53,7 +53,6 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _protects("prometheus.ssl.*", "prometheus.authentication.*", nothing=("false",),
               why="the metrics listener has neither TLS nor authentication; bind `prometheus.tcp.ip` to an address "
               "that only trusted hosts can reach"),
-    _protects("management.load_definitions", why="use `load_definitions`"),
     _protects("management.ssl.*", why="the management listener has no TLS; put a proxy with TLS before it"),
     _protects("definitions.https.*", "definitions.tls.*", why="definitions are loaded from local files only"),
     # Limits.

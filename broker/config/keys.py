@@ -276,6 +276,8 @@ _USERS: Final[tuple[Key, ...]] = (
         "not created then."),
     Key(name="definitions.local.path", kind="path", default="", attribute="definitions",
         doc="Another name of `load_definitions`."),
+    Key(name="management.load_definitions", kind="path", default="", attribute="definitions",
+        doc="Another name of `load_definitions`."),
     Key(name="definitions.import_backend", kind="choice", default="local_filesystem", choices=("local_filesystem",),
         doc="Where definitions are imported from."),
 )  # fmt: skip
@@ -385,7 +387,7 @@ _METRICS: Final[tuple[Key, ...]] = (
     Key(name="prometheus.enabled", kind="bool", default="true", attribute="prometheus.enabled", origin="Leveret",
         doc="Serve metrics ([metrics](metrics.md)) and health checks over HTTP. In RabbitMQ this is a plugin."),
     Key(name="prometheus.tcp.port", kind="int", default="15692", low=0, high=65535, attribute="prometheus.port",
-        doc="Port of the HTTP listener; 0 chooses a free port. If the default port at the default address is in use "
+        doc="Port of the HTTP listener; 0 for none. If the default port at the default address is in use "
         "the broker starts without metrics; with another port or address it does not start."),
     Key(name="prometheus.tcp.ip", kind="string", default="127.0.0.1", attribute="prometheus.host",
         doc="Address of the HTTP listener. RabbitMQ's default is all interfaces. There is no authentication: make "
@@ -404,6 +406,8 @@ _MANAGEMENT: Final[tuple[Key, ...]] = (
     Key(name="management.tcp.ip", kind="string", default="127.0.0.1", attribute="management.host",
         doc="Address of the HTTP listener. RabbitMQ's default is all interfaces. Passwords are sent in clear, so use "
         "another address in trusted networks only. With another address than the default the port must be free."),
+    Key(name="management.path_prefix", kind="string", default="", attribute="management.path_prefix",
+        doc="What paths begin with before `/api/`, such as `/broker`, for a proxy that passes them on unchanged."),
     Key(name="collect_statistics_interval", kind="int", default="5000", low=100, high=3_600_000,
         attribute="management.interval_ms",
         doc="Milliseconds between two samples of the statistics; rates are computed from the last two."),

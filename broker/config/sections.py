@@ -134,6 +134,7 @@ class ManagementConfig(msgspec.Struct, frozen=True):
     enabled: bool = True
     host: str = MANAGEMENT_HOST
     port: int = MANAGEMENT_PORT
+    path_prefix: str = ""
     interval_ms: int = 5000
 
     @property

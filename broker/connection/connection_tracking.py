@@ -47,7 +47,7 @@ class ConnectionTracking:
         self._users = users
         self._vhosts = vhosts
         self.node_name = node_name
-        self._connection_max = connection_max
+        self.connection_max = connection_max
         self._channel_max = channel_max
         self.connections: set[Any] = set()
         self.connections_of_users: Counter[str] = Counter()
@@ -65,7 +65,7 @@ class ConnectionTracking:
 
     def admit(self, user: User, vhost: str) -> VHost:
         """Return the vhost for one more connection of the user; raises 530 if it is refused (RabbitMQ's order)."""
-        limit = self._connection_max
+        limit = self.connection_max
         if limit is not None and len(self.connections) >= limit:
             raise not_allowed(f"connection refused: node connection limit ({limit}) is reached")
         found = self._vhosts.get(vhost)

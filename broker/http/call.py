@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from leveret.broker.administration import AdministeredBroker, Administration
-from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
+from leveret.broker.auth.login_throttle import HTTPLogins, LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User
 from leveret.broker.http.errors import bad_request
@@ -86,13 +86,13 @@ class Content(NamedTuple):
     """An answer that is not an object of the API: a file, a page.
 
     Attributes:
-        pieces: its octets.
+        pieces: its octets, and None where others may have a turn.
         content_type: their type.
         headers: further headers.
 
     """
 
-    pieces: Iterable[bytes]
+    pieces: Iterable[bytes | None]
     content_type: str
     headers: Mapping[str, str] = {}
 
@@ -101,8 +101,8 @@ class Done(NamedTuple):
     """An answer without a body to a change, which is given once the change is on disk.
 
     Attributes:
-        status: 201 if something was created, 204 otherwise.
-        location: where it is, relative to the path of the request.
+        status: 201 if something was created, 303 for a browser that is to go elsewhere, 204 otherwise.
+        location: the place of what was created, relative to the path of the request, or where to go.
 
     """
 
@@ -112,6 +112,21 @@ class Done(NamedTuple):
 
 Answer = Listing | Item | Content | Done
 Steps = Generator[Need, Any, Answer]
+
+
+class BoundListener(NamedTuple):
+    """An address at which clients may connect.
+
+    Attributes:
+        protocol: RabbitMQ's name: amqp, http, http/prometheus.
+        host: the address.
+        port: the port.
+
+    """
+
+    protocol: str
+    host: str
+    port: int
 
 
 class ManagedBroker(AdministeredBroker, Protocol):
@@ -126,6 +141,7 @@ class ManagedBroker(AdministeredBroker, Protocol):
     auth_failure_delay: float
 
     statistics: Statistics
+    http_logins: HTTPLogins
 
     @property
     def node_name(self) -> str:
@@ -133,7 +149,7 @@ class ManagedBroker(AdministeredBroker, Protocol):
 
     @property
     def cluster_name(self) -> str:
-        """The name of the cluster."""
+        """The name of the cluster, which clients see."""
 
     def node_facts(self) -> NodeFacts:
         """Return facts about the node."""
@@ -143,6 +159,16 @@ class ManagedBroker(AdministeredBroker, Protocol):
 
     def disk_counts(self) -> tuple[int, int]:
         """Return the numbers of messages read from disk and written to it."""
+
+    @property
+    def listeners(self) -> list[BoundListener]:
+        """All bound listeners."""
+
+    def rename_cluster(self, name: str) -> None:
+        """Set the name that clients see, permanently."""
+
+    def effective_settings(self) -> Iterator[str]:
+        """Yield the effective configuration in lines; passwords are masked."""
 
     @property
     def obstacle(self) -> str:

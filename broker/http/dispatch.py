@@ -1,7 +1,6 @@
 """The answer to a request: who asks, which route, may they, the handler, and the response in pieces. Pure."""
 
 import base64
-import binascii
 import logging
 from collections.abc import Generator, Iterator, Mapping
 from itertools import chain
@@ -138,24 +137,36 @@ def authenticate(broker: ManagedBroker, request: Request) -> User | None:
         raise login_required()
     try:
         octets = base64.b64decode(given.strip(), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise login_required() from None
     name, colon, password = octets.decode("utf-8", "surrogateescape").partition(":")
     if not colon:
         raise login_required()
+    return check_login(broker, name, password, request.peer)
+
+
+def check_login(broker: ManagedBroker, name: str, password: str, peer: str) -> User:
+    """Return the user who logs in by name and password from an address.
+
+    Raises:
+        ApiError: the login is refused; the answer is delayed.
+
+    """
     now = broker.now()
     try:
-        user = broker.users.authenticate(name, Password(password), request.peer)
+        user = broker.users.authenticate(name, Password(password), peer)
     except LoginRefusedError as error:
-        times = broker.login_throttle.failed(request.peer, name, now)
+        times = broker.login_throttle.failed(peer, name, now)
         broker.context.totals.auth_failed += 1
-        if broker.refusal_log.admit(request.peer, now):
+        broker.http_logins.failed += 1
+        if broker.refusal_log.admit(peer, now):
             text = str(error).replace(name, shown(name)) if name else str(error)
-            log.warning("HTTP request from %s: login refused: %s", request.peer, text)
+            log.warning("HTTP request from %s: login refused: %s", peer, text)
         if "localhost" in str(error):
             raise not_authorised("User can only log in via localhost") from None
         raise not_authorized(broker.auth_failure_delay * times) from None
-    broker.login_throttle.succeeded(request.peer, name)
+    broker.login_throttle.succeeded(peer, name)
+    broker.http_logins.succeeded += 1
     return user
 
 

@@ -6,6 +6,7 @@ that are merged, and only the items of the page are computed whole.
 
 import heapq
 import json
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,11 +24,14 @@ STEP = 16
 """Items that are looked at in one step."""
 RUN = 256
 """Items that are sorted in one step."""
+MERGED = 64
+"""Items that are merged in one step."""
 PIECE = 64 * 1024
 """Octets of an encoded list that are written together."""
 
 ABSENT = msgspec.UNSET
 """Value of a key that an item does not have."""
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 Fields = Mapping[str, Callable[[Any], Any]] | None
 
@@ -71,10 +75,9 @@ def _positive(query: Mapping[str, str], key: str, default: int) -> int:
     given = query.get(key, "")
     if not given:
         return default
-    try:
-        return int(given)
-    except ValueError:
-        raise bad_request("Pagination parameters are invalid") from None
+    if not _NUMBER.fullmatch(given):
+        raise bad_request("Pagination parameters are invalid")
+    return int(given)
 
 
 def _name_filter(query: Mapping[str, str], patterns: Patterns) -> Callable[[str], object]:
@@ -258,7 +261,7 @@ def _sorted(
     found = []
     for _key, at in heapq.merge(*runs):
         found.append(rows[at])
-        if not len(found) % RUN:
+        if not len(found) % MERGED:
             yield None
     if reverse:
         found.reverse()

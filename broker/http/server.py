@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from leveret.broker.http.call import Callback, ManagedBroker, Stored
+from leveret.broker.http.call import BoundListener, Callback, ManagedBroker, Stored
 from leveret.broker.http.dispatch import HEADERS, Request, Response, respond
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.listing import encoded
@@ -50,6 +50,7 @@ class ServingBroker(ManagedBroker, Protocol):
     """The broker, and what the driver needs of it beside (`broker.server.server.Server`)."""
 
     journal: MetadataJournal
+    http_listeners: list[BoundListener]
 
     def run_turn(self) -> None:
         """Run a turn."""
@@ -61,11 +62,13 @@ class ManagementServer:
     Args:
         broker: the broker.
         router: finds the routes.
+        prefix: what paths on TCP begin with, before `/api/`; a slash and a name, or '' for nothing.
 
     """
 
-    def __init__(self, broker: ServingBroker, router: Router) -> None:
+    def __init__(self, broker: ServingBroker, router: Router, prefix: str = "") -> None:
         self._broker = broker
+        self._prefix = prefix.rstrip("/")
         self._router = router
         self._at_work = asyncio.Semaphore(AT_WORK)
         self._runners: list[web.ServerRunner] = []
@@ -82,6 +85,7 @@ class ManagementServer:
         self._listeners.append(listener)
         self._sampling.start()
         self.address = listener.sockets[0].getsockname()[:2]
+        self._broker.http_listeners.append(BoundListener("http", *self.address))
 
     async def serve_socket(self, sock: socket.socket) -> None:
         """Serve a listening Unix socket, whose clients may do everything."""
@@ -114,13 +118,15 @@ class ManagementServer:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _from_owner(self, request: web.BaseRequest) -> web.StreamResponse:
-        return await self._handle(request, "")
+        return await self._handle(request, request.rel_url.raw_path, "")
 
     async def _from_network(self, request: web.BaseRequest) -> web.StreamResponse:
         peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-        return await self._handle(request, str(peer[0]) if peer else "unknown")
+        path = request.rel_url.raw_path
+        inside = path.removeprefix(self._prefix) if path.startswith(f"{self._prefix}/") else "/"
+        return await self._handle(request, inside, str(peer[0]) if peer else "unknown")
 
-    async def _handle(self, request: web.BaseRequest, peer: str) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest, path: str, peer: str) -> web.StreamResponse:
         if self._broker.obstacle:
             body = encoded({"error": "service_unavailable", "reason": self._broker.obstacle})
             return web.Response(status=503, headers=HEADERS, body=body, content_type="application/json")
@@ -134,7 +140,7 @@ class ManagementServer:
                     )
                 received = Request(
                     request.method,
-                    request.rel_url.raw_path,
+                    path,
                     {key: request.query.getall(key)[0] for key in request.query},
                     {key.lower(): value for key, value in request.headers.items()},
                     content,

@@ -241,7 +241,7 @@ ROUTES = (
     Route(
         "bindings/{vhost}",
         "bindings",
-        {"GET": Operation(list_bindings, "The bindings of a virtual host.", scope=Scope.VISIBLE)},
+        {"GET": Operation(list_bindings, "The bindings of a virtual host.", scope=Scope.VHOST)},
     ),
     *_routes("bindings/{vhost}/e/{source}/q/{queue}", "a queue"),
     *_routes("bindings/{vhost}/e/{source}/e/{exchange}", "an exchange"),

@@ -124,7 +124,7 @@ ROUTES = (
         "exchanges",
         {
             "GET": Operation(
-                list_exchanges, "The exchanges of a virtual host.", scope=Scope.VISIBLE, query=QUERY
+                list_exchanges, "The exchanges of a virtual host.", scope=Scope.VHOST, query=QUERY
             )
         },
     ),
@@ -132,7 +132,7 @@ ROUTES = (
         "exchanges/{vhost}/{exchange}",
         "exchanges",
         {
-            "GET": Operation(get_exchange, "One exchange.", scope=Scope.VISIBLE, query=QUERY),
+            "GET": Operation(get_exchange, "One exchange.", scope=Scope.VHOST, query=QUERY),
             "PUT": Operation(
                 put_exchange,
                 "Declare an exchange.",

@@ -114,9 +114,9 @@ def get_messages(call: Call) -> Steps:
     count = number(body, "count", 0)
     ack_mode, encoding = body["ackmode"], body["encoding"]
     truncate = number(body, "truncate", 0) if body.get("truncate") is not None else None
-    if encoding not in {"auto", "base64"}:
+    if encoding not in ("auto", "base64"):
         raise bad_request("Unsupported encoding. Please use auto or base64.")
-    if ack_mode not in ACK_MODES:
+    if not isinstance(ack_mode, str) or ack_mode not in ACK_MODES:
         raise bad_request(["unknown", ack_mode])
     if truncate is not None and truncate < 0:
         raise bad_request(["not_integer", truncate])

@@ -110,13 +110,13 @@ ROUTES = (
     Route(
         "queues/{vhost}",
         "queues",
-        {"GET": Operation(list_queues, "The queues of a virtual host.", scope=Scope.VISIBLE, query=_LIST)},
+        {"GET": Operation(list_queues, "The queues of a virtual host.", scope=Scope.VHOST, query=_LIST)},
     ),
     Route(
         "queues/{vhost}/{queue}",
         "queues",
         {
-            "GET": Operation(get_queue, "One queue.", scope=Scope.VISIBLE, query=_LIST),
+            "GET": Operation(get_queue, "One queue.", scope=Scope.VHOST, query=_LIST),
             "PUT": Operation(
                 put_queue,
                 "Declare a queue.",

@@ -4,21 +4,26 @@ from leveret.broker.http.route import Route, Router
 from leveret.broker.management import (
     bindings,
     clients,
+    definitions,
+    description,
     exchanges,
+    health,
     limits,
     messages,
     node_operations,
+    node_settings,
     nodes,
     overview,
     parameters,
     permissions,
     policies,
     queues,
+    replicas,
     users,
     vhosts,
 )
 
-ROUTES: tuple[Route, ...] = (
+_OF_RESOURCES: tuple[Route, ...] = (
     *users.ROUTES,
     *vhosts.ROUTES,
     *permissions.ROUTES,
@@ -33,5 +38,10 @@ ROUTES: tuple[Route, ...] = (
     *overview.ROUTES,
     *nodes.ROUTES,
     *node_operations.ROUTES,
+    *definitions.ROUTES,
+    *health.ROUTES,
+    *node_settings.ROUTES,
+    *replicas.ROUTES,
 )
+ROUTES = description.with_description(_OF_RESOURCES)
 ROUTER = Router(ROUTES)

@@ -12,11 +12,6 @@ def node_facts(server: Any) -> NodeFacts:
     """Return facts about the node of a server."""
     config = server.config
     memory, disk = server.resource_monitor.memory, server.resource_monitor.disk
-    listeners = [ListenerFacts("amqp", host, port) for host, port in server.addresses]
-    if config.management.enabled and config.management.port:
-        listeners.append(ListenerFacts("http", config.management.host, config.management.port))
-    if config.prometheus.enabled and config.prometheus.port:
-        listeners.append(ListenerFacts("http/prometheus", config.prometheus.host, config.prometheus.port))
     return NodeFacts(
         uptime=server.uptime,
         process_id=os.getpid(),
@@ -32,7 +27,7 @@ def node_facts(server: Any) -> NodeFacts:
         data_dir=str(config.data_dir),
         log_files=(config.log.file,) if getattr(config.log, "file", "") else ("<stdout>",),
         config_files=(),
-        listeners=tuple(listeners),
+        listeners=tuple(ListenerFacts(*each) for each in server.listeners),
         mechanisms=tuple(config.auth_mechanisms),
     )
 

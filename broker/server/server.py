@@ -22,16 +22,17 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import mechanisms
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
+from leveret.broker.auth.login_throttle import HTTPLogins, LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
 from leveret.broker.channel.channel import Channel
-from leveret.broker.config.config import Config
+from leveret.broker.config.config import Config, effective
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.counters.histogram import Latency
+from leveret.broker.http.call import BoundListener
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
@@ -80,6 +81,8 @@ MOST_ROWS = 50_000
 """Changes of metadata that wait for a full disk; all of them are tried again together, a few hundred bytes each."""
 HELD_OCTETS = 1024 * 1024
 """Bytes of incomplete publishes that a connection may hold while memory is short."""
+CLUSTER_NAME = "cluster_name"
+"""The global parameter that is the name of the cluster."""
 RESERVED_FILES = 64  # file descriptors reserved for everything that is not a client
 
 
@@ -181,9 +184,6 @@ class Server:
         self.global_qos = config.compatibility.global_qos == "permitted"
         self.passive_is_open = config.compatibility.passive_declare == "open"
         self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
-        properties = typed(server_properties(config.cluster_name))
-        offered = mechanisms(config.auth_mechanisms)
-        self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
         self.collector = Collector()
         relative = config.disk_free_relative
         self.resource_monitor = self.monitor_class(
@@ -205,6 +205,9 @@ class Server:
         most = min(config.max_half_open, max(2, self._file_limit // HALF_OPEN_SHARE))
         share = config.max_half_open_per_address or most // 2
         self.login_throttle = LoginThrottle()
+        self.http_logins = HTTPLogins()
+        self.http_listeners: list[BoundListener] = []
+        """The HTTP listeners, which whoever starts them adds."""
         self.refusal_log = RefusalLog()
         self._listeners = Listeners(HalfOpen(most, min(share, most)), lambda: self.driver_class(self))
         self._refused_count = 0
@@ -236,6 +239,7 @@ class Server:
         self.administration = Administration(self)
         self.statistics = Statistics(self, config.management.interval_ms / 1000)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
+        self.start_frame = self._make_start_frame()
 
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
         """Create what an earlier run has stored or, if this is the first one, what the configuration defines.
@@ -612,8 +616,8 @@ class Server:
 
     @property
     def cluster_name(self) -> str:
-        """The name of the cluster, which an administrator may have set."""
-        name = self.global_parameters.list().get("cluster_name")
+        """The name of the cluster, which clients see: one that an administrator has set, or the configured one."""
+        name = self.global_parameters.list().get(CLUSTER_NAME)
         return name if isinstance(name, str) else self.config.cluster_name
 
     def node_facts(self) -> NodeFacts:
@@ -627,6 +631,25 @@ class Server:
     def disk_counts(self) -> tuple[int, int]:
         """Return the numbers of messages read from disk and written to it."""
         return disk_counts(self)
+
+    def rename_cluster(self, name: str) -> None:
+        """Set the name that clients see, as a global parameter as in RabbitMQ."""
+        self.global_parameters.set(CLUSTER_NAME, name)
+        self.start_frame = self._make_start_frame()
+
+    def _make_start_frame(self) -> bytes:
+        properties = typed(server_properties(self.cluster_name))
+        offered = mechanisms(self.config.auth_mechanisms)
+        return encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
+
+    @property
+    def listeners(self) -> list[BoundListener]:
+        """All bound listeners."""
+        return [*(BoundListener("amqp", host, port) for host, port in self.addresses), *self.http_listeners]
+
+    def effective_settings(self) -> Iterator[str]:
+        """Yield the effective configuration in lines; passwords are masked."""
+        return effective(self.config)
 
     @property
     def obstacle(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from grafana import promql
 from grafana.exposition import Scraped
-from running import ROOT, Running
+from running import ROOT, Running, watched
 
 DOCKER = ROOT / "docker"
 BOARD = json.loads((DOCKER / "grafana" / "dashboards" / "leveret.json").read_text())
@@ -35,8 +35,7 @@ def get(address: str, path: str) -> str:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Address of the metrics of a broker that has confirmed in each mode, and has seen orders."""
-    watched = ("--set", "prometheus.enabled=true", "--set", "prometheus.tcp.port=0")
-    with Running(tmp_path_factory.mktemp("watched"), *watched) as broker:
+    with Running(tmp_path_factory.mktemp("watched"), *watched()) as broker:
         found = broker.wait_for("started HTTP listener").partition("started HTTP listener on ")[2].split()[0]
         broker.wait_for("Server startup complete")
         with pika.BlockingConnection(pika.ConnectionParameters(*broker.address)) as connection:

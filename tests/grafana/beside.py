@@ -190,7 +190,7 @@ def scrape(broker: Broker, base: str) -> DayMetrics:
 
 def scrape_leveret() -> DayMetrics:
     """Return our broker's metrics."""
-    broker = start_ours(SetUp("scraped", ours=("prometheus.tcp.port=0",)))
+    broker = start_ours(SetUp("scraped", ours=(f"prometheus.tcp.port={free_port()}",)))
     try:
         found = re.search(r"started HTTP listener on (\S+)", broker.log())
         assert found, broker.log()

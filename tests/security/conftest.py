@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conformance.wire import Client
-from running import SLOW_STEP, Running
+from running import SLOW_STEP, Running, free_port, watched
 
 SETTINGS = (
     "log.console=false",
@@ -25,14 +25,12 @@ SETTINGS = (
     "limits.vhost.small.max_queues=2",
     "limits.vhost.small.max_connections=1",
     "consumer_max_per_channel=3",
-    "prometheus.enabled=true",
-    "prometheus.tcp.port=0",
 )
 START_SECONDS = 30.0
 
 
 class Broker:
-    """The shared broker: its addresses for AMQP and HTTP, and its log, which is a file."""
+    """The shared broker: its addresses for AMQP, metrics and the management API, and its log, which is a file."""
 
     def __init__(self, running: Running, log: Path) -> None:
         self.running = running
@@ -42,9 +40,13 @@ class Broker:
             assert running.process.poll() is None, text
             assert time.monotonic() < deadline, text
             time.sleep(0.02)
-        self.address, self.http = (
-            ("127.0.0.1", int(re.search(rf"started {kind} listener on \S+:(\d+)", text)[1]))
-            for kind in ("TCP", "HTTP")
+        self.address, self.http, self.management = (
+            ("127.0.0.1", int(re.search(rf"started {kind}", text)[1]))
+            for kind in (
+                r"TCP listener on \S+:(\d+)",
+                r"HTTP listener on \S+:(\d+) for metrics",
+                r"HTTP listener on \S+:(\d+) for the management",
+            )
         )
 
     def text(self) -> str:
@@ -77,8 +79,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker that all tests share; what it has logged is judged at the end."""
     folder = tmp_path_factory.mktemp("security")
     log = folder / "a.log"
-    flags = [word for setting in (*SETTINGS, f"log.file={log}") for word in ("--set", setting)]
-    with Running(folder, *flags) as running:
+    settings = (*SETTINGS, f"log.file={log}", f"management.tcp.port={free_port()}")
+    flags = [word for setting in settings for word in ("--set", setting)]
+    with Running(folder, *watched(), *flags) as running:
         shared = Broker(running, log)
         yield shared
         running.process.terminate()

@@ -289,7 +289,7 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
 @pytest.mark.parametrize(
     "key",
     [
-        "management.path_prefix",
+        "management.cors.allow_origins.1",
         "cluster_formation.dns.hostname",
         "disk_monitor_failure_retries",
         "log.queue.rotation.size",
@@ -326,7 +326,6 @@ PROTECTING = (
     ("password_hashing_module", "rabbit_password_hashing_sha512"),
     ("prometheus.ssl.port", "15691"),
     ("prometheus.authentication.enabled", "true"),
-    ("management.load_definitions", "/definitions.json"),
     ("default_policies.operator.1.max_length", "5"),
     ("ranch_connection_max", "5"),
 )
@@ -384,6 +383,12 @@ def test_problems_show_no_passwords(tmp_path, text):
     assert "hunter2" not in str(caught.value)
     assert 2 == len(caught.value.problems)
     assert any(f"{path}:2: " in problem for problem in caught.value.problems)
+
+
+def test_definitions_are_named_by_any_of_three_keys():
+    """All of them are the files that are imported at each start."""
+    for key in ("load_definitions", "definitions.local.path", "management.load_definitions"):
+        assert Path("/d.json") == load(settings=[f"{key}=/d.json"]).definitions, key
 
 
 def test_where_metrics_are_served():

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from fakes import Client, Node, queue_declare
 from grafana.exposition import Scraped
-from running import Running, command, environment
+from running import Running, command, environment, watched
 
 from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor, cluster_id
@@ -307,7 +307,7 @@ def address_of(line: str) -> str:
 
 def test_the_broker_answers_until_it_has_stopped(tmp_path):
     """Metrics and health checks are there from the start on, by default, and the process ends as before."""
-    with Running(tmp_path, *WATCHED, "--set", "prometheus.tcp.port=0") as running:
+    with Running(tmp_path, *watched()) as running:
         address = address_of(running.wait_for("started HTTP listener"))
         running.wait_for("Server startup complete")
         for path in ("healthz", "readyz", "metrics", "metrics/per-object"):

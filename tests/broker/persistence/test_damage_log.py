@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from running import Running
+from running import Running, watched
 
 from leveret.broker.cli.store import read
 from leveret.broker.persistence.damage_log import DamageLog
@@ -77,14 +77,7 @@ def test_damage_is_reported(tmp_path, kind):
         running.stopped_by(signal.SIGTERM)
     spoil(running.data_dir, kind)
     findings, _ = read(running.data_dir)
-    metrics = (
-        "--set",
-        "prometheus.enabled=true",
-        "--set",
-        "prometheus.tcp.port=0",
-        "--set",
-        "prometheus.tcp.ip=127.0.0.1",
-    )
+    metrics = watched()
     with Running(tmp_path, *BLOB, *metrics) as running:
         address = re.search(r"HTTP listener on (\S+)", running.wait_for("started HTTP listener"))[1]
         running.wait_for("Server startup complete")

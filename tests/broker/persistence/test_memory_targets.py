@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 
 from conformance.wire import Client
-from running import Running
+from running import Running, watched
 
 BODY = bytes(1000)
 
@@ -38,8 +38,7 @@ def go_round(client: Client, until: threading.Event) -> None:
 
 def test_a_fast_queue_keeps_more_than_one_that_only_grows(tmp_path: Path) -> None:
     """Most of the memory goes to a queue whose messages come and go, more than an even share, if memory is short."""
-    settings = ("prometheus.enabled=true", "prometheus.tcp.port=0", f"storage.ram_limit={LIMIT}")
-    arguments = [word for setting in settings for word in ("--set", setting)]
+    arguments = (*watched(), "--set", f"storage.ram_limit={LIMIT}")
     done = threading.Event()
     with Running(tmp_path, *arguments) as running:
         address = running.wait_for("started HTTP listener").partition("listener on ")[2].split()[0]

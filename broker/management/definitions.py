@@ -1,0 +1,147 @@
+"""Export and import of definitions: `/api/definitions`, `/api/all-configuration`."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from leveret.broker.administration.access import MalformedError, Right, authorize
+from leveret.broker.administration.definitions_document import SECTIONS, VHOST_SECTIONS, Entry
+from leveret.broker.administration.definitions_export import HEADING, exporting
+from leveret.broker.http.call import Call, Content, Done, Steps
+from leveret.broker.http.errors import bad_request, vhost_not_found
+from leveret.broker.http.listing import PIECE, STEP, encoded
+from leveret.broker.http.multipart import form_fields, is_form
+from leveret.broker.http.route import Key, Operation, Route
+
+_FILE_NAME = re.compile(r"[\w !#$%&'()+,.=@\[\]^`{}~-]{1,255}", re.ASCII)
+_LOCAL = re.compile(r"(?!//)[!-\[\]-~]{1,1000}")
+"""Redirects to other sites, which would begin with a scheme or two slashes, are not followed."""
+
+
+def get_definitions(call: Call) -> Steps:
+    """Return all definitions, or those of one vhost, whose exchanges, queues and bindings then do not name it."""
+    authorize(call.broker.users, call.actor, Right.ADMINISTRATOR)
+    name = call.names.get("vhost")
+    if name is not None and name not in call.broker.vhosts:
+        raise bad_request("vhost_not_found")
+    headers = {}
+    if (file := call.query.get("download")) is not None:
+        if not _FILE_NAME.fullmatch(file):
+            raise bad_request("invalid name of a file")
+        headers["content-disposition"] = f"attachment; filename={file}"
+    document = yield from exporting(call.broker, None if name is None else call.broker.vhosts[name])
+    parts: Iterable[tuple[str, Iterable[Any]]] = (
+        (section, getattr(document, section))
+        for section in SECTIONS
+        if name is None or section in VHOST_SECTIONS
+    )
+    if name is None:
+        return Content(written(HEADING, parts), "application/json", headers)
+    stripped = (
+        (section, map(_without_vhost, entries) if section in _STRIPPED else entries)
+        for section, entries in parts
+    )
+    head = {"rabbit_version": HEADING["rabbit_version"]}
+    return Content(written(head, stripped), "application/json", headers)
+
+
+_STRIPPED = frozenset({"exchanges", "queues", "bindings"})
+
+
+def _without_vhost(entry: Entry) -> dict[str, Any]:
+    shown = msgspec.structs.asdict(entry)
+    del shown["vhost"]
+    return shown
+
+
+def written(head: Mapping[str, Any], parts: Iterable[tuple[str, Iterable[Any]]]) -> Iterator[bytes | None]:
+    """Yield definitions as JSON in pieces, and None between.
+
+    Args:
+        head: the first keys, at least one.
+        parts: names and entries of the sections.
+
+    """
+    buffer = bytearray(encoded(head)[:-1])
+    for name, entries in parts:
+        buffer += b',"%s":[' % name.encode()
+        for at, entry in enumerate(entries):
+            if at:
+                buffer += b","
+            buffer += encoded(entry)
+            if len(buffer) >= PIECE:
+                yield bytes(buffer)
+                buffer.clear()
+            elif not at % STEP:
+                yield None
+        buffer += b"]"
+    yield bytes(buffer + b"}")
+
+
+def post_definitions(call: Call) -> Steps:
+    """Import definitions, entirely or not at all."""
+    vhost = call.names.get("vhost")
+    if vhost is not None and vhost not in call.broker.vhosts:
+        raise vhost_not_found()
+    octets, redirect = call.content, ""
+    content_type = call.headers.get("content-type", "")
+    if is_form(content_type):
+        fields = form_fields(octets, content_type)
+        octets = fields.get("file", b"[]")
+        redirect = fields.get("redirect", b"").decode("utf-8", "replace")
+    try:
+        if octets:
+            yield from call.administration.definitions.importing(call.actor, octets, vhost)
+    except MalformedError:
+        raise bad_request("failed_to_parse_json") from None
+    is_local = _LOCAL.fullmatch(redirect) and ":" not in redirect.partition("/")[0]
+    return Done(303, redirect) if is_local else Done()
+
+
+_DOWNLOAD = (Key("download", doc="name of a file, for browsers to save the answer"),)
+_BODY = (
+    Key("users", "array"),
+    Key("vhosts", "array"),
+    Key("permissions", "array"),
+    Key("topic_permissions", "array"),
+    Key("parameters", "array"),
+    Key("global_parameters", "array"),
+    Key("policies", "array"),
+    Key("queues", "array"),
+    Key("exchanges", "array"),
+    Key("bindings", "array"),
+)
+_OF_VHOST = tuple(
+    key for key in _BODY if key.name in {"parameters", "policies", "queues", "exchanges", "bindings"}
+)
+_ADMINISTRATOR = Right.ADMINISTRATOR
+_ALL = {
+    "GET": Operation(get_definitions, "All definitions.", _ADMINISTRATOR, query=_DOWNLOAD),
+    "POST": Operation(
+        post_definitions,
+        "Import definitions, entirely or not at all; also from a form with the field `file`.",
+        _ADMINISTRATOR,
+        body=_BODY,
+        statuses=(204, 303),
+    ),
+}
+ROUTES = (
+    Route("definitions", "definitions", _ALL),
+    Route("all-configuration", "definitions", _ALL),
+    Route(
+        "definitions/{vhost}",
+        "definitions",
+        {
+            "GET": Operation(get_definitions, "Definitions of a vhost.", _ADMINISTRATOR, query=_DOWNLOAD),
+            "POST": Operation(
+                post_definitions,
+                "Import definitions into a vhost, whatever vhost they name.",
+                _ADMINISTRATOR,
+                body=_OF_VHOST,
+                statuses=(204, 303),
+            ),
+        },
+    ),
+)

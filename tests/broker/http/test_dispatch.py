@@ -1,0 +1,157 @@
+"""The answer to a request: methods, logins, errors."""
+
+import base64
+import logging
+
+import pytest
+from api import OPERATOR, Api
+from fakes import Node
+
+from leveret.broker.http.dispatch import Request, respond
+from leveret.broker.management.routes import ROUTER
+
+REALM = 'Basic realm="RabbitMQ Management"'
+
+
+@pytest.fixture
+def api() -> Api:
+    """The API of a new broker, used by its administrator."""
+    return Api(Node())
+
+
+def test_options_need_no_login(api):
+    """They name the methods of the path."""
+    answer = Api(api.node, "").request("OPTIONS", "users/ann")
+
+    assert (200, b"") == (answer.status, answer.body)
+    assert "HEAD, GET, PUT, DELETE, OPTIONS" == answer.headers["allow"]
+
+
+def test_other_methods_are_not_allowed(api):
+    """405 names those that are."""
+    answer = api.request("PATCH", "users")
+
+    assert (405, "HEAD, GET, OPTIONS") == (answer.status, answer.headers["allow"])
+
+
+def test_every_answer_has_the_headers_of_the_api(api):
+    """Also errors and answers without a body; the type is exactly that of JSON."""
+    for path in ("users", "users/none"):
+        answer = api.request("GET", path)
+        assert "application/json" == answer.headers["content-type"]
+        assert "no-cache" == answer.headers["cache-control"]
+        assert "accept, accept-encoding, origin" == answer.headers["vary"]
+    assert "content-type" not in api.request("PUT", "vhosts/v").headers
+
+
+@pytest.mark.parametrize(
+    "given", [None, "", "Basic", "Basic !", "Basic Z3Vlc3Q=", "Bearer x", "Basic \udcff"]
+)
+def test_without_a_login_one_is_asked_for(api, given):
+    """Browsers ask the user then."""
+    headers = {} if given is None else {"authorization": given}
+    answer = Api(api.node, "").request("GET", "whoami", **headers)
+
+    assert (401, b"", REALM) == (answer.status, answer.body, answer.headers["WWW-Authenticate"])
+
+
+@pytest.mark.parametrize("login", ["guest:wrong", "nobody:guest", "guest:", ":", "\xe9:\xe9"])
+def test_a_wrong_login_is_refused(api, login):
+    """Browsers must not ask again, and whether the user exists cannot be seen."""
+    answer = Api(api.node, login).request("GET", "whoami")
+
+    assert (401, {"error": "not_authorized", "reason": "Not_Authorized"}) == (answer.status, answer.body)
+    assert "WWW-Authenticate" not in answer.headers
+    assert 1 == api.node.context.totals.auth_failed
+
+
+def test_failed_logins_are_delayed_more_and_more(api):
+    """For that address and that name only."""
+
+    def delay(login: str, peer: str = "127.0.0.1") -> float:
+        encoded = base64.b64encode(login.encode()).decode()
+        request = Request("GET", "/api/whoami", headers={"authorization": f"Basic {encoded}"}, peer=peer)
+        steps = respond(api.node, ROUTER, request)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as done:
+            return done.value.delay
+
+    first, *others = [delay("guest:wrong") for _ in range(4)]
+    assert 0 < first < others[-1]
+    assert first == delay("other:wrong") == delay("guest:wrong", "10.0.0.1")
+    assert 0 == delay("guest:guest")
+
+
+def test_a_loopback_user_comes_from_this_host(api):
+    """`guest` is refused from elsewhere, with a reason of its own."""
+    for peer, status in (("127.0.0.1", 200), ("::1", 200), ("10.0.0.1", 401)):
+        answer = Api(api.node, peer=peer).request("GET", "whoami")
+        assert status == answer.status, peer
+    assert {"error": "not_authorised", "reason": "User can only log in via localhost"} == answer.body
+
+
+def test_the_operator_needs_no_login(api):
+    """On the socket of the data directory."""
+    assert 200 == Api(api.node, OPERATOR).request("GET", "users").status
+
+
+def test_slashes_and_encodings(api):
+    """The vhost `/` and names with anything in them."""
+    for path in ("vhosts/%2F", "vhosts/%2f/", "vhosts/%2F?columns=name"):
+        assert "/" == api.get(path)["name"]
+    assert 201 == api.put("users/a%2Fb%20c+d%25", {"tags": ""})
+    assert "a/b c+d%" == api.get("users/a%2Fb%20c+d%25")["name"]
+
+
+def test_what_is_not_below_api_is_not_found(api):
+    """With RabbitMQ's body."""
+    answer = next(iter(_run(api, Request("GET", "/other", peer="x")).pieces))
+
+    assert b'{"error":"Object Not Found","reason":"Not Found"}' == answer
+
+
+def _run(api: Api, request: Request):
+    steps = respond(api.node, ROUTER, request)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return done.value
+
+
+def test_a_change_that_is_not_on_disk_is_not_confirmed(api):
+    """503 while the disk is full."""
+    encoded = base64.b64encode(b"guest:guest").decode()
+    headers = {"authorization": f"Basic {encoded}"}
+    steps = respond(api.node, ROUTER, Request("PUT", "/api/vhosts/v", headers=headers, peer="127.0.0.1"))
+    next(steps)
+    with pytest.raises(StopIteration) as done:
+        steps.send(False)
+
+    assert 503 == done.value.value.status
+
+
+def test_changes_are_logged_with_who_made_them(api, caplog):
+    """Without the body; names cannot forge lines, and reads are not logged."""
+    with caplog.at_level(logging.INFO, "leveret.management"):
+        api.put("users/ann", {"tags": "", "password": "secret-word"})
+        api.request("DELETE", "users/a%0Ab")
+        Api(api.node, OPERATOR).put("vhosts/v")
+        Api(api.node, "").put("vhosts/w")
+        api.get("users")
+    lines = [record.getMessage() for record in caplog.records]
+
+    assert "user 'guest' from 127.0.0.1: PUT /api/users/ann: 201" == lines[0]
+    assert "user 'guest' from 127.0.0.1: DELETE /api/users/a%0Ab: 404" == lines[1]
+    assert "the operator: PUT /api/vhosts/v: 201" == lines[2]
+    assert "a client without login from 127.0.0.1: PUT /api/vhosts/w: 401" == lines[3]
+    assert 4 == len(lines)
+    assert "secret-word" not in caplog.text
+
+
+def test_bodies_are_not_nested_without_end(api):
+    """Such a body is no JSON for us."""
+    for body in (b"[" * 100_000, b'{"a":' * 100_000, b'{"value":' * 5000 + b"1" + b"}" * 5000):
+        assert 400 == api.request("PUT", "global-parameters/x", body).status

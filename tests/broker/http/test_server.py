@@ -1,0 +1,266 @@
+"""The driver: real sockets, several requests at once, clients that misbehave."""
+
+import asyncio
+import contextlib
+import gc
+import io
+import json
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+from fakes import Node
+
+from leveret.broker.http import server as driver
+from leveret.broker.http.call import Callback, Content, Item
+from leveret.broker.http.route import Operation, Route, Router
+from leveret.broker.http.server import AT_WORK, BODY, ManagementServer
+from leveret.broker.management.routes import ROUTES
+from leveret.broker.scheduling.time_slices import TimeSlices
+
+SECONDS = 20.0
+LOGIN = aiohttp.encode_basic_auth("guest", "guest")
+
+
+class Tried:
+    """A listener of a broker on a free port, and a client of it."""
+
+    def __init__(self, node: Node, routes: list[Route], prefix: str = "") -> None:
+        self.node = node
+        self.server = ManagementServer(node, Router([*ROUTES, *routes]), prefix)
+        self.client = aiohttp.ClientSession(
+            headers={"authorization": LOGIN}, timeout=aiohttp.ClientTimeout(SECONDS)
+        )
+
+    @property
+    def url(self) -> str:
+        """The beginning of its addresses."""
+        return f"http://127.0.0.1:{self.server.address[1]}/api/"
+
+    async def ask(self, method: str, path: str, **settings: object) -> tuple[int, object]:
+        """Return the status and body of an answer."""
+        async with self.client.request(method, self.url + path, **settings) as answer:
+            octets = await answer.read()
+            return answer.status, json.loads(octets) if octets else None
+
+
+@contextlib.asynccontextmanager
+async def serving(*routes: Route, prefix: str = "") -> AsyncIterator[Tried]:
+    """Serve the API of a new broker, and further routes."""
+    node = Node()
+    node._is_open = True
+    tried = Tried(node, list(routes), prefix)
+    await tried.server.start("127.0.0.1", 0)
+    try:
+        async with tried.client:
+            yield tried
+    finally:
+        await tried.server.stop()
+
+
+async def until(holds) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(SECONDS):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def with_permissions(node: Node, count: int) -> None:
+    """Give many users permissions."""
+    for at in range(count):
+        node.users.set_permissions(f"u{at:06}", "/", "", "", "")
+
+
+async def test_a_broker_that_starts_says_so():
+    """503 with the reason until clients may connect."""
+    async with serving() as tried:
+        tried.node._is_open = False
+        body = {"error": "service_unavailable", "reason": "the broker is starting"}
+        assert (503, body) == await tried.ask("GET", "whoami")
+        tried.node._is_open = True
+        assert 200 == (await tried.ask("GET", "whoami"))[0]
+
+
+async def test_methods_and_bodies():
+    """HEAD has the headers only, OPTIONS the methods, and what changed has no body."""
+    async with serving() as tried:
+        async with tried.client.head(tried.url + "users") as answer:
+            assert (200, b"") == (answer.status, await answer.read())
+            assert "application/json" == answer.headers["content-type"]
+        async with tried.client.options(tried.url + "users") as answer:
+            assert (200, "HEAD, GET, OPTIONS") == (answer.status, answer.headers["allow"])
+        async with tried.client.patch(tried.url + "users") as answer:
+            assert 405 == answer.status
+        async with tried.client.put(tried.url + "vhosts/a%2Fb", json={}) as answer:
+            assert (201, "0") == (answer.status, answer.headers["content-length"])
+            assert "content-type" not in answer.headers
+        assert "a/b" in tried.node.vhosts
+
+
+async def test_a_long_list_is_sent_in_pieces():
+    """Five thousand items come in chunks, all of them."""
+    async with serving() as tried:
+        with_permissions(tried.node, 5000)
+        async with tried.client.get(tried.url + "permissions") as answer:
+            assert "chunked" == answer.headers["transfer-encoding"]
+            rows = await answer.json()
+
+    assert 5001 == len(rows)
+
+
+async def test_a_client_that_leaves_in_the_middle_is_no_error(caplog):
+    """Others are served as before."""
+    async with serving() as tried:
+        with_permissions(tried.node, 20_000)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*tried.server.address)
+            login = LOGIN
+            writer.write(
+                f"GET /api/permissions HTTP/1.1\r\nHost: x\r\nAuthorization: {login}\r\n\r\n".encode()
+            )
+            await reader.readexactly(1000)
+            writer.transport.abort()
+        assert 200 == (await tried.ask("GET", "whoami"))[0]
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+    assert [] == errors
+
+
+async def test_a_reader_that_does_not_read_is_cut(monkeypatch):
+    """After the time of a request, and what it has not read is not kept."""
+    monkeypatch.setattr(driver, "REQUEST_SECONDS", 0.5)
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"x" * 65536
+
+    route = Route("x", "x", {"GET": Operation(lambda _call: Content(endless(), "text/plain"), "All.", None)})
+    async with serving(route) as tried:
+        sock = socket.create_connection(tried.server.address)
+        sock.sendall(b"GET /api/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(1.0)
+        received = 0
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(SECONDS):
+                while piece := await loop.sock_recv(sock, 1 << 20):
+                    received += len(piece)
+        sock.close()
+
+        assert received < 64 << 20
+        assert 200 == (await tried.ask("GET", "whoami"))[0]
+
+
+async def test_a_few_requests_are_worked_on_at_once():
+    """Others wait until one is answered."""
+    begun: list[object] = []
+
+    def wait(_call):
+        yield Callback(begun.append)
+        return Item({})
+
+    route = Route("wait", "x", {"GET": Operation(wait, "Wait.", None)})
+    async with serving(route) as tried:
+        asked = [asyncio.create_task(tried.ask("GET", "wait")) for _ in range(AT_WORK + 4)]
+        await until(lambda: len(begun) == AT_WORK)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert AT_WORK == len(begun)
+        for answer in begun[:AT_WORK]:
+            answer(None)
+        await until(lambda: len(begun) == AT_WORK + 4)
+        for answer in begun[AT_WORK:]:
+            answer(None)
+        assert [(200, {})] * (AT_WORK + 4) == await asyncio.gather(*asked)
+
+
+async def test_a_wrong_login_is_answered_later():
+    """Meanwhile others are served, however many try."""
+    async with serving() as tried:
+        tried.node.auth_failure_delay = 0.4
+        began = time.monotonic()
+        wrong = [
+            asyncio.create_task(
+                tried.ask(
+                    "GET", "whoami", headers={"authorization": aiohttp.encode_basic_auth(f"u{at}", "x")}
+                )
+            )
+            for at in range(AT_WORK + 4)
+        ]
+        await until(lambda: tried.node.context.totals.auth_failed == len(wrong))
+        assert 200 == (await tried.ask("GET", "whoami"))[0]
+        served = time.monotonic() - began
+        answers = await asyncio.gather(*wrong)
+
+    assert {401} == {status for status, _ in answers}
+    assert time.monotonic() - began >= 0.4
+    assert served < 0.4 or not wrong[0].done()
+
+
+async def test_a_body_has_a_limit():
+    """Announced or not."""
+
+    async def endless():
+        for _ in range(2 * BODY // 65536):
+            yield b" " * 65536
+
+    expected = {"error": "bad_request", "reason": "Exceeded HTTP request body size limit"}
+    async with serving() as tried:
+        with contextlib.suppress(aiohttp.ClientError):
+            assert (400, expected) == await tried.ask("PUT", "vhosts/v", data=io.BytesIO(b" " * (BODY + 1)))
+        with contextlib.suppress(aiohttp.ClientError):
+            assert (400, expected) == await tried.ask("PUT", "vhosts/v", data=endless())
+        assert "v" not in tried.node.vhosts
+
+
+async def test_paths_may_begin_with_a_prefix():
+    """Then nothing is found without it."""
+    async with serving(prefix="/broker/") as tried:
+        base = f"http://127.0.0.1:{tried.server.address[1]}"
+        for path, status in (("/broker/api/whoami", 200), ("/api/whoami", 404), ("/brokerx/api/whoami", 404)):
+            async with tried.client.get(base + path) as answer:
+                assert status == answer.status, path
+
+
+async def test_slices_of_a_long_list_are_short():
+    """A list of a hundred thousand rows is worked on in slices of two milliseconds of processor time."""
+    longest: list[float] = []
+
+    class Timed(ManagementServer):
+        def _slice(self, *arguments):
+            before = time.thread_time()
+            try:
+                return super()._slice(*arguments)
+            finally:
+                longest.append(time.thread_time() - before)
+
+        def _next(self, *arguments):
+            before = time.thread_time()
+            try:
+                return super()._next(*arguments)
+            finally:
+                longest.append(time.thread_time() - before)
+
+    async with serving() as tried:
+        with_permissions(tried.node, 100_000)
+        tried.server.__class__ = Timed
+        tried.node.turn.slices = TimeSlices(time.monotonic_ns, time.thread_time_ns)
+        tried.node.turn.slices.on_waiting = tried.node._schedule_jobs
+        gc.disable()
+        try:
+            async with tried.client.get(
+                tried.url + "permissions?sort=user&sort_reverse=true&columns=user"
+            ) as answer:
+                rows = await answer.json()
+        finally:
+            gc.enable()
+
+    assert 100_001 == len(rows)
+    assert "u099999" == rows[0]["user"]
+    longest.sort()
+    # a slice ends after two milliseconds and the step that it is in; a few are interrupted by the system
+    assert longest[-5] < 0.004, longest[-10:]
+    assert len(longest) > 100

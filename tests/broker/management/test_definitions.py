@@ -1,0 +1,149 @@
+"""Definitions in the API."""
+
+import json
+
+import pytest
+from api import Api
+from fakes import Node
+
+from leveret.broker.administration.definitions_document import at_once
+from leveret.broker.http.call import Call
+from leveret.broker.management.definitions import get_definitions
+
+POLICY = {"vhost": "/", "name": "p", "pattern": "^q", "definition": {"max-length": 5}, "priority": 0}
+DOCUMENT = {
+    "vhosts": [{"name": "v"}],
+    "users": [{"name": "ann", "tags": "management", "password_hash": ""}],
+    "permissions": [{"user": "ann", "vhost": "v", "configure": "", "write": "", "read": ".*"}],
+    "policies": [{**POLICY, "apply-to": "all"}],
+    "exchanges": [{"vhost": "v", "name": "x", "type": "fanout", "durable": True, "auto_delete": False}],
+    "queues": [{"vhost": "v", "name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
+    "bindings": [
+        {"vhost": "v", "source": "x", "destination": "q", "destination_type": "queue", "routing_key": "k"}
+    ],
+}
+
+
+def test_an_export_can_be_imported_elsewhere(api):
+    """Everything is in it, and an import of it makes the same."""
+    assert 204 == api.post("definitions", DOCUMENT).status
+    exported = api.get("definitions")
+    other = Api(Node())
+    assert 204 == other.post("definitions", exported).status
+    for section in DOCUMENT:
+        assert exported[section], section
+    assert exported == other.get("definitions") == other.get("all-configuration")
+    assert {"rabbit_version", "rabbitmq_version", "product_name", "product_version"} <= exported.keys()
+
+
+def test_the_definitions_of_a_vhost_are_imported_into_another(api):
+    """They do not name the vhost of exchanges, queues and bindings; users in a file are ignored."""
+    api.post("definitions", DOCUMENT)
+    api.put("vhosts/w")
+    exported = api.get("definitions/v")
+
+    assert {"rabbit_version", "parameters", "policies", "exchanges", "queues", "bindings"} == exported.keys()
+    assert "vhost" not in exported["queues"][0]
+    assert 204 == api.post("definitions/w", exported | {"users": [{"name": "bob"}]}).status
+    copy = api.get("definitions/w")
+    for section in ("exchanges", "queues", "bindings"):
+        assert exported[section] == copy[section], section
+    assert 404 == api.request("GET", "users/bob").status
+
+
+def test_a_download_has_a_name(api):
+    """Browsers save the answer in a file; what would not be its name is refused."""
+    answer = api.request("GET", "definitions?download=mine.json")
+
+    assert "attachment; filename=mine.json" == answer.headers["content-disposition"]
+    assert 400 == api.request("GET", "definitions?download=a%22b").status
+
+
+@pytest.mark.parametrize(
+    ("redirect", "status", "location"),
+    [
+        (None, 204, None),
+        ("/#/done", 303, "/#/done"),
+        ("../#/done", 303, "../#/done"),
+        ("https://example.com/", 204, None),
+        ("//example.com/", 204, None),
+        ("/\\example.com", 204, None),
+        ("javascript:alert(1)", 204, None),
+    ],
+)
+def test_a_form_is_imported(api, redirect, status, location):
+    """The file is the field `file`, and a browser can be sent back to a place of the same site."""
+    parts = {"file": json.dumps(DOCUMENT)} | ({} if redirect is None else {"redirect": redirect})
+    body = "".join(
+        f'--BOUND\r\nContent-Disposition: form-data; name="{name}"; filename="f"\r\n\r\n{value}\r\n'
+        for name, value in parts.items()
+    )
+    headers = {"content-type": 'multipart/form-data; boundary="BOUND"'}
+    answer = api.request("POST", "definitions", f"{body}--BOUND--\r\n".encode(), **headers)
+
+    assert (status, location) == (answer.status, answer.headers.get("location"))
+    assert ["q"] == [queue["name"] for queue in api.get("definitions/v")["queues"]]
+
+
+def test_a_form_without_a_file_is_refused(api):
+    """And so is one without a boundary."""
+    for content_type in ("multipart/form-data; boundary=B", "multipart/form-data"):
+        assert 400 == api.request("POST", "definitions", b"--B--", **{"content-type": content_type}).status
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"5", b"null", b'{"users": [{"name": "\xff"}]}'])
+def test_what_is_no_object_is_refused(api, body):
+    """The reason is RabbitMQ's."""
+    answer = api.request("POST", "definitions", body)
+
+    assert (400, "failed_to_parse_json") == (answer.status, answer.body["reason"])
+
+
+def test_an_invalid_entry_is_named_and_nothing_is_imported(api):
+    """Its section, number and name are in the reason."""
+    answer = api.post("definitions", DOCUMENT | {"users": [{"name": "ann"}]})
+
+    assert 400 == answer.status
+    assert "users[0] (name 'ann'): Object missing required field `tags`" == answer.body["reason"]
+    assert ["/"] == [vhost["name"] for vhost in api.get("vhosts")]
+
+
+def test_nothing_is_imported_from_nothing(api):
+    """An empty body, an empty object and unknown keys are accepted."""
+    for body in (b"", b"{}", b'{"unknown": 5}', b'\xef\xbb\xbf{"users": []}'):
+        assert 204 == api.request("POST", "definitions", body).status, body
+
+
+def test_definitions_of_a_vhost_that_does_not_exist(api):
+    """RabbitMQ answers 400 to an export and 404 to an import."""
+    exported, imported = api.request("GET", "definitions/none"), api.post("definitions/none", {})
+
+    assert (400, {"error": "bad_request", "reason": "vhost_not_found"}) == (exported.status, exported.body)
+    assert (404, {"error": "not_found", "reason": "vhost_not_found"}) == (imported.status, imported.body)
+
+
+def test_only_administrators_export_and_import(users):
+    """Monitoring users may not: password hashes are in it."""
+    for method, path in (("GET", "definitions"), ("POST", "definitions"), ("GET", "definitions/own")):
+        answer = users["monitoring"].request(method, path, {} if method == "POST" else None)
+        assert "Not administrator user" == answer.body["reason"]
+
+
+def test_an_export_is_consistent_while_the_broker_changes(api):
+    """A queue declared during an export is not in it, nor are its bindings; the export can be imported."""
+    api.post(
+        "definitions", {"queues": [{"vhost": "/", "name": f"q{at:03}", "durable": True} for at in range(200)]}
+    )
+    steps = get_definitions(Call(api.node, None))
+    next(steps)
+    topology = api.node.administration.topology
+    topology.declare_exchange(None, "/", "late", "fanout")
+    topology.declare_queue(None, "/", "late")
+    for source in ("late", "amq.fanout"):
+        topology.bind(None, "/", source, "late")
+    octets = b"".join(piece for piece in at_once(steps).pieces if piece)
+    document = json.loads(octets)
+
+    assert 200 == len(document["queues"])
+    assert [] == document["bindings"]
+    assert 204 == Api(Node()).request("POST", "definitions", octets).status
