@@ -7,8 +7,8 @@ The public API is what `__all__` names. A name is loaded when it is first used, 
 """
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 
+__version__: str
 _PUBLIC = {
     "AsyncBroker": "embedded.async_broker",
     "AsyncQueueView": "embedded.async_vhost",
@@ -31,14 +31,22 @@ _PUBLIC = {
 }
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of strings
 
-try:
-    __version__ = version("leveret")
-except PackageNotFoundError:  # run from a checkout that was never installed
-    __version__ = "0+unknown"
+
+def _version() -> str:
+    """Return the version, from the data of the installed package."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, for the many without need
+
+    try:
+        return version("leveret")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "0+unknown"
 
 
 def __getattr__(name: str) -> object:
     """Load a name of the public API."""
+    if name == "__version__":
+        globals()[name] = known = _version()
+        return known
     if (module := _PUBLIC.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(importlib.import_module(f"{__name__}.broker.{module}"), name)

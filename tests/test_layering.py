@@ -77,6 +77,7 @@ DRIVERS = (
     "broker.embedded.thread_broker",
     "broker.http.control_socket",
     "broker.http.server",
+    "broker.http.socket_path",
     "broker.metrics.http",
     "broker.export.writer",
     "broker.network.lingering_close",

@@ -21,12 +21,12 @@ from leveret.broker.cli.ctl.main import ctl
 from leveret.broker.cli.definitions import definitions
 from leveret.broker.cli.event_loop import loop_factory
 from leveret.broker.cli.perf import perf
+from leveret.broker.cli.process_files import StartupError, configure_logs, remove_pid_file, write_pid_file
 from leveret.broker.cli.store import store
 from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
-from leveret.broker.process.log_rotation import Rotation
 from leveret.broker.process.sd_notify import Notifier
 
 if TYPE_CHECKING:
@@ -42,14 +42,6 @@ UMASK: Final = 0o027
 MACOS_FILES: Final = 10_240
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
-
-
-class StartupError(Exception):
-    """Raised if the broker cannot start; the text is one line for the administrator."""
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 def _config_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -115,7 +107,7 @@ def serve(
     try:
         _raise_file_limit()
         os.umask(os.umask(UMASK) | UMASK)
-        with locked(config.data_dir), contextlib.closing(_configure_logs(config)) as outputs:
+        with locked(config.data_dir), contextlib.closing(configure_logs(config)) as outputs:
             code = _run(config, outputs)
     except StartupError as error:
         _fail(str(error), error.code)
@@ -165,23 +157,6 @@ def _raise_file_limit() -> None:
                 return
 
 
-def _configure_logs(config: Config) -> logs.Logs:
-    log = config.log
-    outputs = []
-    if log.console:
-        stream = sys.stderr if log.console_stream == "stderr" else sys.stdout
-        outputs.append(logs.Output(log.console_level, log.console_formatter, stream=stream))
-    if log.file is not None:
-        rotation = Rotation(log.rotation_size, log.rotation_date, log.rotation_count, log.rotation_compress)
-        outputs.append(logs.Output(log.file_level, log.file_formatter, file=log.file, rotation=rotation))
-    try:
-        return logs.configure(outputs, log.levels)
-    except OSError as error:
-        raise StartupError(
-            f"cannot open log file {log.file}: {error.strerror}", exit_codes.CANNOT_CREATE
-        ) from None
-
-
 def _run(config: Config, outputs: logs.Logs) -> int:
     """Run the broker until it is stopped; returns the exit code."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -229,7 +204,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     except Exception:
         _logger.exception("the broker failed to start")
         return exit_codes.SOFTWARE
-    _write_pid_file(config.pid_file)
+    write_pid_file(config.pid_file)
     try:
         server.collector.start()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -242,7 +217,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         _logger.info("stopping: closing connections")
         await server.stop("shutdown")
     finally:
-        _remove_pid_file(config.pid_file)
+        remove_pid_file(config.pid_file)
     _logger.info("stopped")
     return 0
 
@@ -310,7 +285,8 @@ def _management(server: Any) -> "Callable[..., ManagementServer]":
 
 async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Open the socket for `leveret ctl`; returns a function that closes it."""
-    from leveret.broker.http.control_socket import NAME, ControlSocket  # noqa: PLC0415
+    from leveret.broker.http.control_socket import ControlSocket  # noqa: PLC0415
+    from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
 
     control = ControlSocket(config.data_dir, partial(_management, server))
     try:
@@ -358,7 +334,7 @@ def _handle_signals(
         name = signal.Signals(number).name
         if stopping.is_set():
             _logger.warning("received %s again: exiting immediately", name)
-            _remove_pid_file(config.pid_file)
+            remove_pid_file(config.pid_file)
             outputs.close()
             os._exit(128 + number)
         _logger.info("received %s", name)
@@ -376,21 +352,3 @@ def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object]
         context.get("message"),
         exc_info=error if isinstance(error, BaseException) else None,
     )
-
-
-def _write_pid_file(path: Path | None) -> None:
-    if path is None:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{os.getpid()}\n", encoding="ascii")
-    except OSError as error:
-        raise StartupError(
-            f"cannot write pid file {path}: {error.strerror}", exit_codes.CANNOT_CREATE
-        ) from None
-
-
-def _remove_pid_file(path: Path | None) -> None:
-    if path is not None:
-        with contextlib.suppress(OSError):
-            path.unlink()

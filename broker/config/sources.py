@@ -82,6 +82,6 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterato
         elif variable.startswith("LEVERET_LISTENERS_TCP_"):
             name = variable.removeprefix("LEVERET_LISTENERS_TCP_").lower()
             yield Setting(f"listeners.tcp.{name}", environ[variable], variable)
-        elif variable != "LEVERET_CONFIG_FILE":
+        elif variable not in {"LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR"}:
             # Not an error: a container platform sets such names for a service called leveret.
             warnings.append(f"environment variable {variable} does not match any configuration key; ignored")

@@ -8,19 +8,17 @@ start.
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from leveret.broker.http.socket_path import NAME, bind_in
+
 log = logging.getLogger("leveret.management")
 
-NAME = "ctl.sock"
 BACKLOG = 16
-SHORT = 100
-"""Octets of the path of a socket that every system takes (104 on macOS, 108 on Linux)."""
 
 
 class SocketServer(Protocol):
@@ -87,33 +85,3 @@ class ControlSocket:
             self._path.unlink()
         if self._server is not None:
             await self._server.stop()
-
-
-def bind_in(sock: socket.socket, directory: Path, name: str) -> None:
-    """Bind a Unix socket in a directory, whose path may be of any length; raises OSError."""
-    in_directory(directory, name, sock.bind)
-
-
-def in_directory(directory: Path, name: str, use: Callable[[str], object]) -> None:
-    """Call a function with the path of a socket in a directory, a short one whatever the length of the directory's.
-
-    Without `/proc` the directory is the working directory meanwhile.
-    """
-    path = str(directory / name)
-    if len(os.fsencode(path)) < SHORT:
-        use(path)
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        if Path(f"/proc/self/fd/{handle}").exists():
-            use(f"/proc/self/fd/{handle}/{name}")
-            return
-        before = os.open(".", os.O_RDONLY)
-        try:
-            os.fchdir(handle)
-            use(name)
-        finally:
-            os.fchdir(before)
-            os.close(before)
-    finally:
-        os.close(handle)

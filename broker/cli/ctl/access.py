@@ -1,4 +1,4 @@
-"""Commands for users, virtual hosts, permissions and limits."""
+"""Commands for users, virtual hosts and permissions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
-from leveret.broker.cli.ctl.errors import CtlError, UsageError, no_user, refused
-from leveret.broker.cli.ctl.session import Session, asked_secret, chosen, parsed
+from leveret.broker.cli.ctl.errors import CtlError, UsageError, no_user
+from leveret.broker.cli.ctl.session import Session, asked_secret, chosen
 
 USERS = "Users"
 ACCESS = "Access control"
@@ -25,7 +25,8 @@ def _get(session: Session, *path: str) -> Any:
         raise
 
 
-def _user(session: Session, name: str) -> Mapping[str, Any]:
+def existing_user(session: Session, name: str) -> Mapping[str, Any]:
+    """Return a user; raises CtlError if it does not exist."""
     found = _get(session, "users", name)
     if found is None:
         raise no_user(name)
@@ -33,7 +34,8 @@ def _user(session: Session, name: str) -> Mapping[str, Any]:
     return row
 
 
-def _check_vhost(session: Session, name: str, code: int = exit_codes.UNAVAILABLE) -> None:
+def check_vhost(session: Session, name: str, code: int = exit_codes.UNAVAILABLE) -> None:
+    """Raise CtlError with an exit code if a vhost does not exist."""
     if _get(session, "vhosts", name) is None:
         raise CtlError(f"Error:\nVirtual host {name} does not exist", code)
 
@@ -57,8 +59,8 @@ def add_user(session: Session, username: str, password: str | None) -> None:
         raise CtlError(f'Error:\nUser "{username}" already exists', exit_codes.SOFTWARE)
     session.api.put("users", username, body={"password": secret, "tags": ""})
     session.announce(
-        "Done. Don't forget to grant the user permissions to some virtual hosts! See 'leveret ctl set_permissions "
-        "--help' to learn more."
+        "Done. Don't forget to grant the user permissions to some virtual hosts! See 'leveret ctl help "
+        "set_permissions' to learn more."
     )
 
 
@@ -66,7 +68,7 @@ def add_user(session: Session, username: str, password: str | None) -> None:
 def delete_user(session: Session, username: str) -> None:
     """Delete a user and close its connections."""
     session.announce(f'Deleting user "{username}" ...')
-    _user(session, username)
+    existing_user(session, username)
     session.api.delete("users", username)
 
 
@@ -75,7 +77,7 @@ def change_password(session: Session, username: str, password: str | None) -> No
     """Change the password of a user. Without one it is read from the standard input."""
     session.announce(f'Changing password for user "{username}" ...')
     secret = asked_secret(password, "Password")
-    tags = _user(session, username)["tags"]
+    tags = existing_user(session, username)["tags"]
     session.api.put("users", username, body={"password": secret, "tags": tags})
 
 
@@ -83,7 +85,7 @@ def change_password(session: Session, username: str, password: str | None) -> No
 def clear_password(session: Session, username: str) -> None:
     """Remove the password of a user, who then cannot log in with one."""
     session.announce(f'Clearing password for user "{username}" ...')
-    tags = _user(session, username)["tags"]
+    tags = existing_user(session, username)["tags"]
     session.api.put("users", username, body={"password_hash": "", "tags": tags})
 
 
@@ -112,7 +114,7 @@ def list_users(session: Session) -> None:
 def set_user_tags(session: Session, username: str, tags: tuple[str, ...]) -> None:
     """Set the tags of a user: administrator, monitoring, policymaker, management or others; none removes all."""
     session.announce(f'Setting tags for user "{username}" to [{", ".join(tags)}] ...')
-    user = _user(session, username)
+    user = existing_user(session, username)
     kept = {key: user[key] for key in ("password_hash", "hashing_algorithm")}
     session.api.put("users", username, body={"tags": list(tags), **kept})
 
@@ -131,8 +133,8 @@ def set_user_tags(session: Session, username: str, tags: tuple[str, ...]) -> Non
 def set_permissions(session: Session, username: str, configure: str, write: str, read: str) -> None:
     """Grant a user access to a virtual host; the patterns match names of queues and exchanges."""
     session.announce(f'Setting permissions for user "{username}" in vhost "{session.vhost}" ...')
-    _check_vhost(session, session.vhost)
-    _user(session, username)
+    check_vhost(session, session.vhost)
+    existing_user(session, username)
     body = {"configure": configure, "write": write, "read": read}
     session.api.put("permissions", session.vhost, username, body=body)
 
@@ -141,8 +143,8 @@ def set_permissions(session: Session, username: str, configure: str, write: str,
 def clear_permissions(session: Session, username: str) -> None:
     """Remove a user's access to a virtual host."""
     session.announce(f'Clearing permissions for user "{username}" in vhost "{session.vhost}" ...')
-    _check_vhost(session, session.vhost)
-    _user(session, username)
+    check_vhost(session, session.vhost)
+    existing_user(session, username)
     if _get(session, "permissions", session.vhost, username) is not None:
         session.api.delete("permissions", session.vhost, username)
 
@@ -151,7 +153,7 @@ def clear_permissions(session: Session, username: str) -> None:
 def list_permissions(session: Session) -> None:
     """List the permissions in a virtual host."""
     session.announce(f'Listing permissions for vhost "{session.vhost}" ...')
-    _check_vhost(session, session.vhost)
+    check_vhost(session, session.vhost)
     rows = session.api.get("vhosts", session.vhost, "permissions")
     session.show_rows(rows, ("user", "configure", "write", "read"))
 
@@ -160,7 +162,7 @@ def list_permissions(session: Session) -> None:
 def list_user_permissions(session: Session, username: str) -> None:
     """List the permissions of a user."""
     session.announce(f'Listing permissions for user "{username}" ...')
-    _user(session, username)
+    existing_user(session, username)
     session.show_rows(
         session.api.get("users", username, "permissions"), ("vhost", "configure", "write", "read")
     )
@@ -179,8 +181,8 @@ def set_topic_permissions(session: Session, username: str, exchange: str, write:
     session.announce(
         f'Setting topic permissions on "{exchange}" for user "{username}" in vhost "{session.vhost}" ...'
     )
-    _check_vhost(session, session.vhost)
-    _user(session, username)
+    check_vhost(session, session.vhost)
+    existing_user(session, username)
     body = {"exchange": exchange, "write": write, "read": read}
     session.api.put("topic-permissions", session.vhost, username, body=body)
 
@@ -192,8 +194,8 @@ def clear_topic_permissions(session: Session, username: str, exchange: str | Non
     """Remove a user's topic permissions, at one exchange or at all."""
     at = f' on "{exchange}"' if exchange else ""
     session.announce(f'Clearing topic permissions{at} for user "{username}" in vhost "{session.vhost}" ...')
-    _check_vhost(session, session.vhost)
-    _user(session, username)
+    check_vhost(session, session.vhost)
+    existing_user(session, username)
     path = ["topic-permissions", session.vhost, username, *([exchange] if exchange else [])]
     if _get(session, *path) is not None:
         session.api.delete(*path)
@@ -203,7 +205,7 @@ def clear_topic_permissions(session: Session, username: str, exchange: str | Non
 def list_topic_permissions(session: Session) -> None:
     """List the topic permissions in a virtual host."""
     session.announce(f'Listing topic permissions for vhost "{session.vhost}" ...')
-    _check_vhost(session, session.vhost)
+    check_vhost(session, session.vhost)
     rows = session.api.get("vhosts", session.vhost, "topic-permissions")
     session.show_rows(rows, ("user", "exchange", "write", "read"))
 
@@ -212,7 +214,7 @@ def list_topic_permissions(session: Session) -> None:
 def list_user_topic_permissions(session: Session, username: str) -> None:
     """List the topic permissions of a user."""
     session.announce(f'Listing topic permissions for user "{username}" ...')
-    _user(session, username)
+    existing_user(session, username)
     rows = session.api.get("users", username, "topic-permissions")
     session.show_rows(rows, ("vhost", "exchange", "write", "read"))
 
@@ -265,85 +267,5 @@ def list_vhosts(session: Session, columns: tuple[str, ...]) -> None:
 def set_vhost_tags(session: Session, vhost_name: str, tags: tuple[str, ...]) -> None:
     """Set the tags of a virtual host."""
     session.announce(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
-    _check_vhost(session, vhost_name, exit_codes.DATA)
+    check_vhost(session, vhost_name, exit_codes.DATA)
     session.api.put("vhosts", vhost_name, body={"tags": list(tags)})
-
-
-# -- limits -----------------------------------------------------------------------------------------------------
-
-
-def _put_limits(session: Session, kind: str, owner: str, definition: str) -> None:
-    limits = parsed(definition)
-    if not isinstance(limits, dict):
-        raise refused("a JSON object of limits is expected")
-    for name, value in limits.items():
-        session.api.put(kind, owner, name, body={"value": value})
-
-
-@command("set_vhost_limits", argument("definition"), group=VHOSTS)
-def set_vhost_limits(session: Session, definition: str) -> None:
-    """Set limits of a virtual host, for instance '{"max-connections": 100, "max-queues": 50}'."""
-    session.announce(f'Setting vhost limits to "{definition}" for vhost "{session.vhost}" ...')
-    _check_vhost(session, session.vhost)
-    _put_limits(session, "vhost-limits", session.vhost, definition)
-
-
-@command("clear_vhost_limits", group=VHOSTS)
-def clear_vhost_limits(session: Session) -> None:
-    """Remove the limits of a virtual host."""
-    session.announce(f'Clearing vhost "{session.vhost}" limits ...')
-    for row in session.api.get("vhost-limits", session.vhost):
-        for name in row["value"]:
-            session.api.delete("vhost-limits", session.vhost, name)
-
-
-@command("list_vhost_limits", option("--global", "everywhere", is_flag=True, help="Of all."), group=VHOSTS)
-def list_vhost_limits(session: Session, *, everywhere: bool) -> None:
-    """List the limits of a virtual host, or of all with --global."""
-    if everywhere:
-        session.announce("Listing limits for all vhosts ...")
-        rows = [{"vhost": row["vhost"], "limits": row["value"]} for row in session.api.get("vhost-limits")]
-        session.show_rows(rows, ("vhost", "limits"))
-        return
-    session.announce(f'Listing limits for vhost "{session.vhost}" ...')
-    limits = {name: value for row in session.api.get("vhost-limits", session.vhost) for name, value in row["value"].items()}  # fmt: skip # noqa: E501
-    _show_limits(session, limits)
-
-
-def _show_limits(session: Session, limits: Mapping[str, Any]) -> None:
-    from leveret.broker.cli.ctl.output import cell  # noqa: PLC0415
-
-    session.show_object(limits, [cell(limits)] if limits else [])
-
-
-@command("set_user_limits", argument("username"), argument("definition"), group=USERS)
-def set_user_limits(session: Session, username: str, definition: str) -> None:
-    """Set limits of a user, for instance '{"max-connections": 10, "max-channels": 50}'."""
-    session.announce(f'Setting user limits to "{definition}" for user "{username}" ...')
-    _user(session, username)
-    _put_limits(session, "user-limits", username, definition)
-
-
-@command("clear_user_limits", argument("username"), argument("limit"), group=USERS)
-def clear_user_limits(session: Session, username: str, limit: str) -> None:
-    """Remove a limit of a user; `all` for all of them."""
-    session.announce(f'Clearing "{limit}" limit for user "{username}" ...')
-    _user(session, username)
-    for row in session.api.get("user-limits", username):
-        for name in row["value"]:
-            if limit in {"all", name}:
-                session.api.delete("user-limits", username, name)
-
-
-@command("list_user_limits", option("--user", help="One user only."), group=USERS)
-def list_user_limits(session: Session, user: str | None) -> None:
-    """List the limits of users."""
-    if user:
-        session.announce(f'Listing limits for user "{user}" ...')
-        _user(session, user)
-        rows = session.api.get("user-limits", user)
-        _show_limits(session, {name: value for row in rows for name, value in row["value"].items()})
-        return
-    session.announce("Listing limits for all users ...")
-    rows = [{"user": row["user"], "limits": row["value"]} for row in session.api.get("user-limits")]
-    session.show_rows(rows, ("user", "limits"))

@@ -12,7 +12,7 @@ import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.errors import CtlError, refused
-from leveret.broker.http.control_socket import NAME as SOCKET_NAME, in_directory
+from leveret.broker.http.socket_path import NAME as SOCKET_NAME, in_directory
 
 SECONDS = 60.0
 MANAGEMENT_PORT = 15672
@@ -133,7 +133,7 @@ class ApiClient:
             headers: further headers.
 
         Returns:
-            The decoded answer; None for an empty one.
+            The decoded answer, the text of an answer that is plain text, or None for an empty one.
 
         Raises:
             ApiError: the broker answered with an error.
@@ -157,6 +157,8 @@ class ApiClient:
             raise self._unreachable(error) from None
         if answer.status >= http.client.BAD_REQUEST:
             raise self._failed(answer.status, content)
+        if (answer.getheader("Content-Type") or "").startswith("text/plain"):
+            return content.decode()
         return msgspec.json.decode(content) if content else None
 
     def _failed(self, status: int, content: bytes) -> Exception:
@@ -188,5 +190,6 @@ class ApiClient:
 
 
 def explained(error: ApiError) -> CtlError:
-    """Return the error of a command whose request the broker refused."""
-    return refused(error.reason)
+    """Return the error of a command whose request the broker refused; its reason is escaped for HTML."""
+    reason = error.reason.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return refused(reason)

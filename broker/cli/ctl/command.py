@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,8 +16,15 @@ from leveret.broker.cli.ctl.errors import CtlError, UsageError
 from leveret.broker.cli.ctl.output import FORMATTERS
 from leveret.broker.cli.ctl.session import Session
 
-DATA_DIR = Path("var")
+DATA_DIR = "var"
 """The data directory that `leveret serve` uses by default."""
+DATA_DIR_VARIABLES = (
+    "LEVERET_CTL_DATA_DIR",
+    "LEVERET_DATA_DIR",
+    "RABBITMQ_MNESIA_DIR",
+    "RABBITMQ_MNESIA_BASE",
+)
+"""Variables that name another; all but the first are those of `leveret serve`, in its order."""
 
 
 class Registered(NamedTuple):
@@ -35,6 +43,12 @@ class Registered(NamedTuple):
 
 
 COMMANDS: dict[str, Registered] = {}
+
+
+def default_data_dir() -> Path:
+    """Return the data directory of commands that name none."""
+    named = (value for name in DATA_DIR_VARIABLES if (value := os.environ.get(name)))
+    return Path(next(named, DATA_DIR))
 
 
 def command(
@@ -77,7 +91,12 @@ def common_options() -> list[click.Parameter]:
     """Return the options of every command, which may stand before it, too."""
     path = click.Path(path_type=Path, file_okay=False)
     return [
-        option("--data-dir", type=path, metavar="DIR", help="Data directory of the broker (default: var)."),
+        option(
+            "--data-dir",
+            type=path,
+            metavar="DIR",
+            help="Data directory of the broker (default: that of `leveret serve`).",
+        ),
         option("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead."),
         option("-p", "--vhost", metavar="VHOST", help="Virtual host (default: /)."),
         option("-q", "--quiet", is_flag=True, default=None, help="Print results only."),
@@ -106,7 +125,7 @@ class CtlCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            self._fail(ctx, UsageError(error.format_message(), exit_codes.USAGE))
+            fail(ctx, _wrong_arguments(error))
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command."""
@@ -116,28 +135,52 @@ class CtlCommand(click.Command):
             for name in COMMON
             if name
         }
-        where = common["uri"] or common["data_dir"] or DATA_DIR
+        where = common["uri"] or common["data_dir"] or default_data_dir()
         if common["uri"] and common["data_dir"]:
-            self._fail(ctx, UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE))
+            fail(ctx, UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE))
         try:
             with contextlib.closing(ApiClient(where, common["timeout"] or SECONDS)) as api:
                 self._run(Session(api, common), **ctx.params)
         except ApiError as error:
-            self._fail(ctx, explained(error))
+            fail(ctx, explained(error))
         except CtlError as error:
-            self._fail(ctx, error)
+            fail(ctx, error)
 
-    def _fail(self, ctx: click.Context, error: CtlError) -> NoReturn:
-        if isinstance(error, UsageError):
-            click.echo(f"Error (argument validation): {error}", err=True)
-            click.echo(f"\n{ctx.get_usage()}", err=True)
-        else:
-            click.echo(str(error), err=True)
-        sys.exit(error.code)
+
+def _wrong_arguments(error: click.UsageError) -> UsageError:
+    """Return the error for arguments that do not fit a command, in the words of RabbitMQ's tools."""
+    text = error.format_message()
+    if isinstance(error, click.MissingParameter):
+        text = f"not enough arguments. {text}"
+    elif isinstance(error, click.NoSuchOption):
+        text = f"Invalid options for this command: {text}"
+    elif "unexpected extra argument" in text:
+        text = f"too many arguments. {text}"
+    return UsageError(text, exit_codes.USAGE)
+
+
+def fail(ctx: click.Context, error: CtlError) -> NoReturn:
+    """Print an error, and end the process with its exit code."""
+    if isinstance(error, UsageError):
+        click.echo(f"Error (argument validation): {error}", err=True)
+        click.echo(f"\n{ctx.get_usage()}", err=True)
+    else:
+        click.echo(str(error), err=True)
+    sys.exit(error.code)
 
 
 class CtlGroup(click.Group):
     """The commands, by groups; names that do not exist end the process with RabbitMQ's exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, help is printed, which is no error."""
+        if not args:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            fail(ctx, _wrong_arguments(error))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -170,3 +213,16 @@ class CtlGroup(click.Group):
         for group, rows in groups.items():
             with formatter.section(group):
                 formatter.write_dl(rows)
+
+
+@command("help", argument("name", optional=True), group="Help")
+def show_help(session: Session, name: str | None) -> None:
+    """Print the list of commands, or what a command does."""
+    parent = click.get_current_context().parent
+    if name is None:
+        session.show(parent.get_help() if parent is not None else "")
+        return
+    if name not in COMMANDS:
+        raise UsageError(f"there is no command {name}", exit_codes.USAGE)
+    asked = CtlCommand(name, COMMANDS[name])
+    session.show(asked.get_help(click.Context(asked, info_name=name, parent=parent)))

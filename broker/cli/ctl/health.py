@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from leveret import __version__
+import leveret
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
@@ -30,7 +30,9 @@ def ping(session: Session) -> None:
 @command("version", group="Help")
 def version(session: Session) -> None:
     """Print the version of this command, in RabbitMQ's numbers, and with --formatter json also its own."""
-    session.show_object({"version": COMPATIBLE_VERSION, "leveret_version": __version__}, [COMPATIBLE_VERSION])
+    session.show_object(
+        {"version": COMPATIBLE_VERSION, "leveret_version": leveret.__version__}, [COMPATIBLE_VERSION]
+    )
 
 
 @command("server_version", group=CHECKS)
@@ -38,6 +40,21 @@ def server_version(session: Session) -> None:
     """Print the version of the broker, in RabbitMQ's numbers."""
     session.announce(f"Asking node {session.node} for its RabbitMQ version...")
     session.show(session.api.get("overview", columns="rabbitmq_version")["rabbitmq_version"])
+
+
+@command("erlang_version", group=CHECKS)
+def erlang_version(session: Session) -> None:
+    """Print the version of what runs the broker, which is Python."""
+    session.announce(f"Asking node {session.node} for its Erlang/OTP version...")
+    session.show(session.api.get("overview", columns="erlang_full_version")["erlang_full_version"])
+
+
+@command("log_location", group=CHECKS)
+def log_location(session: Session) -> None:
+    """List the files that the broker logs to."""
+    session.announce(f"Log file location(s) on node {session.node} ...")
+    (node,) = session.api.get("nodes", columns="log_files")
+    session.show_object(node["log_files"], node["log_files"])
 
 
 def _wait(session: Session, seconds: float) -> None:
@@ -119,7 +136,7 @@ def _check(session: Session, *path: str) -> Any:
 
 
 @command("check_local_alarms", group=CHECKS)
-def check_localraised_alarms(session: Session) -> None:
+def check_local_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
     session.announce(f"Asking node {session.node} to report any local resource alarms ...")
     _check(session, "local-alarms")
@@ -127,7 +144,7 @@ def check_localraised_alarms(session: Session) -> None:
 
 
 @command("check_alarms", group=CHECKS)
-def checkraised_alarms(session: Session) -> None:
+def check_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
     session.announce(f"Asking node {session.node} to report any local resource alarms ...")
     _check(session, "alarms")

@@ -9,14 +9,11 @@ from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
 from leveret.broker.cli.ctl.session import Session
-from leveret.broker.config.keys import Key
-from leveret.broker.config.values import parse_amount
 
 GROUP = "Operations"
 CONFIGURATION = "Configuration and environment"
 DEFINITIONS = "Definitions"
 _NOT_FOUND = 404
-_SIZE = Key(name="limit", kind="amount", default="", low=0, doc="")
 
 
 # -- connections ------------------------------------------------------------------------------------------------
@@ -71,8 +68,12 @@ def octets(text: str) -> int:
         UsageError: it is none.
 
     """
+    # Only few commands need these, and all would wait for them.
+    from leveret.broker.config.keys import Key  # noqa: PLC0415
+    from leveret.broker.config.values import parse_amount  # noqa: PLC0415
+
     try:
-        return parse_amount(text, _SIZE)
+        return parse_amount(text, Key(name="limit", kind="amount", default="", low=0, doc=""))
     except ValueError:
         raise UsageError(
             f"Bad argument: {text!r} is no size, such as 1073741824 or 1GB", exit_codes.DATA

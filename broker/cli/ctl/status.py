@@ -25,6 +25,7 @@ def _status(session: Session) -> dict[str, Any]:
         "rabbitmq_version": overview["rabbitmq_version"],
         "product_name": overview["product_name"],
         "product_version": overview["product_version"],
+        "leveret_version": overview["leveret_version"],
         "erlang_version": overview["erlang_full_version"],
         "node": overview["node"],
         "data_directory": node.get("db_dir", ""),
@@ -66,7 +67,7 @@ def _sections(status: Mapping[str, Any]) -> Iterator[str]:
             f"OS: {status['os']}",
             f"Uptime (seconds): {status['uptime']}",
             "Is under maintenance?: false",
-            f"Leveret version: {status['product_version']}",
+            f"Leveret version: {status['leveret_version']}",
             f"RabbitMQ version: {status['rabbitmq_version']}",
             f"Node name: {status['node']}",
         ],
@@ -129,8 +130,8 @@ def memory_breakdown(session: Session, unit: str | None) -> None:
 def environment(session: Session) -> None:
     """Show the settings in effect; passwords are masked."""
     session.announce(f"Application environment of node {session.node} ...")
-    found = session.api.get("config", "effective")
-    session.show_object(found, (f"{name} = {value}" for name, value in found.items()))
+    lines = session.api.get("config", "effective").splitlines()
+    session.show_object(dict(line.split(" = ", 1) for line in lines if " = " in line), lines)
 
 
 @command("cluster_status", group="Cluster")

@@ -75,7 +75,7 @@ def test_the_memory_limit_is_changed_while_the_broker_runs(run, running):
     ("arguments", "code", "text"),
     [
         (("list_queus",), exit_codes.USAGE, "Did you mean 'list_queues'?"),
-        (("add_user",), exit_codes.USAGE, "Missing argument"),
+        (("add_user",), exit_codes.USAGE, "not enough arguments."),
         (("list_queues", "nonsense"), exit_codes.USAGE, "Info key(s) nonsense are not supported"),
         (("set_vm_memory_high_watermark", "5"), exit_codes.DATA, "a fraction between 0.0 and 1.0"),
         (("set_disk_free_limit", "much"), exit_codes.DATA, "no size"),
