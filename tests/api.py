@@ -2,17 +2,27 @@
 
 import base64
 import json
+from collections.abc import Generator
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from fakes import DiskNode
 
-from leveret.broker.http.call import Callback, Stored
-from leveret.broker.http.dispatch import Request, Response, respond
+from leveret.broker.http.call import Callback, Need, Stored
+from leveret.broker.http.dispatch import Request, Response, admit, answer
+from leveret.broker.http.route import Router
 from leveret.broker.management.routes import ROUTER
 
 OPERATOR = None
 """Instead of a login: the operator on the host."""
+
+
+def respond(
+    node: Any, router: Router, request: Request, content: bytes = b""
+) -> Generator[Need, Any, Response]:
+    """Answer a request with a body, in steps."""
+    admitted = admit(node, router, request)
+    return admitted if isinstance(admitted, Response) else (yield from answer(node, admitted, content))
 
 
 class Answer(NamedTuple):
@@ -50,16 +60,14 @@ class Api:
             f"/api/{path}",
             dict(parse_qsl(query, keep_blank_values=True)),
             headers,
-            content,
             self.peer,
         )
-        response = self._run(request)
+        response = self._run(respond(self.node, ROUTER, request, content))
         octets = b"".join(piece for piece in response.pieces if piece)
         is_json = response.headers.get("content-type") == "application/json"
         return Answer(response.status, dict(response.headers), json.loads(octets) if is_json else octets)
 
-    def _run(self, request: Request) -> Response:
-        steps = respond(self.node, ROUTER, request)
+    def _run(self, steps: Generator[Need, Any, Response]) -> Response:
         given: Any = None
         while True:
             try:

@@ -49,7 +49,6 @@ class Request(NamedTuple):
         path: the path, percent-encoded.
         query: the parameters of the query.
         headers: by their names in lower case.
-        content: the body.
         peer: address of the client; '' for the socket of the data directory, whose users may do everything.
 
     """
@@ -58,7 +57,6 @@ class Request(NamedTuple):
     path: str
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
-    content: bytes = b""
     peer: str = ""
 
 
@@ -79,16 +77,33 @@ class Response(NamedTuple):
     delay: float = 0.0
 
 
-def respond(broker: ManagedBroker, router: Router, request: Request) -> Generator[Need, Any, Response]:
-    """Answer a request, in steps (see `call.Need`).
+class Admitted(NamedTuple):
+    """A request whose route was found and whose user may call it; its body has not been looked at.
+
+    Attributes:
+        request: the request.
+        operation: what it calls.
+        actor: the user; None for the operator, or without a login.
+        names: the names in the path.
+
+    """
+
+    request: Request
+    operation: Operation
+    actor: User | None
+    names: Mapping[str, str]
+
+
+def admit(broker: ManagedBroker, router: Router, request: Request) -> Admitted | Response:
+    """Find what a request calls, and check that its user may: before its body is read, which may be large.
 
     Args:
         broker: the broker.
         router: finds the routes.
-        request: the request.
+        request: the request; its body is not used.
 
     Returns:
-        The response.
+        The admitted request, or the response to one that is not.
 
     """
     actor: User | None = None
@@ -99,25 +114,48 @@ def respond(broker: ManagedBroker, router: Router, request: Request) -> Generato
         if found is None:
             raise not_found()
         route, names = found
-        if request.method == "OPTIONS":
-            return _empty(200, {"allow": ", ".join(route.methods)})
         operation = route.operations.get("GET" if request.method == "HEAD" else request.method)
         if operation is None:
-            return _empty(405, {"allow": ", ".join(route.methods)})
+            status = 200 if request.method == "OPTIONS" else 405
+            return _empty(status, {"allow": ", ".join(route.methods)})
         if operation.needs is not None:
             actor = authenticate(broker, request)
             check_rights(broker, actor, operation, names)
-        call = Call(broker, actor, names, request.query, request.content, request.headers, request.peer)
-        made = operation.handler(call)
-        answer: Answer = (yield from made) if isinstance(made, Generator) else made
-        if request.method in SAFE or (yield Stored()):
-            response = yield from _rendered(broker, call, answer)
-        else:
-            response = _failed(ApiError(503, "disk_full", "the disk is full: the change is not stored yet"))
+        return Admitted(request, operation, actor, names)
     except AdministrationError as error:
-        response = _failed(translated(error))
+        response = failed(translated(error))
     except ApiError as error:
-        response = _failed(error)
+        response = failed(error)
+    if request.method not in SAFE:
+        _audit(request, actor, response.status)
+    return response
+
+
+def answer(broker: ManagedBroker, admitted: Admitted, content: bytes) -> Generator[Need, Any, Response]:
+    """Answer an admitted request, in steps (see `call.Need`).
+
+    Args:
+        broker: the broker.
+        admitted: the request.
+        content: its body.
+
+    Returns:
+        The response.
+
+    """
+    request, operation, actor, names = admitted
+    try:
+        call = Call(broker, actor, names, request.query, content, request.headers, request.peer)
+        made = operation.handler(call)
+        found: Answer = (yield from made) if isinstance(made, Generator) else made
+        if request.method in SAFE or (yield Stored()):
+            response = yield from _rendered(broker, call, found)
+        else:
+            response = failed(ApiError(503, "disk_full", "the disk is full: the change is not stored yet"))
+    except AdministrationError as error:
+        response = failed(translated(error))
+    except ApiError as error:
+        response = failed(error)
     if request.method not in SAFE:
         _audit(request, actor, response.status)
     return response
@@ -216,7 +254,8 @@ def _rendered(broker: ManagedBroker, call: Call, answer: Answer) -> Generator[Ne
             return _empty(answer.status, {"location": answer.location} if answer.location else {})
 
 
-def _failed(error: ApiError) -> Response:
+def failed(error: ApiError) -> Response:
+    """Return the response for an error."""
     if error.body is None:
         return _empty(error.status, error.headers)
     return Response(error.status, _headers(JSON, error.headers), iter((encoded(error.body),)), error.delay)

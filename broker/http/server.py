@@ -1,6 +1,6 @@
 """The HTTP listeners of the management API (driver).
 
-Requests are answered by `dispatch.respond` in slices of two milliseconds, a few at once, so that clients notice
+Requests are answered by `dispatch` in slices of two milliseconds, a few at once, so that clients notice
 little of them. There are two listeners: TCP, where users log in, and a Unix socket in the data directory, which only
 its owner can open and whose users may do everything.
 """
@@ -10,15 +10,15 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from leveret.broker.http.call import BoundListener, Callback, ManagedBroker, Stored
-from leveret.broker.http.dispatch import HEADERS, Request, Response, respond
+from leveret.broker.http.dispatch import HEADERS, Request, Response, admit, answer, failed
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.listing import encoded
 from leveret.broker.http.route import Router
@@ -27,6 +27,7 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.statistics.sampling import Sampling
 
 log = logging.getLogger("leveret.management")
+T = TypeVar("T")
 requests_log = logging.getLogger("leveret.http")
 
 SLICE = 2_000_000
@@ -38,6 +39,10 @@ CONNECTIONS = 64
 BACKLOG = 16
 BODY = 10_000_000
 """Maximum octets of the body of a request, as in RabbitMQ."""
+SMALL_BODY = 256 * 1024
+"""Octets of a body that is read without a place at work."""
+BODY_WITHOUT_LOGIN = 16 * 1024
+"""Maximum octets of the body of a request that needs no login."""
 REQUEST_SECONDS = 30.0
 """Maximum duration of a request, with its body and its response."""
 IDLE_SECONDS = 60.0
@@ -71,6 +76,8 @@ class ManagementServer:
         self._prefix = prefix.rstrip("/")
         self._router = router
         self._at_work = asyncio.Semaphore(AT_WORK)
+        self._busy: set[asyncio.Transport | None] = set()
+        """Transports with a request that is being answered."""
         self._runners: list[web.ServerRunner] = []
         self._listeners: list[asyncio.Server] = []
         self._sampling = Sampling(broker)
@@ -113,7 +120,7 @@ class ManagementServer:
         runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         self._runners.append(runner)
-        return partial(accept_limited, server, CONNECTIONS)
+        return partial(accept_limited, server, CONNECTIONS, self._busy)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -127,29 +134,28 @@ class ManagementServer:
         return await self._handle(request, inside, str(peer[0]) if peer else "unknown")
 
     async def _handle(self, request: web.BaseRequest, path: str, peer: str) -> web.StreamResponse:
+        """Answer a request.
+
+        A place at work is taken for the time of the work, not of waiting for a slow client, and a body is read only if
+        the user may call what the request asks for; one that is large takes a place, so that few are in memory.
+        """
         if self._broker.obstacle:
             body = encoded({"error": "service_unavailable", "reason": self._broker.obstacle})
             return web.Response(status=503, headers=HEADERS, body=body, content_type="application/json")
+        received = Request(
+            request.method,
+            path,
+            {key: request.query.getall(key)[0] for key in request.query},
+            {key.lower(): value for key, value in request.headers.items()},
+            peer,
+        )
+        self._busy.add(request.transport)
         try:
-            async with asyncio.timeout(REQUEST_SECONDS), self._at_work:
-                content = await _content(request)
-                if content is None:
-                    error = bad_request("Exceeded HTTP request body size limit")
-                    return web.Response(
-                        status=400, headers=HEADERS, body=encoded(error.body), content_type="application/json"
-                    )
-                received = Request(
-                    request.method,
-                    path,
-                    {key: request.query.getall(key)[0] for key in request.query},
-                    {key.lower(): value for key, value in request.headers.items()},
-                    content,
-                    peer,
-                )
-                response = await self._run(respond(self._broker, self._router, received), received.path)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                response = await self._answer(request, received)
             if response.delay:
                 await asyncio.sleep(response.delay)
-            async with asyncio.timeout(REQUEST_SECONDS), self._at_work:
+            async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._send(request, response)
         except TimeoutError:
             log.warning("request %s %s aborted: it took longer than %.0f s", request.method,
@@ -157,6 +163,31 @@ class ManagementServer:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=503)
+        finally:
+            self._busy.discard(request.transport)
+
+    async def _answer(self, request: web.BaseRequest, received: Request) -> Response:
+        """Return the response to a request, of which nothing has been computed yet but the first piece."""
+        admitted = self._in_slice(lambda: admit(self._broker, self._router, received), received.path)
+        if isinstance(admitted, Response):
+            return admitted
+        most = BODY if admitted.operation.needs is not None else BODY_WITHOUT_LOGIN
+        content, is_whole = await _content(request, min(most, SMALL_BODY))
+        async with self._at_work:
+            if not is_whole:
+                rest, is_whole = await _content(request, most - len(content))
+                content += rest
+            if not is_whole:
+                return failed(bad_request("Exceeded HTTP request body size limit"))
+            return await self._run(answer(self._broker, admitted, content), received.path)
+
+    def _in_slice(self, work: Callable[[], T], name: str) -> T:
+        slices = self._broker.turn.slices
+        slices.begin()
+        try:
+            return work()
+        finally:
+            slices.end("request of", name)
 
     async def _run(self, steps: Any, name: str) -> Response:
         """Run the steps of a response, and supply what they need."""
@@ -214,20 +245,31 @@ class ManagementServer:
         stream = web.StreamResponse(status=response.status, headers=response.headers)
         await stream.prepare(request)
         with contextlib.suppress(ConnectionError):
-            for begun in (first, second):
-                if begun:
-                    await stream.write(begun)
-            while True:
-                until = time.monotonic_ns() + SLICE
-                piece = self._next(pieces, request.path)
-                if piece is None:
-                    break
-                if piece:
-                    await stream.write(piece)
-                if time.monotonic_ns() >= until:
-                    await asyncio.sleep(0)
+            async with self._at_work:
+                await self._stream(stream, request.path, (first, second), pieces)
             await stream.write_eof()
         return stream
+
+    async def _stream(
+        self,
+        stream: web.StreamResponse,
+        path: str,
+        written: Iterable[bytes | None],
+        pieces: Iterator[bytes | None],
+    ) -> None:
+        """Write pieces, with an iteration of the loop between two slices."""
+        for begun in written:
+            if begun:
+                await stream.write(begun)
+        while True:
+            until = time.monotonic_ns() + SLICE
+            piece = self._next(pieces, path)
+            if piece is None:
+                break
+            if piece:
+                await stream.write(piece)
+            if time.monotonic_ns() >= until:
+                await asyncio.sleep(0)
 
     def _next(self, pieces: Iterator[bytes | None], path: str) -> bytes | None:
         """Return the next piece, b"" if it took a whole slice so far, None at the end."""
@@ -244,16 +286,14 @@ class ManagementServer:
             slices.end("response to", path)
 
 
-async def _content(request: web.BaseRequest) -> bytes | None:
-    """Return the body of a request; None if it is too large."""
-    if (request.content_length or 0) > BODY:
-        return None
+async def _content(request: web.BaseRequest, most: int) -> tuple[bytes, bool]:
+    """Read the body of a request until there are more than so many octets; returns it, and whether that is all."""
     buffer = bytearray()
     async for piece in request.content.iter_any():
         buffer += piece
-        if len(buffer) > BODY:
-            return None
-    return bytes(buffer)
+        if len(buffer) > most:
+            return bytes(buffer), False
+    return bytes(buffer), True
 
 
 async def _called(need: Callback) -> Any:
@@ -268,10 +308,18 @@ def _set(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def accept_limited(server: web.Server, most: int) -> asyncio.Protocol:
-    """Return the protocol of a new connection; the oldest connections are closed if there are too many."""
+def accept_limited(server: web.Server, most: int, busy: Collection[object] = ()) -> asyncio.Protocol:
+    """Return the protocol of a new connection; if there are too many, others are closed.
+
+    Args:
+        server: makes the protocol.
+        most: maximum number of connections.
+        busy: transports with a request that is being answered: they are closed last, the oldest first.
+
+    """
     transports = [each.transport for each in server.connections]
     living = [each for each in transports if each is not None and not each.is_closing()]
+    living.sort(key=busy.__contains__)
     for transport in living[: max(0, len(living) + 1 - most)]:
         transport.abort()
     return cast("asyncio.Protocol", server())

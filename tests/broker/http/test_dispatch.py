@@ -4,10 +4,10 @@ import base64
 import logging
 
 import pytest
-from api import OPERATOR, Api
+from api import OPERATOR, Api, respond
 from fakes import Node
 
-from leveret.broker.http.dispatch import Request, respond
+from leveret.broker.http.dispatch import Request
 from leveret.broker.management.routes import ROUTER
 
 REALM = 'Basic realm="RabbitMQ Management"'

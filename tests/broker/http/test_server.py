@@ -264,3 +264,50 @@ async def test_slices_of_a_long_list_are_short():
     # a slice ends after two milliseconds and the step that it is in; a few are interrupted by the system
     assert longest[-5] < 0.004, longest[-10:]
     assert len(longest) > 100
+
+
+async def test_a_body_without_a_login_is_not_read():
+    """Whoever may not call a route is refused before the body, so that clients without a login cannot fill memory."""
+    async with serving() as tried:
+        reader, writer = await asyncio.open_connection(*tried.server.address)
+        writer.write(b"PUT /api/users/x HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000\r\n\r\n")
+        async with asyncio.timeout(SECONDS):
+            assert b"HTTP/1.1 401 Unauthorized\r\n" == await reader.readline()
+        writer.close()
+
+
+async def test_slow_bodies_hold_up_nobody():
+    """More clients than may be at work send the beginning of a body; another request is answered meanwhile."""
+    async with serving() as tried:
+        head = (
+            f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 100\r\n\r\n{{"
+        )
+        writers = []
+        for _ in range(AT_WORK + 1):
+            _, writer = await asyncio.open_connection(*tried.server.address)
+            writer.write(head.encode())
+            writers.append(writer)
+        await until(lambda: len(tried.server._busy) == len(writers))
+
+        assert 200 == (await tried.ask("GET", "whoami"))[0]
+        for writer in writers:
+            writer.close()
+
+
+async def test_too_many_connections_end_idle_ones():
+    """A new connection takes the place of an idle one, not of one whose request is being answered."""
+    async with serving() as tried:
+        head = (
+            f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 2\r\n\r\n{{"
+        )
+        reader, busy = await asyncio.open_connection(*tried.server.address)
+        busy.write(head.encode())
+        await until(lambda: len(tried.server._busy) == 1)
+        idle = [await asyncio.open_connection(*tried.server.address) for _ in range(driver.CONNECTIONS)]
+        async with asyncio.timeout(SECONDS):
+            assert b"" == await idle[0][0].read()
+        busy.write(b"}")
+        async with asyncio.timeout(SECONDS):
+            assert b"HTTP/1.1 400 Bad Request\r\n" == await reader.readline()
+        for _, writer in (*idle, (reader, busy)):
+            writer.close()
