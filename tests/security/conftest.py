@@ -79,7 +79,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker that all tests share; what it has logged is judged at the end."""
     folder = tmp_path_factory.mktemp("security")
     log = folder / "a.log"
-    settings = (*SETTINGS, f"log.file={log}", f"management.tcp.port={free_port()}")
+    management = ("management.enabled=true", f"management.tcp.port={free_port()}")
+    settings = (*SETTINGS, f"log.file={log}", *management)
     flags = [word for setting in settings for word in ("--set", setting)]
     with Running(folder, *watched(), *flags) as running:
         shared = Broker(running, log)
