@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import resource
@@ -24,6 +25,7 @@ from leveret.broker.cli.perf import perf
 from leveret.broker.cli.process_files import StartupError, configure_logs, remove_pid_file, write_pid_file
 from leveret.broker.cli.store import store
 from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
+from leveret.broker.config.sources import DEFAULT_PORT
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
@@ -84,6 +86,8 @@ main.add_command(ctl)
 
 @main.command()
 @_config_options
+@click.option("--port", type=click.IntRange(0, 65535), help="Port for AMQP (default: 5672).")
+@click.option("--listen", metavar="ADDRESS", help="IP address for AMQP (default: 127.0.0.1).")
 @click.option(
     "--pid-file", metavar="FILE", help="File with the process id, present while clients can connect."
 )
@@ -96,9 +100,14 @@ def serve(
     settings: Sequence[str],
     pid_file: str | None,
     log_file: str | None,
+    port: int | None,
+    listen: str | None,
 ) -> None:
     """Start the broker in the foreground; SIGTERM or SIGINT stops it."""
     flags = list(settings)
+    if port is not None or listen:
+        address = Listener(listen or "127.0.0.1", DEFAULT_PORT if port is None else port)
+        flags += ["listeners.tcp=none", f"listeners.tcp.default={address}"]
     if pid_file:
         flags.append(f"pid_file={Path(pid_file).absolute()}")
     if log_file:
@@ -198,7 +207,8 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     except StorageError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except OSError as error:
-        raise StartupError(port_problem(error, config.listeners), exit_codes.UNAVAILABLE) from None
+        problem = port_problem(error, config.listeners) + _advice(error)
+        raise StartupError(problem, exit_codes.UNAVAILABLE) from None
     except StartupError:
         raise
     except Exception:
@@ -220,6 +230,13 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         remove_pid_file(config.pid_file)
     _logger.info("stopped")
     return 0
+
+
+def _advice(error: OSError) -> str:
+    """Return what to do about a port for AMQP that could not be had."""
+    if error.errno != errno.EADDRINUSE:
+        return ""
+    return " (by RabbitMQ or another broker? `leveret serve --port` takes another port)"
 
 
 class _Process:

@@ -152,9 +152,10 @@ def problem(words: list[str]) -> str:
     if words[:1] == ["analyze"]:  # another process, which takes the words behind its name
         command, words = analyze, words[1:]
     while isinstance(command, click.Group) and words[:1] and not words[0].startswith("-"):
-        if words[0] not in command.commands:
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
             return f"{command.name} has no {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+        command, words = found, words[1:]
     context = click.Context(command)
     try:
         given, _rest, _order = command.make_parser(context).parse_args([*words])

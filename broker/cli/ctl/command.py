@@ -213,16 +213,3 @@ class CtlGroup(click.Group):
         for group, rows in groups.items():
             with formatter.section(group):
                 formatter.write_dl(rows)
-
-
-@command("help", argument("name", optional=True), group="Help")
-def show_help(session: Session, name: str | None) -> None:
-    """Print the list of commands, or what a command does."""
-    parent = click.get_current_context().parent
-    if name is None:
-        session.show(parent.get_help() if parent is not None else "")
-        return
-    if name not in COMMANDS:
-        raise UsageError(f"there is no command {name}", exit_codes.USAGE)
-    asked = CtlCommand(name, COMMANDS[name])
-    session.show(asked.get_help(click.Context(asked, info_name=name, parent=parent)))

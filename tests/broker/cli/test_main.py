@@ -212,7 +212,19 @@ def test_a_taken_port_is_refused(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         answer = refused(tmp_path, "--set", f"listeners.tcp.1={address}")
 
-    assert (69, f"cannot listen on {address}: address already in use") == answer
+    code, text = answer
+    assert 69 == code
+    assert text.startswith(f"cannot listen on {address}: address already in use (by RabbitMQ ")
+    assert "`leveret serve --port`" in text
+
+
+def test_the_port_and_the_address_are_flags(tmp_path):
+    """They replace all listeners that files name."""
+    with Running(tmp_path, "--port", "0", "--listen", "127.0.0.2") as running:
+        running.wait_for("Server startup complete")
+        running.stopped_by(signal.SIGTERM)
+
+    assert ["127.0.0.2"] == [host for host, _port in running.addresses]
 
 
 def test_a_bad_permission_pattern_is_refused(tmp_path):

@@ -1,0 +1,62 @@
+"""The reference of all commands as a page, docs/command-line.md."""
+
+from collections.abc import Iterable, Iterator
+
+import click
+
+from leveret.broker.cli.ctl.command import COMMANDS, CtlCommand, common_options
+
+_INTRODUCTION = """# leveret ctl
+
+`leveret ctl [OPTIONS] COMMAND ...` looks at and changes a running broker. The commands have the names, output and
+exit codes of `rabbitmqctl` and `rabbitmq-diagnostics`. They reach the broker through the socket `ctl.sock` in its data
+directory, which only its user and root can open, or with `--uri` through the [management API](management.md).
+
+Exit codes: 0 done, 64 wrong usage, 65 wrong data, 67 no such user, 69 refused or not running, 70 exists already or
+internal error, 75 no answer in time, 77 not allowed.
+
+## Options
+
+They stand before or behind the command. The data directory is that of `--data-dir`, else of the first of the variables
+`LEVERET_CTL_DATA_DIR`, `LEVERET_DATA_DIR`, `RABBITMQ_MNESIA_DIR` and `RABBITMQ_MNESIA_BASE` that is set, else `var`.
+"""
+
+
+def rendered() -> str:
+    """Return the page, in Markdown."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield from _table(("Option", "Meaning"), _options(common_options()))
+    groups: dict[str, list[str]] = {}
+    for name in sorted(COMMANDS):
+        groups.setdefault(COMMANDS[name].group, []).append(name)
+    for group, names in sorted(groups.items()):
+        yield f"\n## {group}\n"
+        yield from _table(("Command", "Meaning"), map(_row, names))
+
+
+def _row(name: str) -> tuple[str, str]:
+    command = CtlCommand(name, COMMANDS[name])
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    context = click.Context(command)
+    options = _options(COMMANDS[name].params)
+    more = "".join(f" `{option}`: {text}" for option, text in options)
+    return " ".join([name, *(each.make_metavar(context) for each in arguments)]), (command.help or "") + more
+
+
+def _options(params: Iterable[click.Parameter]) -> list[tuple[str, str]]:
+    return [
+        (", ".join(each.opts), each.help or "")
+        for each in params
+        if isinstance(each, click.Option) and not each.hidden
+    ]
+
+
+def _table(heading: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield f"| {heading[0]} | {heading[1]} |"
+    yield "|---|---|"
+    for code, text in rows:
+        yield f"| `{code}` | {text.replace('|', chr(92) + '|')} |"
