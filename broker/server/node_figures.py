@@ -25,7 +25,7 @@ def node_facts(server: Any) -> NodeFacts:
         disk_limit=disk.limit,
         disk_alarm=disk.raised,
         data_dir=str(config.data_dir),
-        log_files=(config.log.file,) if getattr(config.log, "file", "") else ("<stdout>",),
+        log_files=(str(config.log.file),) if config.log.file else ("<stdout>",),
         config_files=(),
         listeners=tuple(ListenerFacts(*each) for each in server.listeners),
         mechanisms=tuple(config.auth_mechanisms),
