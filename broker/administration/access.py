@@ -135,18 +135,18 @@ def authorize(
     """
     if actor is None:
         return
-    if not actor.tags & _TAGS[right]:
+    if _TAGS[right].isdisjoint(actor.tags):
         raise ForbiddenError(f"Not {_NAMES.get(right, right)} user")
     if vhost is None:
         return
-    everywhere = actor.tags & (_SEE_ALL_VHOSTS if right is Right.MANAGEMENT else {Right.ADMINISTRATOR})
+    everywhere = set(actor.tags) & (_SEE_ALL_VHOSTS if right is Right.MANAGEMENT else {Right.ADMINISTRATOR})
     if (change or not everywhere) and not users.may_access(actor.name, vhost):
         raise ForbiddenError("User not authorised to access virtual host")
 
 
 def may_see(users: Users, actor: User | None, vhost: str) -> bool:
     """Return whether objects of a vhost are shown to the actor in listings."""
-    return actor is None or bool(actor.tags & _SEE_ALL_VHOSTS) or users.may_access(actor.name, vhost)
+    return actor is None or not _SEE_ALL_VHOSTS.isdisjoint(actor.tags) or users.may_access(actor.name, vhost)
 
 
 def found_vhost(broker: AdministeredBroker, name: str) -> VHost:

@@ -122,7 +122,7 @@ def _user_entry(user: User, users: Users) -> UserEntry:
         name=json_text(user.name),
         password_hash=user.password_hash,
         hashing_algorithm=user.hashing_algorithm,
-        tags=sorted(map(json_text, user.tags)),
+        tags=[json_text(tag) for tag in user.tags],
         limits=shown_user_limits(users.user_limits(user.name)),
     )
 

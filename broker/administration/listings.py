@@ -108,7 +108,7 @@ class Listings:
     def _connections(self, actor: User | None, vhost: str | None) -> list[Connection]:
         broker = self._broker
         authorize(broker.users, actor, Right.MANAGEMENT, vhost)
-        everybodys = actor is None or bool(actor.tags & {Right.MONITORING, Right.ADMINISTRATOR})
+        everybodys = actor is None or not {Right.MONITORING, Right.ADMINISTRATOR}.isdisjoint(actor.tags)
         return [
             each
             for each in broker.clients.connections

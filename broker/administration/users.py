@@ -215,7 +215,7 @@ def user_of(
         password_hash = hash_password(Password(password), hashing_algorithm)
     if password_hash is None and present is not None:
         password_hash, hashing_algorithm = present.password_hash, present.hashing_algorithm
-    return User(name, password_hash or "", frozenset(tags), hashing_algorithm)
+    return User(name, password_hash or "", tuple(dict.fromkeys(tags)), hashing_algorithm)
 
 
 def user_limits_of(limits: Mapping[str, int]) -> UserLimits:
@@ -234,6 +234,6 @@ def shown_user(user: User, limits: UserLimits) -> dict[str, Any]:
         "name": user.name,
         "password_hash": user.password_hash,
         "hashing_algorithm": user.hashing_algorithm,
-        "tags": sorted(user.tags),
+        "tags": list(user.tags),
         "limits": shown_user_limits(limits),
     }

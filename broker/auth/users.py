@@ -41,13 +41,13 @@ class User:
     Attributes:
         name: user name of the login.
         password_hash: see `broker.auth.passwords`; '' refuses every password.
-        tags: administrator, monitoring, policymaker, management, impersonator or any other.
+        tags: administrator, monitoring, policymaker, management, impersonator or any other, in the order given.
         hashing_algorithm: RabbitMQ's name of the hash algorithm.
     """
 
     name: str
     password_hash: str = field(repr=False)
-    tags: frozenset[str] = frozenset()
+    tags: tuple[str, ...] = ()
     hashing_algorithm: str = SHA256
 
     @property

@@ -130,7 +130,7 @@ def get_overview(call: Call) -> Steps:
 
 def sees_all(call: Call) -> bool:
     """Return whether the user sees the node and all vhosts."""
-    return call.actor is None or bool(call.actor.tags & {Right.MONITORING, Right.ADMINISTRATOR})
+    return call.actor is None or not {Right.MONITORING, Right.ADMINISTRATOR}.isdisjoint(call.actor.tags)
 
 
 def _objects(call: Call, vhosts: list[VHost], consumers: int) -> dict[str, int]:

@@ -74,7 +74,7 @@ def whoami(call: Call) -> Answer:
     actor = call.actor
     if actor is None:
         return Item({"name": "", "tags": ["administrator"], "is_internal_user": True})
-    return Item({"name": actor.name, "tags": sorted(actor.tags), "is_internal_user": True})
+    return Item({"name": actor.name, "tags": list(actor.tags), "is_internal_user": True})
 
 
 def is_base64(given: str) -> bool:

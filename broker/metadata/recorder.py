@@ -290,7 +290,7 @@ class StoredUsers(Users):
             octets(user.name),
             octets(user.password_hash),
             octets(user.hashing_algorithm),
-            sorted(map(octets, user.tags)),
+            list(map(octets, user.tags)),
         )
         self._definitions.put(row)
 

@@ -201,7 +201,7 @@ def _restore_limits(found: dict[type[Row], list[Row]], users: Users) -> None:
 
 def _restore_users(found: dict[type[Row], list[Row]], users: Users) -> None:
     for user in sorted(_of(found, UserRow), key=_name):
-        tags = frozenset(map(text, user.tags))
+        tags = tuple(map(text, user.tags))
         users.add(User(text(user.name), text(user.password_hash), tags, text(user.hashing_algorithm)))
     for row in _of(found, PermissionRow):
         users.restore_permissions(*map(text, (row.user, row.vhost, row.configure, row.write, row.read)))

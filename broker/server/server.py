@@ -275,7 +275,7 @@ class Server:
             self.users.set_vhost_limits(name, VHostLimits(limits.max_connections, limits.max_queues))
         for user in config.users:
             hashed = hash_password(Password(user.password))
-            self.users.add(User(user.name, hashed, frozenset(user.tags)))
+            self.users.add(User(user.name, hashed, tuple(user.tags)))
             for vhost, (configure, write, read) in user.permissions.items():
                 self.users.set_permissions(user.name, vhost, configure, write, read)
         for row in config.topic_permissions:

@@ -12,7 +12,7 @@ from leveret.broker.auth.users import User
 from leveret.broker.connection.flow_control import Pause
 from leveret.broker.connection.state import FLOW_SECONDS
 
-ANN = User("ann", "", frozenset({"management"}))
+ANN = User("ann", "", ("management",))
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_a_connection_can_be_closed(node, listings):
     """A connection is closed by its name, with a reason that the client receives, but not by the tag monitoring."""
     client = Client(node)
     with pytest.raises(ForbiddenError, match="Not administrator user"):
-        listings.close_connection(User("m", "", frozenset({"monitoring"})), client.connection.name, "enough")
+        listings.close_connection(User("m", "", ("monitoring",)), client.connection.name, "enough")
     closed = [
         listings.close_connection(None, name, "enough") for name in (client.connection.name, "nobody's")
     ]

@@ -10,7 +10,7 @@ from leveret.broker.administration.messages import MessageView
 from leveret.broker.amqp.commands import Basic, Queue, make
 from leveret.broker.auth.users import User
 
-ANN = User("ann", "", frozenset({"management"}))
+ANN = User("ann", "", ("management",))
 
 
 @pytest.fixture

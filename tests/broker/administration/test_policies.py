@@ -6,7 +6,7 @@ from fakes import Client, StoringNode
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.auth.users import User
 
-MAKER = User("maker", "", frozenset({"policymaker"}))
+MAKER = User("maker", "", ("policymaker",))
 TERM = {"pattern": "^q", "definition": {"max-length": 5}, "apply-to": "queues"}
 
 

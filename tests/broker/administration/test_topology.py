@@ -6,7 +6,7 @@ from fakes import Client, StoringNode
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.auth.users import User
 
-ADMIN = User("guest", "", frozenset({"administrator"}))
+ADMIN = User("guest", "", ("administrator",))
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_what_does_not_exist(users):
 
 def test_only_administrators(users):
     """Only administrators may list or change users."""
-    monitor = User("m", "", frozenset({"monitoring"}))
+    monitor = User("m", "", ("monitoring",))
     for ask in (
         lambda: users.all(monitor),
         lambda: users.get(monitor, "guest"),

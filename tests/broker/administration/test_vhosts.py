@@ -72,7 +72,7 @@ def test_only_those_one_may_see_are_listed(node, vhosts):
     """The tag management shows a user the vhosts it may connect to, the tag monitoring shows all."""
     vhosts.put(None, "v")
     node.users.set_permissions("m", "v", "", "", "")
-    manager, monitor = (User("m", "", frozenset({tag})) for tag in ("management", "monitoring"))
+    manager, monitor = (User("m", "", (tag,)) for tag in ("management", "monitoring"))
 
     assert (["v"], ["/", "v"]) == tuple(
         [each["name"] for each in vhosts.all(who)] for who in (manager, monitor)

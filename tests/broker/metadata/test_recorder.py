@@ -138,7 +138,7 @@ def test_the_next_start_is_the_same(node):
 
 def test_what_is_stored_wins_over_the_configuration(node):
     """After the first start the configuration does not restore what an administrator has deleted."""
-    node.users.add(User("ada", "", frozenset({"administrator"})))
+    node.users.add(User("ada", "", ("administrator",)))
     node.users.remove("guest")
     node.commit()
     again = node.restarted()
@@ -444,7 +444,7 @@ def test_users_and_their_rights_survive(node):
     """Users, tags, permissions, topic permissions and limits survive a restart."""
     users = node.users
     node.add_vhost("/two")
-    users.add(User("ada", "hash", frozenset({"administrator", "\udcff"}), "rabbit_password_hashing_sha512"))
+    users.add(User("ada", "hash", ("administrator", "\udcff"), "rabbit_password_hashing_sha512"))
     users.add(User("bob", ""))
     users.set_permissions("ada", "/two", "^a", "b$", ".*")
     users.set_topic_permissions("ada", "/two", "amq.topic", "^{username}", ".*")
