@@ -65,6 +65,8 @@ def publish(call: Call) -> Steps:
         raise bad_request(["not_string", "routing_key"])
     properties = _properties(table(body, "properties"))
     headers = table(table(body, "properties"), "headers")
+    if _has_null(headers):
+        raise bad_request("null_not_allowed")
     verdict = _Verdict()
     with on_channel(call):
         call.administration.publishing.publish(
@@ -95,6 +97,13 @@ def _payload(given: Any, encoding: Any) -> bytes:
         return base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError):
         raise bad_request(["not_base64", given]) from None
+
+
+def _has_null(value: Any) -> bool:
+    """Return whether there is a null in a value of headers: RabbitMQ has no type for it here."""
+    if isinstance(value, dict):
+        return any(map(_has_null, value.values()))
+    return any(map(_has_null, value)) if isinstance(value, list) else value is None
 
 
 def _properties(given: Mapping[str, Any]) -> dict[str, Any]:

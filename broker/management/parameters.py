@@ -9,7 +9,7 @@ from leveret.broker.http.route import Key, Operation, Route, Scope
 def list_parameters(call: Call) -> Answer:
     """List the parameters of all vhosts or one, of all components or one."""
     rows = call.administration.policies.parameters(call.actor, call.vhost, call.names.get("component"))
-    return Listing(rows, sort=("component", "vhost", "name"), is_paged=False)
+    return Listing(rows, sort=("vhost", "name"), is_paged=False)
 
 
 def get_parameter(call: Call) -> Answer:

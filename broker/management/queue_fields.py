@@ -123,7 +123,9 @@ def queue_fields(call: Call) -> Fields:
         "garbage_collection": lambda _queue: NO_COLLECTIONS,
         "reductions": lambda _queue: 0,
         "reductions_details": lambda _queue: NO_RATE,
-        "backing_queue_status": _backing_queue_status,
+        "backing_queue_status": lambda queue: (
+            ABSENT if queue.type == QUORUM else _backing_queue_status(queue)
+        ),
     }
     if flag(call.query, "disable_stats"):
         wanted = _DECLARED + (_TOTALS if flag(call.query, "enable_queue_totals") else ())

@@ -87,9 +87,7 @@ def _over(
     for time in range(newest, newest - span.age * 1000 - 1, -step):
         number = ticks.number - -(-(ticks.wall - time) // round(ticks.interval * 1000))
         row = series.at(number, ticks, span.age + span.increment, family.tiers)
-        if row is None:
-            break
-        samples.append({"sample": read(row), "timestamp": time})
+        samples.append({"sample": 0 if row is None else read(row), "timestamp": time})
     if len(samples) < 2:  # noqa: PLR2004 - a rate needs two
         return {"rate": 0.0, "samples": samples}
     first, second, last = samples[0], samples[1], samples[-1]

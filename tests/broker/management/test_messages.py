@@ -104,6 +104,7 @@ def test_a_payload_is_cut_off(api):
         ({"payload": "h!", "payload_encoding": "base64"}, ["not_base64", "h!"]),
         ({"payload_encoding": "hex"}, ["unsupported_encoding", "hex"]),
         ({"properties": {"priority": "x"}}, ["not_int", "priority"]),
+        ({"properties": {"headers": {"h": [{"k": None}]}}}, "null_not_allowed"),
         ({"properties": {"message_id": 7}}, ["not_string", "message_id"]),
         (
             {"properties": {"user_id": "other"}},

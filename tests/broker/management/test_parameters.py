@@ -40,6 +40,15 @@ def test_an_invalid_parameter_is_refused(api, path, body, status, reason):
     assert (status, reason) == (answer.status, answer.body["reason"])
 
 
+def test_parameters_are_listed_by_vhost_and_name(api):
+    """Their components do not matter."""
+    api.put("parameters/vhost-limits/%2F/limits", {"value": {"max-queues": 6}})
+    api.put("operator-policies/%2F/o", {"pattern": "", "definition": {"max-length": 1}})
+    api.put("operator-policies/%2F/a", {"pattern": "", "definition": {"max-length": 1}})
+
+    assert ["a", "limits", "o"] == [each["name"] for each in api.get("parameters")]
+
+
 def test_who_may_use_parameters(users):
     """Policymakers, in their vhosts; limits are for administrators only."""
     refused = {"error": "not_authorised", "reason": "User not authorised to access object"}

@@ -54,10 +54,10 @@ def test_a_rate_is_the_difference_of_two_samples_by_the_time_between():
 
 
 def test_a_range_has_samples_the_newest_first():
-    """Before the first sample there are none; with fewer than two there are no averages."""
+    """Before the first sample all are 0, as there was nothing; with fewer than two there are no averages."""
     sampled = Sampled()
     sampled.add(0, 0)
-    assert {"rate", "samples"} == set(sampled.details("a", 60, 5))  # type: ignore[call-overload]
+    assert {"rate", "samples"} == set(sampled.details("a", 4, 5))  # type: ignore[call-overload]
     for number in range(1, 5):
         sampled.add(number * 10, 0)
 
@@ -71,8 +71,8 @@ def test_a_range_has_samples_the_newest_first():
         "avg_rate": 2.0,
         "avg": 30.0,
     } == sampled.details("a", 10, 5)
-    assert [40, 30, 20, 10, 0] == sampled.values(600, 5)
-    assert [40, 20, 0] == sampled.values(20, 10) or [30, 10] == sampled.values(20, 10)
+    assert [40, 30, 20, 10, 0, 0] == sampled.values(600, 5)[:6]
+    assert [40, 20, 0] == sampled.values(20, 10) or [30, 10, 0] == sampled.values(20, 10)
 
 
 def test_the_last_ten_minutes_and_the_last_hour_are_kept():
