@@ -4,6 +4,7 @@ Their implementation is in `broker.cli.definitions_offline`, which is imported o
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -58,9 +59,10 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 @_data_dir
 @click.argument("file", type=click.Path(path_type=Path))
 def import_definitions(data_dir: Path | None, file: Path) -> None:
-    """Import the definitions in FILE into the data of a stopped broker; all of them or, if one is invalid, none."""
+    """Import the definitions in FILE into a broker, running or stopped; all of them or, if one is invalid, none."""
     from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.cli.definitions_offline import import_stored  # noqa: PLC0415
+    from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     config = _load(data_dir)
@@ -71,9 +73,25 @@ def import_definitions(data_dir: Path | None, file: Path) -> None:
         with locked(config.data_dir):
             asyncio.run(import_stored(config, file))
     except DataDirError as error:
-        _fail(str(error), exit_codes.CANNOT_CREATE)
+        if not (config.data_dir / NAME).exists():
+            _fail(str(error), exit_codes.CANNOT_CREATE)
+        _import_live(config.data_dir, file)
     except (DefinitionsError, StorageError) as error:
         _fail(str(error), exit_codes.DATA)
+
+
+def _import_live(data_dir: Path, file: Path) -> None:
+    """Have the broker that runs on the data import the file."""
+    from leveret.broker.cli.ctl.client import ApiClient, ApiError, explained  # noqa: PLC0415
+    from leveret.broker.cli.ctl.errors import CtlError  # noqa: PLC0415
+
+    try:
+        with contextlib.closing(ApiClient(data_dir)) as api:
+            api.request("POST", ("definitions",), file.read_bytes())
+    except ApiError as error:
+        _fail(str(explained(error)).removeprefix("Error:\n"), exit_codes.DATA)
+    except CtlError as error:
+        _fail(str(error), error.code)
 
 
 def _load(data_dir: Path | None) -> Config:

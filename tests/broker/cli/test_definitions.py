@@ -93,19 +93,28 @@ def test_what_cannot_be_exported(tmp_path):
 
 
 def test_beside_a_broker_at_work(tmp_path):
-    """Definitions of a running broker can be exported; an import is refused and names the process."""
+    """Definitions of a running broker can be exported, and imported into it at once, entirely or not at all."""
     file = written(tmp_path / "file.json", users=[ANN])
+    faulty = written(
+        tmp_path / "faulty.json", users=[ANN | {"name": "bob"}], permissions=[RIGHTS | {"vhost": "none"}]
+    )
     with Running(tmp_path) as broker:
         broker.wait_for("startup complete")
         host, port = broker.address
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             connection.channel().queue_declare("made meanwhile", durable=True)
         found = exported(broker.data_dir)
-        refused = definitions("import", "--data-dir", str(broker.data_dir), str(file))
+        done = definitions("import", "--data-dir", str(broker.data_dir), str(file))
+        refused = definitions("import", "--data-dir", str(broker.data_dir), str(faulty))
+        users = {each["name"] for each in exported(broker.data_dir)["users"]}
+        (broker.data_dir / "ctl.sock").unlink()
+        locked = definitions("import", "--data-dir", str(broker.data_dir), str(file))
 
         assert ["made meanwhile"] == [each["name"] for each in found["queues"]]
-        assert 73 == refused.exit_code
-        assert f"another broker is using it, process {broker.process.pid} on" in refused.stderr
+        assert (0, 65, 73) == (done.exit_code, refused.exit_code, locked.exit_code)
+        assert "permissions[0]" in refused.stderr
+        assert {"ann", "guest"} == users
+        assert f"another broker is using it, process {broker.process.pid} on" in locked.stderr
         assert 0 == broker.stopped_by(signal.SIGTERM)[0]
 
 
