@@ -29,10 +29,11 @@ class Broker:
 
     Args:
         data_dir: where it keeps its data.
+        settings: further ones.
 
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *settings: str) -> None:
         self.lines: list[str] = []
         self.port = 0
         self._settled = threading.Event()
@@ -41,6 +42,7 @@ class Broker:
             [
                 sys.executable, "-m", "leveret", "serve",
                 "--data-dir", str(data_dir), "--set", "listeners.tcp.1=127.0.0.1:0",
+                *(word for setting in settings for word in ("--set", setting)),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
