@@ -43,6 +43,7 @@ SMALL_BODY = 256 * 1024
 """Octets of a body that is read without a place at work."""
 BODY_WITHOUT_LOGIN = 16 * 1024
 """Maximum octets of the body of a request that needs no login."""
+TOO_LARGE = "Exceeded HTTP request body size limit"
 REQUEST_SECONDS = 30.0
 """Maximum duration of a request, with its body and its response."""
 IDLE_SECONDS = 60.0
@@ -172,13 +173,15 @@ class ManagementServer:
         if isinstance(admitted, Response):
             return admitted
         most = BODY if admitted.operation.needs is not None else BODY_WITHOUT_LOGIN
+        if (request.content_length or 0) > most:
+            return failed(bad_request(TOO_LARGE))
         content, is_whole = await _content(request, min(most, SMALL_BODY))
         async with self._at_work:
             if not is_whole:
                 rest, is_whole = await _content(request, most - len(content))
                 content += rest
             if not is_whole:
-                return failed(bad_request("Exceeded HTTP request body size limit"))
+                return failed(bad_request(TOO_LARGE))
             return await self._run(answer(self._broker, admitted, content), received.path)
 
     def _in_slice(self, work: Callable[[], T], name: str) -> T:
