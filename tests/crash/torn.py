@@ -35,6 +35,8 @@ from running import ROOT, UNWATCHED, deadline, environment, leash
 
 from leveret.storage.store.lmdb_file import DataFile
 
+SOCKETS = shutil.ignore_patterns("ctl.sock")
+"""Of a broker that was killed; it cannot be copied, and the next one makes its own."""
 QUEUES = ("t0", "t1", "t2", "counted")
 COUNTED = "counted"
 """Counts deliveries; its messages lie in a few blocks whose bitmaps, with all these counts, have pages of their own."""
@@ -463,7 +465,7 @@ async def torn(
     most = max(len(kept[queue]) + len(acked[queue]) for queue in QUEUES) + 10
     copy, stopped = home / "copy", home / "stopped"
     with Opener(home) as opener:
-        shutil.copytree(site.data_dir, stopped)
+        shutil.copytree(site.data_dir, stopped, ignore=SOCKETS)
         await _stop_cleanly(opener, stopped)
         for number in range(
             count + 2
@@ -527,7 +529,7 @@ async def torn(
 def _copy(data_dir: Path, copy: Path, seed: int, number: int, damage: Damage) -> str:
     """Make copy `number` again, damaged in the same way each time; says how."""
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(data_dir, copy)
+    shutil.copytree(data_dir, copy, ignore=SOCKETS)
     return damage(copy, random.Random(f"{seed}/{number}")) if number > 1 else "nothing"
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from time import process_time
 from unittest.mock import patch
@@ -126,8 +127,12 @@ def folders(tmp_path: Path) -> Iterator[Path]:
 
 def test_redelivery_of_paged_messages_is_linear(folders: Iterator[Path]) -> None:
     """A requeued message whose body was paged out costs the same among 100,000 as among 10,000, within a half."""
-    few = min(redelivery(next(folders), 10_000)[0] for _ in range(3))
-    many = min(redelivery(next(folders), 100_000)[0] for _ in range(2))
+    few = many = inf
+    for _ in range(5):  # other load only ever adds to one of them
+        few = min(few, redelivery(next(folders), 10_000)[0])
+        many = min(many, redelivery(next(folders), 100_000)[0])
+        if many <= 1.5 * few:
+            break
 
     assert many <= 1.5 * few, f"{many * 1e6:.1f} us a message of 100,000, {few * 1e6:.1f} us of 10,000"
 
