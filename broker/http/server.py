@@ -150,7 +150,8 @@ class ManagementServer:
             {key.lower(): value for key, value in request.headers.items()},
             peer,
         )
-        self._busy.add(request.transport)
+        transport = request.transport
+        self._busy.add(transport)
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 response = await self._answer(request, received)
@@ -161,11 +162,15 @@ class ManagementServer:
         except TimeoutError:
             log.warning("request %s %s aborted: it took longer than %.0f s", request.method,
                         request.rel_url.raw_path[:200], REQUEST_SECONDS)  # fmt: skip
-            if request.transport is not None:
-                request.transport.abort()
+            if transport is not None:
+                transport.abort()
             return web.Response(status=503)
+        except (ConnectionError, web.RequestPayloadError):  # the client has left, or sends no valid body
+            if transport is not None:
+                transport.abort()
+            return web.Response(status=400)
         finally:
-            self._busy.discard(request.transport)
+            self._busy.discard(transport)
 
     async def _answer(self, request: web.BaseRequest, received: Request) -> Response:
         """Return the response to a request, of which nothing has been computed yet but the first piece."""
