@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 from fakes import Node
 
-from leveret.broker.http.control_socket import NAME, ControlSocket, in_directory
+from leveret.broker.http.control_socket import ControlSocket
 from leveret.broker.http.route import Router
 from leveret.broker.http.server import ManagementServer
+from leveret.broker.http.socket_path import NAME, in_directory
 from leveret.broker.management.routes import ROUTES
 
 SECONDS = 20.0
