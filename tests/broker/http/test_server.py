@@ -316,7 +316,9 @@ async def test_too_many_connections_end_idle_ones():
 async def test_a_client_that_leaves_while_it_sends_is_no_error(caplog):
     """Its request ends without a line in the log."""
     async with serving() as tried:
-        head = f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 9\r\n\r\n{{"
+        head = (
+            f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 9\r\n\r\n{{"
+        )
         _, writer = await asyncio.open_connection(*tried.server.address)
         writer.write(head.encode())
         await until(lambda: len(tried.server._busy) == 1)
