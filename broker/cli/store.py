@@ -1,4 +1,4 @@
-"""The commands `leveret store ...` for the data of a stopped broker (driver: processes).
+"""The commands `leveret store ...`, all but `backup` for the data of a stopped broker (driver: processes).
 
 Data are read in a separate process, because a damaged file may crash its reader: see `storage.store.check`.
 """
@@ -17,6 +17,7 @@ import click
 
 import leveret
 from leveret.broker import exit_codes
+from leveret.broker.cli.backup import backup
 from leveret.broker.config.config import ConfigError, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import DiskFullError, StorageError
@@ -36,7 +37,10 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def store() -> None:
-    """Inspect or compact the data of a stopped broker."""
+    """Back up data; inspect or compact the data of a stopped broker."""
+
+
+store.add_command(backup)
 
 
 @store.command()

@@ -174,6 +174,10 @@ class ManagedBroker(AdministeredBroker, Protocol):
     def obstacle(self) -> str:
         """Reason why clients may not connect; '' if they may."""
 
+    @property
+    def backups(self) -> Any:
+        """The backups of its data; None if it has none on disk."""
+
 
 @dataclass(slots=True)
 class Call:

@@ -2,6 +2,7 @@
 
 from leveret.broker.http.route import Route, Router
 from leveret.broker.management import (
+    backup,
     bindings,
     clients,
     definitions,
@@ -24,6 +25,7 @@ from leveret.broker.management import (
 )
 
 _OF_RESOURCES: tuple[Route, ...] = (
+    *backup.ROUTES,
     *users.ROUTES,
     *vhosts.ROUTES,
     *permissions.ROUTES,

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
-from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
+from leveret.broker.persistence.file_removals import FileRemovals
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
@@ -131,8 +131,8 @@ class Committer:
         """Files for which there was no space at the last try."""
         self._retries: set[asyncio.Future[None]] = set()
         """Wait for the next try to write a file."""
-        self._removals: set[asyncio.Future[None]] = set()
         self._file_threads = ThreadPoolExecutor(FILES_AT_ONCE, "leveret-files")
+        self.removals = FileRemovals(loop, self._file_threads, environment.blob_path)
         self._lacks_descriptors = False
         """True if the last file had to wait for a file descriptor."""
         # counters
@@ -340,7 +340,7 @@ class Committer:
         if batch.paged or error is not None:
             self._found_unpaged(batch, Done.ALL if error is None else error.paged)
         for msg_id in unlink or (error.unlink if error is not None else ()):
-            self._unlink(msg_id)
+            self.removals.remove(msg_id)
         self._report_if_cleared(backlogged=backlogged)
         self._host.run_turn()
         self.wake()
@@ -387,12 +387,6 @@ class Committer:
         if backlogged and not self.backlogged:
             self._host.backlog_cleared()
 
-    def _unlink(self, msg_id: int) -> None:
-        path = self._environment.blob_path(msg_id)
-        removal = self._loop.run_in_executor(self._file_threads, _remove, path)
-        self._removals.add(removal)
-        removal.add_done_callback(self._removals.discard)
-
     # -- bodies in files --------------------------------------------------------------------------------------------
 
     def _write_files(self) -> None:
@@ -429,7 +423,7 @@ class Committer:
         needed = self._journal.file_written(msg_id)
         self._report_if_cleared(backlogged=backlogged)
         if not needed:
-            self._unlink(msg_id)
+            self.removals.remove(msg_id)
         self._host.run_turn()
         self.wake()
 
@@ -463,8 +457,8 @@ class Committer:
     async def stop(self) -> None:
         """Commit the journal, then end the thread. What then finds the disk full is lost."""
         self._stopping = True
-        while self._files or self._removals:
-            await asyncio.wait([*self._files.values(), *self._removals])
+        while self._files or self.removals.pending:
+            await asyncio.wait([*self._files.values(), *self.removals.pending])
         self._stopped = asyncio.Event()
         self._finish()
         await self._stopped.wait()
@@ -510,10 +504,3 @@ def _error_of(job: Callable[[], object]) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        log.warning("cannot remove %s: %s", path, error.strerror)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
+from leveret.broker.persistence.backup import Backups
 from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.message_reader import MessageReader
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
@@ -116,6 +117,8 @@ class DataStore:
         self._queue_class = _checking(queue_class) if config.check_invariants else queue_class
         self._host: StorageHost
         self.commits: Committer
+        self.backups: Backups | None = None
+        """The backups, once the threads are started."""
         self._reader: MessageReader
 
     def start(
@@ -124,6 +127,7 @@ class DataStore:
         loop: asyncio.AbstractEventLoop,
         report_full: Callable[[bool], object],
         time_source: TimeSource | None = None,
+        disk_limit: int = 0,
     ) -> None:
         """Start the threads.
 
@@ -132,6 +136,7 @@ class DataStore:
             loop: the event loop.
             report_full: called with true when a write finds the disk full, with false later.
             time_source: the time of the next try then; None for the real time.
+            disk_limit: bytes that backups leave free on the disk of the data directory.
 
         """
         self._host = host
@@ -147,6 +152,7 @@ class DataStore:
             min_gap=gap,
         )
         self._reader = MessageReader(self.environment, host, loop)
+        self.backups = Backups(self.environment, self.commits, loop, disk_limit)
         self._loop = loop
         self._reclaim = SpaceReclaim(
             self.environment.store,
@@ -281,6 +287,8 @@ class DataStore:
     async def stop(self, backings: Iterable[BackingQueue]) -> None:
         """Commit the journal, record the clean stop, and close."""
         self._reclaim.stop()
+        if self.backups is not None:
+            await self.backups.stop()
         await self.commits.stop()
         if not self.commits.is_full:
             try:
@@ -307,6 +315,8 @@ class DataStore:
 
     def abandon(self) -> None:
         """Close as a kill of the process would: only commits that have begun are completed."""
+        if self.backups is not None:
+            self.backups.abandon()
         if hasattr(self, "commits"):
             self.commits.abandon()
         self.close()

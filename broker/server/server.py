@@ -40,6 +40,7 @@ from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.listener import Listeners
 from leveret.broker.network.peer_check import CHECK_SECONDS
 from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.persistence.backup import Backups
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.garbage_collector import Collector
@@ -405,7 +406,8 @@ class Server:
     async def _start_disk(self, disk: DataStore) -> None:
         """Recover the messages of the last run, and have the configuration's objects stored."""
         began = self.now()
-        disk.start(self, self._loop, self.resource_monitor.report_full, self.time_source)
+        monitor = self.resource_monitor
+        disk.start(self, self._loop, monitor.report_full, self.time_source, monitor.disk.limit)
         slices = self.turn.slices
         disk.pager.release = lambda run: slices.add(freeing(run), "release of dropped messages")
         total = disk.recover([queue.store for queue in self._recovered])
@@ -657,6 +659,11 @@ class Server:
         if self._stopping:
             return "the broker is stopping"
         return "" if self._is_open else "the broker is starting"
+
+    @property
+    def backups(self) -> Backups | None:
+        """The backups of the data; None without a data directory, and until it is in use."""
+        return None if self.disk is None else self.disk.backups
 
     @property
     def most_sockets(self) -> int:

@@ -81,7 +81,7 @@ def measure(data_dir: Path) -> Garbage:
 
     Raises StorageError if the data cannot be read, UnknownFormatError if another version wrote it.
     """
-    with _opened(data_dir) as (env, txn, tables):
+    with opened(data_dir) as (env, txn, tables):
         dead = 0
         for key, value in txn.cursor(tables["acks"]) if "acks" in tables else ():
             block = txn.get(key, db=tables["blocks"])
@@ -110,7 +110,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
     new.unlink(missing_ok=True)
     before = _size(data_dir)
     try:
-        with _opened(data_dir) as (env, txn, tables):
+        with opened(data_dir) as (env, txn, tables):
             needed = before - unused_octets(env, txn, tables.values())
             stat = os.statvfs(store)
             if stat.f_bavail * stat.f_frsize < needed + needed // 20:
@@ -129,7 +129,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
 
 
 @contextlib.contextmanager
-def _opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """Open the environment, a read transaction, and the tables that exist."""
     path = data_dir / "store"
     if not (path / "data.mdb").is_file():

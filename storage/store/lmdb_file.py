@@ -83,10 +83,21 @@ class DataFile:
         """The size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the file, open for reading."""
+        return self._descriptor
+
+    def root_page(self) -> bytes:
+        """Return the bytes of the root page; no transaction may have been committed since the file was opened."""
+        size = self.meta.page_size
+        return os.pread(self._descriptor, size, size * (self.meta.transaction % 2))
+
     def free_pages(self, after: int = -1) -> Iterator[tuple[int, list[int]]]:
         """Yield the transactions after `after`, ascending, each with the pages that it has freed.
 
-        The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
+        These pages must not change meanwhile: no commit, or a read transaction that is as old as this root page. Raises
+        DamagedError for a tree that is none, or is cut off.
         """
         with self._whole():
             if self.meta.root != _NO_PAGE:

@@ -1,0 +1,295 @@
+"""Backups of a running broker: copies its data in a thread, while the broker serves clients (driver).
+
+The thread copies; each state that it copies is opened by the writer's thread between two commits, at its request
+(`storage.store.backup`). While one is open, files of bodies that are no longer referred to are not removed.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+from enum import StrEnum
+from pathlib import Path
+
+from leveret.broker.persistence.backup_directory import unfinished
+from leveret.broker.persistence.committer import Committer
+from leveret.storage.errors import StorageError
+from leveret.storage.store.backup import Backup, Copied
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.moment import Moment, latest
+from leveret.storage.store.pace import Pace
+
+log = logging.getLogger("leveret.storage")
+
+WATCH_SECONDS = 1.0
+STALL_SECONDS = 60.0
+"""Time without progress after which a backup is cancelled, because the state that it copies keeps free pages."""
+UNATTENDED_SECONDS = 30.0
+"""Time after which a backup is cancelled if whoever has started it does not ask about it any more."""
+STOP_SECONDS = 5.0
+"""Time that the broker's stop waits for a cancelled backup to remove its files."""
+
+
+class BackupState(StrEnum):
+    """The state of a backup."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class RunningBackup:
+    """One backup and, when it is over, its result.
+
+    Args:
+        data_dir: the data directory.
+        dest: absolute path of the backup.
+        environment: the data.
+        commits: commits them.
+        loop: the event loop, in which all methods are called whose docstrings do not say otherwise.
+        rate: maximum bytes per second; 0 for no limit.
+        reserve: bytes to leave free on the disk of the data directory, if the backup is on it.
+
+    Attributes:
+        error: the reason if it has failed.
+        copied: the result if it is done.
+
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        dest: Path,
+        environment: Environment,
+        commits: Committer,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        rate: int,
+        reserve: int,
+    ) -> None:
+        self.dest = dest
+        self.state = BackupState.RUNNING
+        self.error = ""
+        self.copied: Copied | None = None
+        self.over = asyncio.Event()
+        self._data_dir = data_dir
+        self._environment = environment
+        self._commits = commits
+        self._loop = loop
+        self._reserve = reserve
+        self._cancelled = threading.Event()
+        self._reason = ""
+        self._pace = Pace(rate, self._cancelled.wait)
+        self._backup: Backup | None = None
+        self._moment: Moment | None = None
+        """The open state; used by the writer's thread."""
+        self._began = self._attended = loop.time()
+        self._ended = 0.0
+        self._seen = (-1, 0.0)
+        self._watch: asyncio.TimerHandle = loop.call_later(WATCH_SECONDS, self._check)
+        # The process may end while the disk of the backup does not respond.
+        self._thread = threading.Thread(target=self._run, name="leveret-backup", daemon=True)
+        self._thread.start()
+
+    @property
+    def octets(self) -> int:
+        """Bytes copied so far."""
+        return self._pace.octets
+
+    @property
+    def total(self) -> int:
+        """Bytes to copy as far as known, including those copied already; 0 at first."""
+        return 0 if self._backup is None else self._backup.total
+
+    @property
+    def files(self) -> int:
+        """Number of bodies in files of their own; 0 until it is done."""
+        return 0 if self.copied is None else self.copied.files
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start, until the end if it is over, in seconds."""
+        return (self._ended or self._loop.time()) - self._began
+
+    def attend(self) -> None:
+        """Note that somebody is interested in the backup."""
+        self._attended = self._loop.time()
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the backup and release the data, even if the thread does not respond; no effect if it is over."""
+        if self.state is BackupState.RUNNING and not self._cancelled.is_set():
+            self._reason = reason
+            self._cancelled.set()
+            self._commits.submit(self._release, _ignore)
+            self._commits.removals.resume()
+
+    def _check(self) -> None:
+        """Cancel a backup that makes no progress, or in which nobody is interested."""
+        now = self._loop.time()
+        if self._seen[0] != self.octets:
+            self._seen = self.octets, now
+        if now - self._seen[1] >= STALL_SECONDS:
+            self.cancel(f"nothing could be written for {STALL_SECONDS:.0f} s")
+        elif now - self._attended >= UNATTENDED_SECONDS:
+            self.cancel("the command that has started it is gone")
+        self._watch = self._loop.call_later(WATCH_SECONDS, self._check)
+
+    # -- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        copied = None
+        try:
+            with unfinished(self._data_dir, self.dest) as target:
+                is_same_disk = target.stat().st_dev == self._data_dir.stat().st_dev
+                reserve = self._reserve if is_same_disk else 0
+                self._backup = Backup(self._data_dir, target, self, self._pace, reserve)
+                copied = self._backup.run()
+        except BaseException as caught:  # noqa: BLE001 - whatever it is, the loop has to know
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._finish, copied, error)
+
+    def advance(self) -> Moment:
+        """Have a later state opened, and the last one released. Called by the backup's thread."""
+        found: concurrent.futures.Future[Moment] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(self._request, found)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return found.result(WATCH_SECONDS)
+            self._pace.breathe()  # the writer's thread may have ended
+
+    def release(self) -> None:
+        """Have the last state released, and let files be removed again. Called by the backup's thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._request_release)
+
+    # -- the writer's thread ----------------------------------------------------------------------------------------
+
+    def _open(self) -> Moment:
+        if self._cancelled.is_set():
+            raise StorageError(self._reason)
+        moment = latest(self._environment.store)
+        before, self._moment = self._moment, moment
+        if before is not None:
+            try:
+                before.check()
+            finally:
+                before.close()
+        return moment
+
+    def _release(self) -> None:
+        """End the read transaction; the file stays open, as the backup's thread may be reading."""
+        if self._moment is not None:
+            self._moment.release()
+
+    def _close(self) -> None:
+        moment, self._moment = self._moment, None
+        if moment is not None:
+            moment.close()
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def _request(self, found: concurrent.futures.Future[Moment]) -> None:
+        def opened(moment: Moment | None, error: BaseException | None) -> None:
+            if moment is None or error is not None:
+                found.set_exception(error or RuntimeError("no state and no error"))
+                return
+            if not self._cancelled.is_set():
+                self._commits.removals.hold()  # files that this state refers to
+            found.set_result(moment)
+
+        if self._cancelled.is_set():
+            found.set_exception(StorageError(self._reason))
+            return
+        if not self._commits.removals.is_holding:
+            self._commits.removals.hold()
+        self._commits.submit(self._open, opened)
+
+    def _request_release(self) -> None:
+        self._commits.submit(self._close, _ignore)
+        self._commits.removals.resume()
+
+    def _finish(self, copied: Copied | None, error: BaseException | None) -> None:
+        self._watch.cancel()
+        self._request_release()
+        self._ended = self._loop.time()
+        if copied is not None:
+            self.copied, self.state = copied, BackupState.DONE
+            text = "storage: backup to %s complete: bytes=%d files=%d seconds=%.1f"
+            log.info(text, self.dest, copied.octets, copied.files, self.seconds)
+        else:
+            self.state = BackupState.FAILED
+            self.error = self._reason or str(error)
+            if isinstance(error, StorageError):
+                log.warning("storage: backup to %s failed: %s", self.dest, self.error)
+            else:
+                self.error = f"internal error: {self.error}"
+                log.error("storage: internal error during a backup to %s", self.dest, exc_info=error)
+        self.over.set()
+
+
+class Backups:
+    """The backups of a running broker, one at a time.
+
+    Args:
+        environment: the data.
+        commits: commits them.
+        loop: the event loop.
+        reserve: bytes to leave free on the disk of the data directory.
+
+    Attributes:
+        latest: the one that is running or was the last; None if there was none.
+
+    """
+
+    def __init__(
+        self, environment: Environment, commits: Committer, loop: asyncio.AbstractEventLoop, reserve: int = 0
+    ) -> None:
+        self._environment = environment
+        self._commits = commits
+        self._loop = loop
+        self._reserve = reserve
+        self.latest: RunningBackup | None = None
+
+    def start(self, dest: Path, rate: int) -> RunningBackup:
+        """Start a backup; it is cancelled if nobody calls its `attend` at least every 30 s.
+
+        Args:
+            dest: absolute path of the backup; it must not exist, its directory must.
+            rate: maximum bytes per second; 0 for no limit.
+
+        Raises StorageError if one is running.
+        """
+        if self.latest is not None and self.latest.state is BackupState.RUNNING:
+            raise StorageError(f"a backup to {self.latest.dest} is running")
+        log.info("storage: backup to %s started", dest)
+        environment = self._environment
+        self.latest = RunningBackup(
+            environment.data_dir,
+            dest,
+            environment,
+            self._commits,
+            self._loop,
+            rate=rate,
+            reserve=self._reserve,
+        )
+        return self.latest
+
+    def abandon(self) -> None:
+        """Cancel a running backup without waiting for it."""
+        if self.latest is not None:
+            self.latest.cancel("the broker was killed")
+
+    async def stop(self) -> None:
+        """Cancel a running backup, and wait a while until its files are removed."""
+        running = self.latest
+        if running is not None and running.state is BackupState.RUNNING:
+            running.cancel("the broker stops")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(running.over.wait(), STOP_SECONDS)
+
+
+def _ignore(_result: object, _error: BaseException | None) -> None:
+    """Do nothing with the result of a job."""
