@@ -125,6 +125,7 @@ loop-steps: $(VENV)/.installed-test
 # N is a number of cycles, copies, sessions, messages, examples or seconds.
 campaign.churn = tests/churn/run.py --seconds $(or $(N),$(SECONDS),1800)
 campaign.confirm-properties = tests/promises/run.py --messages $(or $(N),$(MESSAGES),100000)
+campaign.backup = tests/crash/run.py backup -n $(or $(N),50)
 campaign.crash = tests/crash/run.py $(or $(MODE),crash) -n $(or $(N),1000)
 campaign.crash-points = tests/crash/run.py points -n $(or $(N),100)
 campaign.deferred = tests/deferred/run.py --walks $(or $(N),2000)

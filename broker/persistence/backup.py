@@ -132,7 +132,7 @@ class RunningBackup:
         if now - self._seen[1] >= STALL_SECONDS:
             self.cancel(f"nothing could be written for {STALL_SECONDS:.0f} s")
         elif now - self._attended >= UNATTENDED_SECONDS:
-            self.cancel("the command that has started it is gone")
+            self.cancel("no command asks about it any more")
         self._watch = self._loop.call_later(WATCH_SECONDS, self._check)
 
     # -- the thread -------------------------------------------------------------------------------------------------

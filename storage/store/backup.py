@@ -38,7 +38,7 @@ _WINDOW = 5
 _NET_SHARE = 4
 """A copy keeps up if what is left shrinks by at least this fraction (1 / n) of what is copied."""
 _RAISES = 8
-"""How often the limit is doubled before the last state is kept until it is copied."""
+"""Number of times that the limit is doubled before the last state is kept until it is copied."""
 ROOM = 16 * 1024 * 1024
 """Bytes that a backup leaves free on its disk in any case."""
 

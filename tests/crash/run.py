@@ -1,4 +1,4 @@
-"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `backup`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.
@@ -16,13 +16,21 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 import uvloop  # noqa: E402
-from crash import consumer_acks, faults, kills, loopdisk, points, powercuts, promises, torn, tracer  # noqa: E402
+from crash import backups, consumer_acks, faults, kills, loopdisk, points, powercuts, promises, torn, tracer  # noqa: E402
 from crash.kills import Totals  # noqa: E402
 from crash.move_points import Moves  # noqa: E402
 from crash.mutants import run as mutants  # noqa: E402
 
 MEMORY = Path("/dev/shm")
-DEFAULTS = {"points": 100, "faults": 200, "torn": 20_000, "flips": 10_000, "exchange": 1000, "control": 1}
+DEFAULTS = {
+    "backup": 50,
+    "points": 100,
+    "faults": 200,
+    "torn": 20_000,
+    "flips": 10_000,
+    "exchange": 1000,
+    "control": 1,
+}
 
 LINES = {"points": 4, "torn": 0, "flips": 0, "exchange": 0, **dict.fromkeys(promises.MODES, 1.5)}
 """Printed for each one of the number; 0 for a hundred in all."""
@@ -45,6 +53,11 @@ class Progress:
 def crash(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
     """Kill the broker with `kill -9` at random."""
     return uvloop.run(kills.kills(home, count, seed, say=say))
+
+
+def backup(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Make backups beside the load, and start a broker on each."""
+    return uvloop.run(backups.backups(home, count, seed, say=say))
 
 
 def consumer_ack(home: Path, count: int, seed: int, say: Callable[[str], object], *, mode: str) -> Totals:
@@ -117,6 +130,7 @@ def exchange(home: Path, count: int, seed: int, say: Callable[[str], object]) ->
 
 CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "crash": (crash, str, ""),
+    "backup": (backup, str, ""),
     **{mode: (partial(consumer_ack, mode=mode), str, "") for mode in promises.MODES},
     "powercut": (powercut, loopdisk.why_no_power_cuts, ""),
     "points": (crash_points, tracer.why_not, ""),

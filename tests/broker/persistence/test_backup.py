@@ -139,7 +139,7 @@ async def test_nobody_asks_about_it(tmp_path, broker, halted, monkeypatch):
     monkeypatch.setattr(backups, "UNATTENDED_SECONDS", 0.05)
     backup = await over(backups_of(broker).start(tmp_path / "copy", 0))
 
-    assert "the command that has started it is gone" == backup.error
+    assert "no command asks about it any more" == backup.error
     assert {"data"} == names(tmp_path)
 
 

@@ -55,7 +55,7 @@ class Site:
         self.number = 0
         self.moment: Moment | None = None
         self.seen: tuple[dict[bytes, bytes], set[int]] = {}, set()
-        """What the last state had."""
+        """Rows and bodies of the last state."""
         self.states = 0
 
     def commit(self, rows: int = 10) -> None:

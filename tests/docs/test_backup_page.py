@@ -1,0 +1,74 @@
+"""The commands of the page about backups do what it says."""
+
+import re
+import subprocess
+
+import pika
+from running import ROOT, UNWATCHED, Running, command, environment
+
+PAGE = ROOT / "docs" / "howto" / "back-up-and-restore.md"
+SERVE = (*UNWATCHED, "--set", "management.enabled=false")
+
+
+def blocks() -> list[str]:
+    """The commands of the page."""
+    return re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def publish(running: Running, body: bytes) -> None:
+    """Publish a message that is on disk afterwards."""
+    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2))
+
+
+def taken(running: Running) -> list[bytes]:
+    """Return the messages of the queue."""
+    found = []
+    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
+        channel = connection.channel()
+        while (body := channel.basic_get("q", auto_ack=True)[2]) is not None:
+            found.append(body)
+    return found
+
+
+def test_the_commands_of_the_page(tmp_path):
+    """A backup of a running broker is clean, and a restored broker has what it had then."""
+    back_up, restore, upgrade = blocks()
+    (tmp_path / "bin").mkdir()
+    leveret = tmp_path / "bin" / "leveret"
+    leveret.write_text(f'#!/bin/sh\nexec {" ".join(command())} "$@"\n', encoding="utf-8")
+    leveret.chmod(0o755)
+    (tmp_path / "backups").mkdir()
+
+    def run(block: str) -> str:
+        here = block.replace("/var/lib/leveret", str(tmp_path / "data")).replace(
+            "/backups", str(tmp_path / "backups")
+        )
+        environ = environment()
+        path = f"{tmp_path / 'bin'}:{environ['PATH']}"
+        done = subprocess.run(
+            ["sh", "-ec", here],
+            env={**environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert 0 == done.returncode, done.stderr
+        return done.stdout
+
+    with Running(tmp_path, *SERVE) as running:
+        running.wait_for("Server startup complete")
+        publish(running, b"before")
+        assert "clean: 1 queues, 1 messages" in run(back_up)
+        publish(running, b"after")
+        run(upgrade)
+        running.process.terminate()
+        running.process.wait(60)
+    run(restore)
+    with Running(tmp_path, *SERVE) as restored:
+        restored.wait_for("Server startup complete")
+        assert [b"before"] == taken(restored)
