@@ -1,16 +1,14 @@
 """The command `leveret store backup` (driver: files, signals, the socket of a running broker)."""
 
 import contextlib
-import http.client
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -18,6 +16,7 @@ from leveret.broker import exit_codes
 from leveret.broker.config.config import ConfigError, load
 from leveret.broker.config.keys import Key
 from leveret.broker.config.values import parse_amount
+from leveret.broker.http.socket_path import NAME as SOCKET_NAME
 from leveret.broker.persistence.backup_directory import unfinished
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import DamagedError, StorageError, UnknownFormatError
@@ -26,11 +25,6 @@ from leveret.storage.store.moment import last
 from leveret.storage.store.pace import Pace
 
 RATE = "50MB"
-SOCKET_NAME = "ctl.sock"
-POLL_SECONDS = (0.05, 1.0)
-"""Time between two questions to the broker: at first, and at most."""
-ANSWER_SECONDS = 60.0
-_PATH = "/api/leveret/backup"
 
 
 @click.command()
@@ -86,8 +80,9 @@ def _back_up(data_dir: Path, dest: Path, rate: int) -> Copied:
     except DataDirError as error:
         if not (data_dir / SOCKET_NAME).is_socket():
             raise
-        with contextlib.closing(_Connection(data_dir)) as connection:
-            return _of_running(connection, dest, rate, error)
+        from leveret.broker.cli.backup_request import back_up_running  # noqa: PLC0415 - it takes a while
+
+        return back_up_running(data_dir, dest, rate, error)
 
 
 def _of_stopped(data_dir: Path, dest: Path, rate: int) -> Copied:
@@ -99,24 +94,6 @@ def _of_stopped(data_dir: Path, dest: Path, rate: int) -> Copied:
         return Backup(data_dir, target, Stopped(moment), Pace(rate, wait)).run()
 
 
-def _of_running(connection: "_Connection", dest: Path, rate: int, in_use: DataDirError) -> Copied:
-    pause = POLL_SECONDS[0]
-    try:
-        found = connection.ask("POST", {"path": str(dest), "rate": rate}, in_use)
-        while found["state"] == "running":
-            time.sleep(pause)
-            pause = min(2 * pause, POLL_SECONDS[1])
-            found = connection.ask("GET", None, in_use)
-    except (KeyboardInterrupt, SystemExit):
-        connection.close()  # an answer may be on its way
-        with contextlib.suppress(Exception):
-            connection.ask("DELETE", {"path": str(dest)}, in_use)
-        raise
-    if found["state"] != "done":
-        raise StorageError(found["error"])
-    return Copied(found["copied"], found["files"])
-
-
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
     """Let SIGTERM end the command as an exception does, so that nothing is left behind."""
@@ -125,38 +102,6 @@ def _ended_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-class _Connection(http.client.HTTPConnection):
-    """A connection to the socket in a data directory, whose path may be of any length."""
-
-    def __init__(self, data_dir: Path) -> None:
-        super().__init__("localhost", timeout=ANSWER_SECONDS)
-        self._data_dir = data_dir
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        with contextlib.chdir(self._data_dir):
-            self.sock.connect(SOCKET_NAME)
-
-    def ask(self, method: str, body: Any, in_use: DataDirError) -> Any:
-        """Send a request and return the object of the answer.
-
-        Raises StorageError with the broker's reason for a refusal, `in_use` if it does not answer.
-        """
-        try:
-            self.request(method, _PATH, None if body is None else json.dumps(body))
-            with self.getresponse() as response:
-                octets = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise DataDirError(
-                f"{in_use}, and it does not answer: {str(error) or type(error).__name__}"
-            ) from error
-        answer = json.loads(octets)
-        if response.status != http.client.OK:
-            raise StorageError(str(answer["reason"]))
-        return answer
 
 
 def _fail(text: str, code: int) -> NoReturn:

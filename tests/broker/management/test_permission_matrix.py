@@ -142,6 +142,7 @@ auth/attempts/{node}/source                 GET DELETE monitoring
 auth/hash_password/{password}               GET administrator
 login                                       POST none
 config/effective                            GET administrator
+leveret/backup                              GET POST DELETE none
 leveret/resources                           GET monitoring
 leveret/memory-watermark                    PUT administrator
 leveret/disk-free-limit                     PUT administrator
