@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from crash.kills import VARIANTS, Cycles, Totals, check_store, since, tally
+from crash.kills import VARIANTS, Cycles, Mix, Totals, check_store, since, tally
 from crash.ledger import Copy, Id, Ledger, Place
 from crash.link import Link, LostError
 from crash.load import QUEUES, drain
@@ -32,6 +32,10 @@ RATES = ("0", "20MB", "50MB", "10MB")
 """Limits of speed, some of which are below what the load writes."""
 WINDOW = 10
 """Messages of each publisher without a verdict, few, so that the data stay small."""
+MOST_OCTETS = 40_000_000
+"""Growth of the data file during one backup from which nothing is published any more: deletions go on."""
+SETTINGS = ("--set", "debug.slow_step=200ms")
+"""Brokers live for a minute with a backlog, beside others that are judged: the collector's steps take longer then."""
 BACKUP_SECONDS = 240.0
 LEFT_SECONDS = 60.0
 """Time in which the broker must give up the backup of a command that was killed."""
@@ -153,7 +157,7 @@ class Backups:
         (home / "original").mkdir()
         self.home = home
         self.allowance = allowance
-        self.site = Site(home / "original", *settings, allowance=allowance)
+        self.site = Site(home / "original", *SETTINGS, *settings, allowance=allowance)
         self.cycles = Cycles(self.site, rng)
         self.totals = Totals("backup")
         self.variant: tuple[str, Sequence[str]] = VARIANTS[0]
@@ -208,12 +212,14 @@ class Backups:
         if is_killed:
             await self._kill_broker(process, load, made)
             return False
+        limit = asyncio.ensure_future(self._limit(load, before))
         if number % 10 == KILL_COMMAND:
             process.kill()
             process.communicate()
             await until(lambda: not self.partial.exists(), LEFT_SECONDS, 0.05)
         else:
             await asyncio.to_thread(self._finish, process)
+        limit.cancel()
         seconds = time.monotonic() - began
         fork = forked(ledger, owed, lost)
         there &= made.there
@@ -244,6 +250,13 @@ class Backups:
     def _size(self) -> int:
         return (self.site.data_dir / "store" / "data.mdb").stat().st_size
 
+    async def _limit(self, load: Mix, before: int) -> None:
+        """Stop the publishers once the file has grown much."""
+        while self._size() - before < MOST_OCTETS:
+            await asyncio.sleep(0.05)
+        for publisher in load.load.publishers:
+            publisher.stop()
+
     def _finish(self, process: "subprocess.Popen[str]") -> None:
         try:
             out, _ = process.communicate(timeout=BACKUP_SECONDS)
@@ -253,10 +266,10 @@ class Backups:
         if process.returncode:
             self.site.ledger.broke("backup", f"exit code {process.returncode}: {out[-500:]}")
 
-    async def _kill_broker(self, process: "subprocess.Popen[str]", load: "object", made: Made) -> None:
+    async def _kill_broker(self, process: "subprocess.Popen[str]", load: Mix, made: Made) -> None:
         """Kill the broker; the command must fail, and no copy have its name."""
         self.site.kill()
-        await load.died()  # type: ignore[attr-defined]
+        await load.died()
         await made.stop()
         self.cycles.died()
         await asyncio.to_thread(process.communicate, timeout=60)
