@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.persistence.backup import Backups
 from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.message_reader import MessageReader
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
@@ -38,6 +37,9 @@ from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
 from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.tables import first_msg_id
+
+if TYPE_CHECKING:
+    from leveret.broker.persistence.backup import Backups
 
 log = logging.getLogger("leveret.storage")
 
@@ -117,8 +119,7 @@ class DataStore:
         self._queue_class = _checking(queue_class) if config.check_invariants else queue_class
         self._host: StorageHost
         self.commits: Committer
-        self.backups: Backups | None = None
-        """The backups, once the threads are started."""
+        self._backups: Backups | None = None
         self._reader: MessageReader
 
     def start(
@@ -152,7 +153,7 @@ class DataStore:
             min_gap=gap,
         )
         self._reader = MessageReader(self.environment, host, loop)
-        self.backups = Backups(self.environment, self.commits, loop, disk_limit)
+        self._disk_limit = disk_limit
         self._loop = loop
         self._reclaim = SpaceReclaim(
             self.environment.store,
@@ -284,11 +285,20 @@ class DataStore:
         """Number of flushes to disk."""
         return FLUSHES * (self.environment.store.commits * self.config.sync + self.commits.files)
 
+    @property
+    def backups(self) -> "Backups | None":
+        """The backups, once the threads are started; None before. Few brokers ever load them."""
+        if self._backups is None and hasattr(self, "commits"):
+            from leveret.broker.persistence.backup import Backups  # noqa: PLC0415
+
+            self._backups = Backups(self.environment, self.commits, self._loop, self._disk_limit)
+        return self._backups
+
     async def stop(self, backings: Iterable[BackingQueue]) -> None:
         """Commit the journal, record the clean stop, and close."""
         self._reclaim.stop()
-        if self.backups is not None:
-            await self.backups.stop()
+        if self._backups is not None:
+            await self._backups.stop()
         await self.commits.stop()
         if not self.commits.is_full:
             try:
@@ -315,8 +325,8 @@ class DataStore:
 
     def abandon(self) -> None:
         """Close as a kill of the process would: only commits that have begun are completed."""
-        if self.backups is not None:
-            self.backups.abandon()
+        if self._backups is not None:
+            self._backups.abandon()
         if hasattr(self, "commits"):
             self.commits.abandon()
         self.close()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
@@ -40,7 +40,6 @@ from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.listener import Listeners
 from leveret.broker.network.peer_check import CHECK_SECONDS
 from leveret.broker.network.socket_driver import SocketDriver
-from leveret.broker.persistence.backup import Backups
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.garbage_collector import Collector
@@ -64,6 +63,9 @@ from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import freeing
+
+if TYPE_CHECKING:
+    from leveret.broker.persistence.backup import Backups
 
 log = logging.getLogger("leveret.connection")
 loop_log = logging.getLogger("leveret")
@@ -661,7 +663,7 @@ class Server:
         return "" if self._is_open else "the broker is starting"
 
     @property
-    def backups(self) -> Backups | None:
+    def backups(self) -> "Backups | None":
         """The backups of the data; None without a data directory, and until it is in use."""
         return None if self.disk is None else self.disk.backups
 

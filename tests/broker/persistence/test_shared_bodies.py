@@ -108,7 +108,10 @@ def test_a_body_in_many_queues_is_paged_once(tmp_path: Path, arguments: dict[str
         fanned = Fanned(running, queues, durable=False, arguments=arguments)
         with closing(fanned.client.socket):
             fanned.publish(count, size, persistent=False)
-            memory, disk = fanned.peak(LOOKS)
+            for _ in range(5):  # a busy machine pages later
+                memory, disk = fanned.peak(LOOKS)
+                if disk > 0.5:
+                    break
             assert memory <= 40
             assert 0.5 < disk <= 10
             found = fanned.consume(range(queues), count)
