@@ -17,11 +17,21 @@ Hot path: see docs/performance.md.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from leveret.storage.message import Awaited, Message, Promised
-from leveret.storage.queues.backing_queue import BackingQueue, Fetched, PagingCounts, Peeking, never
+from leveret.storage.queues.backing_queue import (
+    BackingQueue,
+    Fetched,
+    PagingCounts,
+    Peeking,
+    Piece,
+    PortionSteps,
+    Walk,
+    never,
+)
 
 Key = Any
 """A seq_id, or the promise of a delivered message that is no longer kept."""
@@ -196,11 +206,15 @@ class ConsumerAckQueue:
     def take(self, count: int) -> Fetched:
         """Fetch messages that the broker discards from the head; they are kept until acked, in light mode too."""
         batch = self.inner.fetch(count, ack_required=True)
+        self._hold(batch.seq_ids)
+        return batch
+
+    def _hold(self, seq_ids: Sequence[int]) -> None:
+        """Keep the promises of messages that were ready and that the broker has taken."""
         for table in (self._ready, self._ready_light):
             if table:
-                promised = [(seq_id, table.pop(seq_id)) for seq_id in batch.seq_ids if seq_id in table]
+                promised = [(seq_id, table.pop(seq_id)) for seq_id in seq_ids if seq_id in table]
                 self._unacked.update(promised)
-        return batch
 
     def _pop_ready(self, seq_ids: Iterable[int]) -> list[Awaited]:
         """Remove and return the promises of messages that were ready."""
@@ -388,9 +402,55 @@ class ConsumerAckQueue:
         """Look at the messages as they are now; light deliveries are no longer kept, so they are not among them."""
         return self.inner.peek(most)
 
+    def walk(self) -> Walk:
+        """Walk over the ready messages; promises of those that are withdrawn stay open, in light mode too."""
+        return self._walk(self.inner.walk())
+
+    def _walk(self, walk: Walk) -> Walk:
+        answer = None
+        while True:
+            try:
+                found = walk.send(answer)
+            except StopIteration:
+                return
+            if isinstance(found, Piece):
+                found = found._replace(withdraw=partial(self._withdraw, found.withdraw))
+            answer = yield found
+
+    def _withdraw(
+        self, withdraw: Callable[[Collection[int]], list[int]], seq_ids: Collection[int]
+    ) -> list[int]:
+        taken = withdraw(seq_ids)
+        self._hold(taken)
+        return taken
+
+    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
+        """Look at the next ready messages; see `BackingQueue.portion`."""
+        return self.inner.portion(most, after, backwards=backwards)
+
+    def unacked_ids(self) -> list[int]:
+        """Return the seq_ids of the unacked messages, without light deliveries, which are no longer kept."""
+        return self.inner.unacked_ids()
+
+    def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
+        """Look at unacked messages; see `BackingQueue.unacked_portion`."""
+        return self.inner.unacked_portion(seq_ids)
+
+    def came_before(self, seq_id: int) -> float | None:
+        """Return a time before which a message came; see `BackingQueue.came_before`."""
+        return self.inner.came_before(seq_id)
+
     def state_counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of ready messages that are alpha, beta, gamma and delta."""
         return self.inner.state_counts()
+
+    def persistent_count(self) -> int:
+        """Return the number of persistent messages; light deliveries are not among them."""
+        return self.inner.persistent_count()
+
+    def head_message(self) -> Message | None:
+        """Return the next message if it is in memory."""
+        return self.inner.head_message()
 
     def paging_counts(self) -> PagingCounts:
         """Return what is in memory and on disk now; light deliveries are in neither."""

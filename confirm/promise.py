@@ -7,7 +7,7 @@ copy here, and knows the promise, but not the others. The first refused copy dec
 Hot path: see docs/performance.md.
 """
 
-from leveret.storage.message import Publisher
+from leveret.storage.message import Message, Persistent, Publisher
 
 
 class Promise:
@@ -44,3 +44,16 @@ class Promise:
         if self.publisher is not None:
             self.publisher.refused(self.seq_no)
             self.publisher = None
+
+
+def joined(original: Message) -> tuple[Publisher | None, int]:
+    """Return the promise that waits for a message, and its number; a copy that replaces the message joins it."""
+    waiting: object = original.promise
+    if isinstance(original, Persistent) and original.publisher is not None:
+        if not isinstance(original.publisher, Promise):
+            original.publisher = Promise(original.publisher, original.seq_no, 1)
+        waiting = original.publisher
+    if not isinstance(waiting, Promise):
+        return None, 0
+    waiting.open += 1
+    return waiting, waiting.seq_no

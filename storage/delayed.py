@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.errors import DamagedError
 

@@ -208,6 +208,9 @@ class Persistent(Message):
             self.publisher.accepted(self.seq_no)
             self.publisher = None
 
+    def written(self) -> None:
+        """The body is in its file; the records of the copies that are still needed go into the next commit."""
+
     def refused(self) -> None:
         """One copy cannot be written now. It stays in its queue, but the publish is nacked."""
         if self.publisher is not None:
@@ -216,17 +219,18 @@ class Persistent(Message):
 
 
 class Moved(Persistent):
-    """A copy whose original has to stay in its queue until all copies are on disk or settled.
+    """A copy whose original has to stay in its queue until the body of the copy is in a file of its own.
 
-    Its body goes to a file of its own, which does not exist yet when the rest is committed. If there is no space for it
-    the queues try again.
+    That takes longer than a commit. If there is no space for it the queues try again.
 
     Args:
         message: the new copy.
         publisher: as for a `Persistent`.
         seq_no: as for a `Persistent`.
         copies: as for a `Persistent`.
-        on_safe: called once, when they are.
+        on_safe: called once, and removes the original. With true when the body is in its file: the end of the original,
+            noted at once as one that moved, is in the commit that has the records of the copies. With false if all
+            copies were settled before that; then other messages may be being settled.
     """
 
     __slots__ = ("_on_safe",)
@@ -237,23 +241,32 @@ class Moved(Persistent):
         publisher: Publisher | None,
         seq_no: int,
         copies: int,
-        on_safe: Callable[[], object],
+        on_safe: Callable[[bool], object],
     ) -> None:
         super().__init__(message.address, message.content, message.channel_id, publisher, seq_no, copies)
-        self._on_safe = on_safe
+        self._on_safe: Callable[[bool], object] | None = on_safe
+
+    def written(self) -> None:
+        """The body is in its file; the records of the copies that are still needed go into the next commit."""
+        self._release(is_written=True)
 
     def accepted(self) -> None:
         """One copy is on disk, or was settled before."""
         super().accepted()
         if not self.open_copies:
-            self._on_safe()
+            self._release(is_written=False)
+
+    def _release(self, *, is_written: bool) -> None:
+        on_safe, self._on_safe = self._on_safe, None
+        if on_safe is not None:
+            on_safe(is_written)
 
 
 def moving(
     message: Message,
     copies: int,
     blob_threshold: int,
-    on_safe: Callable[[], object] | None,
+    on_safe: Callable[[bool], object] | None,
     *,
     publisher: Publisher | None = None,
     seq_no: int = 0,
@@ -265,7 +278,7 @@ def moving(
         copies: how many queues have to take it, at least 1.
         blob_threshold: bytes from which a content is written to a file of its own. Such a copy is `Moved`: its original
             has to stay until `on_safe` is called.
-        on_safe: None if there is no original to keep.
+        on_safe: as for a `Moved`; None if there is no original to keep.
         publisher: as for a `Persistent`.
         seq_no: as for a `Persistent`.
     """

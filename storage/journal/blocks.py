@@ -32,11 +32,12 @@ Hot path: see docs/performance.md.
 """
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.empty import EmptyDict
 from leveret.storage.errors import DamagedError
@@ -502,6 +503,14 @@ def plain_entries(
 def _nothing_apart(_msg_id: int) -> int:
     """Return 0, for blocks without contents stored apart."""
     return 0
+
+
+def bits_of(indexes: Iterable[int]) -> int:
+    """Return the bitmap of these records of a block."""
+    bits = 0
+    for index in indexes:
+        bits |= 1 << index
+    return bits
 
 
 def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO_RETURNS) -> bytes:

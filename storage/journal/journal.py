@@ -15,7 +15,7 @@ Hot path: see docs/performance.md.
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate, takewhile
 from math import inf
 from operator import attrgetter
@@ -31,6 +31,7 @@ from leveret.storage.journal.blocks import (
     WRITING,
     Block,
     Entry,
+    bits_of,
     pack_bits,
     pack_key,
     plan_blocks,
@@ -333,7 +334,7 @@ class Journal:
         The latter, and the references to their bodies, may be deleted without the former.
         """
         key = pack_key(block.qid, block.first)
-        moved, others = _bits_of(block.moved or ()), _bits_of(block.acked)
+        moved, others = bits_of(block.moved or ()), bits_of(block.acked)
         block.bits |= moved | others
         block.marked = True
         if others or block.returns:
@@ -634,6 +635,7 @@ class Journal:
                 self.urgent = True
             else:
                 queue.journal_returns.pop(entry.seq_id, None)
+        message.written()
         for waiter in list(self._file_waiters):
             missing, callback = waiter
             missing.discard(msg_id)
@@ -665,13 +667,6 @@ def _octets_to_page(entries: list[Entry], paged: Changes) -> Iterator[int]:
         else:
             bodies.add(entry.msg_id)
             yield entry.size + OVERHEAD
-
-
-def _bits_of(indexes: Iterable[int]) -> int:
-    bits = 0
-    for index in indexes:
-        bits |= 1 << index
-    return bits
 
 
 def _without(msg_ids: list[int], gone: Counter[int]) -> list[int]:

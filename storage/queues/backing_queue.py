@@ -114,6 +114,45 @@ Peeking = Generator[Read | None, Any, Look]
 """A look in steps: it yields None after each piece of work, or a read whose result must be sent back."""
 
 
+class Piece(NamedTuple):
+    """A part of what a walk finds, as it was when it was looked at. It must be used before the walk goes on.
+
+    Attributes:
+        messages: ready messages, in the order of the queue.
+        prepare: called with the first and the last seq_id that are to be withdrawn; returns whether `withdraw` can take
+            everything between them now. If not, it must be called again, in another step.
+        withdraw: takes those messages with the given seq_ids that are still ready; returns their seq_ids, ascending.
+            They are unacked then. One that is requeued comes first, and not at its old place. From the first one that
+            was paged to disk meanwhile they are left, and the walk shows them once more.
+
+    """
+
+    messages: list[Peeked]
+    prepare: Callable[[int, int], bool]
+    withdraw: Callable[[Collection[int]], list[int]]
+
+
+Walk = Generator[Read | Piece | None, Any, None]
+"""A walk in steps: it yields pieces, and None or reads as a look does."""
+
+
+class Portion(NamedTuple):
+    """Some messages of a queue, as they were at one moment.
+
+    Attributes:
+        messages: the messages; there may be none although others follow.
+        at: where the next portion begins; None if this is the end.
+
+    """
+
+    messages: list[Peeked]
+    at: int | None
+
+
+PortionSteps = Generator[Read | None, Any, Portion]
+"""The look at a portion in steps, as `Peeking`."""
+
+
 class BackingQueue(Protocol):
     """Interface of a backing queue: the ready and the unacked messages of one queue, in order."""
 
@@ -228,11 +267,55 @@ class BackingQueue(Protocol):
     def paging_counts(self) -> PagingCounts:
         """Return what is in memory and on disk now."""
 
+    def persistent_count(self) -> int:
+        """Return the number of ready and unacked messages that survive a restart.
+
+        Exact if all of them or none do, or if there are few; otherwise estimated from a sample.
+        """
+
+    def head_message(self) -> Message | None:
+        """Return the next message if it is in memory; None if it is not, or there is none."""
+
     def peek(self, most: int | None = None) -> Peeking:
         """Look at the messages as they are now, without taking them or changing anything.
 
         What is in memory is copied before this returns, about 30 ns for each message. The generator returns all unacked
         messages, and the ready ones: at most `most`, from the head on.
+        """
+
+    def walk(self) -> Walk:
+        """Walk over the messages that are ready now, from the head to the tail, while the queue is in use.
+
+        Each piece has those of them that are ready when it is looked at. Messages requeued behind the walk are missed.
+        Between two steps only the result of a read may be awaited, and nothing be closed meanwhile.
+        """
+
+    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
+        """Look at the next ready messages as they are now, without changing anything.
+
+        What is in memory is copied before this returns.
+
+        Args:
+            most: maximum number of messages (>= 1); a portion may have fewer, also before the end.
+            after: `Portion.at` of the portion before; None for the first one.
+            backwards: True to go from the tail to the head.
+
+        """
+
+    def unacked_ids(self) -> list[int]:
+        """Return the seq_ids of all unacked messages, in no particular order."""
+
+    def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
+        """Look at the unacked messages among these; those that are settled are left out.
+
+        The portion may end before the last one: its `at` is how many were considered, at least one of those given.
+        """
+
+    def came_before(self, seq_id: int) -> float | None:
+        """Return a time before which a message came to the queue, in seconds of the monotonic clock of the broker.
+
+        It is some seconds too late at most; infinity for one that came just now. None if nothing is known: in queues in
+        memory only, and after a start until the queue is in use again.
         """
 
     def count_returns(self, *, counted: bool) -> None:

@@ -43,6 +43,7 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
         octets -= sum(_size(item) for item in q4)
     ready = len(returned) + len(q4) + len(q3) + delta + len(q2) + len(q1)
     fetched = [*(seq_id for seq_id, _ in queue.returned), *(seq_id for seq_id, _ in unacked)]
+    delivered = [seq_id for seq_id in fetched if seq_id not in queue.gaps]
     return [
         (not q1 or on_disk, "I1: q1 has messages, q3 and delta have none"),
         (not q2 or bool(delta), "I2: q2 has messages, delta has none"),
@@ -69,8 +70,12 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
         ),
         (all(low < high for low, high in pairwise(seq_ids)), "I9: the sub-queues are out of order"),
         (
-            not fetched or not seq_ids or max(fetched) < seq_ids[0],
+            not delivered or not seq_ids or max(delivered) < seq_ids[0],
             "I9: one never fetched is before one fetched",
+        ),
+        (
+            not any(seq_id in queue.gaps for seq_id in _ready_in_memory(queue)),
+            "a message that was withdrawn is ready",
         ),
         (len(set(fetched)) == len(fetched), "I9: a message is requeued and unacked"),
         (all(seq_id < queue.next_seq for seq_id in (*seq_ids, *fetched)), "a seq_id was never assigned"),
@@ -141,6 +146,13 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
 
 def _size(item: Item) -> int:
     return item.size if isinstance(item, Entry) else len(item.content)
+
+
+def _ready_in_memory(queue: VariableQueue) -> list[int]:
+    """Return the seq_ids of never fetched messages in memory."""
+    q4_first, q1_first = queue._q4_first, queue._q1_first
+    seq_ids = [*range(q4_first, q4_first + len(queue.q4)), *range(q1_first, q1_first + len(queue.q1))]
+    return [*seq_ids, *[entry.seq_id for entry in (*queue.q3, *queue.q2)]]
 
 
 def _ready_seq_ids(queue: VariableQueue) -> list[int]:

@@ -86,6 +86,7 @@ class MemoryMonitor:
         for some in _pieces(list(self._pager.active)):
             for queue in some:
                 queue.rates.update(now, queue.next_seq, queue.fetched, queue.acked)
+                queue.mark_arrivals(now)
                 look = _Look(queue)
                 looks.append(look)
                 naive += look.octets

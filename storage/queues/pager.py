@@ -69,6 +69,9 @@ class PagingQueue(Protocol):
     def ram_ack_count(self) -> int:
         """Number of unacked messages whose body is in memory."""
 
+    def mark_arrivals(self, now: float) -> None:
+        """Remember the time (seconds of a monotonic clock) at which the messages published so far were there."""
+
     def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:
         """Return some messages whose body is in memory, and for each whether it has an entry."""
 

@@ -16,6 +16,7 @@ from leveret.storage.journal.reads import RETURNED, UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
+from leveret.storage.queues.arrivals import Arrivals
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES, SubQueues
 
@@ -36,6 +37,17 @@ class Paging(SubQueues):
         """Keep as little as possible in memory (`x-queue-mode=lazy`), or stop doing so."""
         self.lazy = lazy
         self.set_ram_target(inf, self.pager.ram_limit)
+
+    def mark_arrivals(self, now: float) -> None:
+        """Remember the time (seconds of a monotonic clock) at which the messages published so far were there."""
+        rates = self.rates
+        if not self.ready_count and not self.unacked_count:
+            rates.arrivals = None
+            return
+        if rates.arrivals is None:
+            rates.arrivals = Arrivals()
+        has_older = bool(self.returned) or bool(self.unacked_count)
+        rates.arrivals.mark(now, self.next_seq, 0 if has_older else self._first_unfetched())
 
     def set_ram_target(self, count: float, octets: int) -> None:
         """Set the maximum number of messages in memory, and their maximum bytes."""

@@ -22,6 +22,7 @@ from leveret.storage.journal.blocks import (
     Entry,
     Header,
     Record,
+    bits_of,
     read_bitmap,
     read_header,
     read_records,
@@ -29,6 +30,7 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Look, Peeked, Peeking, Read
+from leveret.storage.queues.gaps import NO_GAPS, Gaps
 from leveret.storage.queues.requeued import Item
 
 ALWAYS: float = inf
@@ -73,6 +75,8 @@ class Delta(NamedTuple):
     """The state of blocks in memory, by their slot: the bitmap of dead records on disk, that of those which died since,
     and delivery counts."""
     counts_returns: bool
+    gaps: Gaps = NO_GAPS
+    """Positions from which messages were withdrawn."""
 
 
 def known_blocks(blocks: Iterable[Block]) -> dict[int, tuple[int, int, Mapping[int, int]]]:
@@ -80,7 +84,7 @@ def known_blocks(blocks: Iterable[Block]) -> dict[int, tuple[int, int, Mapping[i
     return {
         block.slot: (
             block.bits,
-            sum([1 << index for index in {*block.acked, *(block.moved or ())}]),
+            bits_of([*block.acked, *(block.moved or ())]),
             dict(block.returns),
         )
         for block in blocks
@@ -113,13 +117,15 @@ def look(
         found: list[Peeked] = []
         for part in ready:
             more = (
-                _delta(part, snapshot, segment) if isinstance(part, Delta) else _run(part, snapshot, octets)
+                _delta(part, snapshot, segment)
+                if isinstance(part, Delta)
+                else run_pieces(part, snapshot, octets)
             )
             yield from _gather(more, found, most)
             if most is not None and len(found) >= most:
                 break
         kept: list[Peeked] = []
-        yield from _gather(_run(unacked, snapshot, octets), kept, None)
+        yield from _gather(run_pieces(unacked, snapshot, octets), kept, None)
         kept.sort()
         if returns:
             found = [each._replace(returns=returns.get(each.seq_id, each.returns)) for each in found]
@@ -129,10 +135,10 @@ def look(
             snapshot.close()
 
 
-_Pieces = Generator[Read | list[Peeked], Any, None]
+Pieces = Generator[Read | list[Peeked], Any, None]
 
 
-def _gather(pieces: _Pieces, found: list[Peeked], most: int | None) -> Generator[Read | None, Any, None]:
+def _gather(pieces: Pieces, found: list[Peeked], most: int | None) -> Generator[Read | None, Any, None]:
     """Add pieces to what was found, up to `most` messages, and pass reads on."""
     answer: Any = None
     while most is None or len(found) < most:
@@ -147,7 +153,7 @@ def _gather(pieces: _Pieces, found: list[Peeked], most: int | None) -> Generator
             answer = yield piece
 
 
-def _run(run: Run, snapshot: Snapshot | None, octets: int) -> _Pieces:
+def run_pieces(run: Run, snapshot: Snapshot | None, octets: int) -> Pieces:
     """Yield the messages of a run in pieces, and the reads of the bodies that are not in memory."""
     piece: list[tuple[int, Item, Message | None]] = []
     size = 0
@@ -164,7 +170,7 @@ def _run(run: Run, snapshot: Snapshot | None, octets: int) -> _Pieces:
 
 def _piece(
     piece: Sequence[tuple[int, Item, Message | None]], snapshot: Snapshot | None, redelivered_below: float
-) -> _Pieces:
+) -> Pieces:
     away = sorted([(seq_id, item) for seq_id, item, message in piece if message is None], key=_position)
     bodies: dict[int, Message] = {}
     if away and snapshot is not None:
@@ -182,7 +188,7 @@ def _piece(
             record.seq_id: message
             for raw, header, record in _records(found)
             if wanted.get(record.seq_id) == header.first * 2 + raw.paged
-            and (message := _message(record, found)) is not None
+            and (message := message_of(record, found)) is not None
         }
     yield [
         Peeked(seq_id, body, seq_id < redelivered_below, item.expires)
@@ -195,7 +201,7 @@ def _position(each: tuple[int, Item]) -> int:
     return each[0]
 
 
-def _delta(delta: Delta, snapshot: Snapshot | None, segment: int) -> _Pieces:
+def _delta(delta: Delta, snapshot: Snapshot | None, segment: int) -> Pieces:
     """Yield the messages of a delta, one segment at a time."""
     assert snapshot is not None  # noqa: S101 - a delta is on disk
     read = snapshot.read
@@ -205,22 +211,27 @@ def _delta(delta: Delta, snapshot: Snapshot | None, segment: int) -> _Pieces:
         ranges = [Range(qid, at, boundary)]
         found: Loaded = yield lambda ranges=ranges: read(ranges, 1024 * 1024)  # type: ignore[misc]
         end = min(found.stop, stop)
-        piece = []
-        for raw, header in _headed(found):
-            bitmap = read_bitmap(raw.dead, header)
-            bits, acked, returns = delta.blocks.get(header.first * 2 + raw.paged, (0, 0, bitmap.returns))
-            dead = (bits if bitmap.is_damaged else bitmap.dead) | acked
-            for record in read_records(raw.value, header, dead):
-                if isinstance(record, int) or not at <= record.seq_id < end:
-                    continue
-                message = _message(record, found)
-                if message is not None:
-                    count = returns.get(record.place, 0) if delta.counts_returns else 0
-                    redelivered = record.seq_id < delta.redelivered_below
-                    piece.append(Peeked(record.seq_id, message, redelivered, record.expires, count))
-        piece.sort(key=_place)
-        yield piece
+        yield decoded(found, delta, at, end)
         at = end
+
+
+def decoded(found: Loaded, delta: Delta, start: int, stop: int) -> list[Peeked]:
+    """Return the messages that a read of a delta has found in a range of positions."""
+    piece = []
+    for raw, header in _headed(found):
+        bitmap = read_bitmap(raw.dead, header)
+        bits, acked, returns = delta.blocks.get(header.first * 2 + raw.paged, (0, 0, bitmap.returns))
+        dead = (bits if bitmap.is_damaged else bitmap.dead) | acked
+        for record in read_records(raw.value, header, dead):
+            if isinstance(record, int) or not start <= record.seq_id < stop or record.seq_id in delta.gaps:
+                continue
+            message = message_of(record, found)
+            if message is not None:
+                count = returns.get(record.place, 0) if delta.counts_returns else 0
+                redelivered = record.seq_id < delta.redelivered_below
+                piece.append(Peeked(record.seq_id, message, redelivered, record.expires, count))
+    piece.sort(key=_place)
+    return piece
 
 
 def _place(peeked: Peeked) -> int:
@@ -243,7 +254,7 @@ def _records(found: Loaded) -> Iterator[tuple[RawBlock, Header, Record]]:
                 yield raw, header, record
 
 
-def _message(record: Record, found: Loaded) -> Message | None:
+def message_of(record: Record, found: Loaded) -> Message | None:
     """Return the message of a record; None if it is damaged or gone."""
     content = found.bodies.get(record.msg_id) if record.msg_id else record.content
     if not isinstance(content, bytes) or len(content) < 7:  # noqa: PLR2004 - octets of a frame's header

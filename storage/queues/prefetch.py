@@ -28,6 +28,7 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
+from leveret.storage.queues.gaps import without
 from leveret.storage.queues.paging import Paging
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
@@ -140,16 +141,13 @@ class Reading(Paging):
             dead = bitmap.dead
             is_new = block is None
             if block is None:
-                block = Block(self.qid, header.first, header.records, paged=raw.paged)
-                block.live = block.away = header.records - dead.bit_count()
-                block.bits = dead
-                block.marked = raw.dead is not None
-                block.returns = bitmap.returns
-                block.home = self.blocks
-                self.blocks[slot] = block
+                block = self._new_block(raw, header, bitmap)
             is_wholly_away = is_new and first <= header.first and header.last < stop
-            self._take_block(block, raw, header, dead, range(first, stop), found, entries)
-            if is_wholly_away and block.away:
+            self._take_block(block, raw, header, dead, range(first, stop), found, entries, is_new=is_new)
+            if not block.live:  # all of it was withdrawn, after the read began
+                self.blocks.pop(slot, None)
+                block.home = None
+            elif is_wholly_away and block.away:
                 self._give_up_damaged(block, raw, header, dead)
         entries.sort(key=_seq_id)
         self._q3().extend(entries)
@@ -157,6 +155,7 @@ class Reading(Paging):
         self.ram_octets += sum([entry.size for entry in entries])
         self.delta_start = stop
         self.delta_count -= len(entries)
+        self.gaps.forget_before(entries[0].seq_id if entries else stop)
         self._moved("from_delta", len(entries))
         reads.messages += len(entries)
         lost = self.delta_count - (self.delta_stop - stop)
@@ -171,6 +170,17 @@ class Reading(Paging):
             self._delta_exhausted()
         if not entries and self.delta_count:
             self._prefetch()
+
+    def _new_block(self, raw: RawBlock, header: Header, bitmap: Bitmap) -> Block:
+        """Return the state of a block of which memory knew nothing."""
+        block = Block(self.qid, header.first, header.records, paged=raw.paged)
+        block.live = block.away = header.records - bitmap.dead.bit_count()
+        block.bits = bitmap.dead
+        block.marked = raw.dead is not None
+        block.returns = bitmap.returns
+        block.home = self.blocks
+        self.blocks[block.slot] = block
+        return block
 
     def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> Bitmap:
         """Return what a damaged bitmap is replaced by: the one of the block's state in memory.
@@ -222,12 +232,16 @@ class Reading(Paging):
         wanted: range,
         found: Loaded,
         entries: list[Entry],
+        *,
+        is_new: bool,
     ) -> None:
         """Make entries of a block's records that belong to a part of the delta."""
         durable = self.durable and not raw.paged
         taken = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
         if taken is None:
             taken = self._take_records(block, raw, header, dead, wanted, found, durable=durable)
+        if self.gaps:
+            taken = without(taken, self.gaps, block if is_new else None)
         self._leave_delta(block, len(taken), sum([entry.body for entry in taken]))
         if block.returns and self.counts_returns:
             if not self.stored_returns:

@@ -7,36 +7,36 @@ the head (`fetch`, `drop`, `head_expires`, `head_run`) use that level only. So a
 stays, as in RabbitMQ, and a full queue drops its most urgent messages first. While the head is being read from disk
 lower levels deliver nothing either; a completed read of any level wakes the owner.
 
-A seq_id is that of the level, shifted, with the level in its lowest byte. On disk each level is a queue of its own: the
-level is the highest byte of its id, and level 0 has the id of the queue. The upper half of an id counts starts, so that
-byte is free (docs/storage.md).
+A seq_id is that of the level, shifted, with the level in its lowest byte. On disk each level is a queue of its own,
+whose id has the level (`storage.queues.queue_ids`); level 0 has the id of the queue.
 
 Hot path: see docs/performance.md.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Generic, TypeVar
 
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import BackingQueue, Fetched, Look, PagingCounts, Peeking
+from leveret.storage.queues.backing_queue import (
+    BackingQueue,
+    Fetched,
+    Look,
+    PagingCounts,
+    Peeking,
+    Piece,
+    Portion,
+    PortionSteps,
+    Walk,
+)
+from leveret.storage.queues.positions import steps_of
+from leveret.storage.queues.queue_ids import level_of
 
 Level = TypeVar("Level", bound=BackingQueue)
 
 _LEVEL_BITS = 8
 _LEVEL = (1 << _LEVEL_BITS) - 1
 _STEP = 1 << _LEVEL_BITS
-_QID_BITS = 56
-
-
-def level_qid(qid: int, level: int) -> int:
-    """Return the id under which a level of a queue is stored."""
-    return level << _QID_BITS | qid
-
-
-def queue_qid(qid: int) -> int:
-    """Return the id of the queue that a stored level belongs to."""
-    return qid & ((1 << _QID_BITS) - 1)
 
 
 def _never() -> None:
@@ -104,7 +104,7 @@ class PriorityQueue(Generic[Level]):
 
     def stored_level(self, qid: int) -> Level:
         """Return the level that is stored under an id, as `level` does."""
-        return self.level(qid >> _QID_BITS)
+        return self.level(level_of(qid))
 
     def recount(self) -> None:
         """Update the ready counts, and whether messages may expire, from the levels."""
@@ -295,10 +295,94 @@ class PriorityQueue(Generic[Level]):
         """Yield the body bytes of all ready messages in partial sums."""
         return chain.from_iterable([queue.ready_octets() for queue in self.levels.values()])
 
+    def persistent_count(self) -> int:
+        """Return the number of persistent messages; see `BackingQueue.persistent_count`."""
+        return sum([queue.persistent_count() for queue in self.levels.values()])
+
+    def head_message(self) -> Message | None:
+        """Return the most urgent message if it is in memory."""
+        return self.levels[self._filled.bit_length() - 1].head_message() if self._filled else None
+
     def peek(self, most: int | None = None) -> Peeking:
         """Look at the messages as they are now; the ready ones by level, the most urgent first."""
         levels = sorted(self.levels.items(), reverse=True)
         return _look_at([(number, queue.peek(most)) for number, queue in levels], most)
+
+    def walk(self) -> Walk:
+        """Walk over the ready messages by level, the most urgent first."""
+        return self._walk(
+            [(number, queue.walk()) for number, queue in sorted(self.levels.items(), reverse=True)]
+        )
+
+    def _walk(self, walks: Sequence[tuple[int, Walk]]) -> Walk:
+        for level, walk in walks:
+            answer = None
+            while True:
+                try:
+                    found = walk.send(answer)
+                except StopIteration:
+                    break
+                answer = yield self._piece(level, found) if isinstance(found, Piece) else found
+
+    def _piece(self, level: int, piece: Piece) -> Piece:
+        """Return a piece of a level as one of the queue."""
+
+        def prepare(first: int, last: int) -> bool:
+            return piece.prepare(first >> _LEVEL_BITS, last >> _LEVEL_BITS)
+
+        def withdraw(seq_ids: Collection[int]) -> list[int]:
+            taken = piece.withdraw([seq_id >> _LEVEL_BITS for seq_id in seq_ids])
+            self.recount()
+            return list(_numbered(taken, level))
+
+        messages = [each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in piece.messages]
+        return Piece(messages, prepare, withdraw)
+
+    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
+        """Look at the next ready messages, all of one level; see `BackingQueue.portion`."""
+        levels, inner = sorted(self.levels, reverse=not backwards), None
+        if after is not None:
+            number, inner = after & _LEVEL, after >> _LEVEL_BITS
+            levels = [level for level in levels if (level >= number if backwards else level <= number)]
+        if not levels:
+            return steps_of(Portion([], None))
+        first = self.levels[levels[0]].portion(most, inner, backwards=backwards)
+        return self._first_portion(levels, first, most, backwards=backwards)
+
+    def _first_portion(
+        self, levels: Sequence[int], steps: PortionSteps, most: int, *, backwards: bool
+    ) -> PortionSteps:
+        """Return the portion of the first level that has one, given the steps of the first one's."""
+        for level, following in zip(levels, (*levels[1:], None), strict=True):
+            portion = yield from steps
+            if portion.at is not None:
+                found = [
+                    each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in portion.messages
+                ]
+                return Portion(found, portion.at << _LEVEL_BITS | level)
+            if following is not None:
+                steps = self.levels[following].portion(most, backwards=backwards)
+        return Portion([], None)
+
+    def unacked_ids(self) -> list[int]:
+        """Return the seq_ids of the unacked messages of all levels."""
+        return [
+            seq_id << _LEVEL_BITS | level
+            for level, queue in self.levels.items()
+            for seq_id in queue.unacked_ids()
+        ]
+
+    def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
+        """Look at unacked messages, up to the first one of another level; see `BackingQueue.unacked_portion`."""
+        level = seq_ids[0] & _LEVEL
+        own = [seq_id >> _LEVEL_BITS for seq_id in takewhile(lambda each: each & _LEVEL == level, seq_ids)]
+        portion = yield from self.levels[level].unacked_portion(own)
+        found = [each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in portion.messages]
+        return Portion(found, portion.at)
+
+    def came_before(self, seq_id: int) -> float | None:
+        """Return a time before which a message came; see `BackingQueue.came_before`."""
+        return self.levels[seq_id & _LEVEL].came_before(seq_id >> _LEVEL_BITS)
 
     def state_counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of ready messages of all levels that are alpha, beta, gamma and delta."""

@@ -2,6 +2,8 @@
 
 from math import exp, log
 
+from leveret.storage.queues.arrivals import Arrivals
+
 HALF_LIFE = 5.0
 """Half-life of a rate in seconds."""
 
@@ -9,12 +11,14 @@ HALF_LIFE = 5.0
 class Rates:
     """Messages per second in and out of a queue, and in and out of its unacked ones."""
 
-    __slots__ = ("_acked", "_at", "_fetched", "_published", "acked", "fetched", "published")
+    __slots__ = ("_acked", "_at", "_fetched", "_published", "acked", "arrivals", "fetched", "published")
 
     def __init__(self) -> None:
         self.published = self.fetched = self.acked = 0.0
         self._published = self._fetched = self._acked = 0
         self._at: float | None = None
+        self.arrivals: Arrivals | None = None
+        """Marks of the times at which messages came; None while there are none."""
 
     def update(self, now: float, published: int, fetched: int, acked: int) -> None:
         """Update the rates from the totals so far, at a time in seconds of a monotonic clock."""

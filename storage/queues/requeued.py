@@ -11,7 +11,7 @@ Hot path: see docs/performance.md.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise, takewhile
 
 from leveret.storage.journal.blocks import Entry
@@ -63,6 +63,23 @@ class Requeued:
         """Return the seq_id and the message at the head. There must be one."""
         chunk = self._chunks[0]
         return chunk.seq_ids[0], chunk.items[0]
+
+    def between(self, low: float, high: float, most: int, *, backwards: bool) -> list[tuple[int, Item]]:
+        """Return the first `most` messages with seq_ids from `low` to before `high`, or the last ones in reverse."""
+        chunks = self._chunks
+        found: list[tuple[int, Item]] = []
+        number = bisect_left(chunks, high if backwards else low, key=_last)
+        step = -1 if backwards else 1
+        if backwards and number == len(chunks):
+            number -= 1
+        while 0 <= number < len(chunks) and len(found) < most:
+            chunk = chunks[number]
+            start, stop = bisect_left(chunk.seq_ids, low), bisect_left(chunk.seq_ids, high)
+            found += list(zip(chunk.seq_ids[start:stop], chunk.items[start:stop], strict=True))[::step]
+            if (start > 0) if backwards else (stop < len(chunk.seq_ids)):
+                break
+            number += step
+        return found[:most]
 
     def sample(self, most: int) -> list[Item]:
         """Return all messages, or an evenly spaced sample of about `most` (>= 1) if there are more."""
@@ -128,6 +145,33 @@ class Requeued:
             break
         self._count -= len(taken)
         return taken
+
+    def after(self, seq_id: int, most: int) -> list[tuple[int, Item]]:
+        """Return at most `most` messages from position `seq_id` on."""
+        found: list[tuple[int, Item]] = []
+        if not self._count:
+            return found
+        for chunk in islice(self._chunks, bisect_left(self._chunks, seq_id, key=_last), None):
+            at = bisect_left(chunk.seq_ids, seq_id)
+            stop = at + most - len(found)
+            found += zip(chunk.seq_ids[at:stop], chunk.items[at:stop], strict=True)
+            if len(found) == most:
+                break
+        return found
+
+    def remove_those(self, seq_ids: Iterable[int]) -> list[tuple[int, Item]]:
+        """Remove and return the messages with these positions, as far as they are here."""
+        removed: list[tuple[int, Item]] = []
+        for seq_id in seq_ids if self._count else ():
+            number = bisect_left(self._chunks, seq_id, key=_last)
+            if number == len(self._chunks):
+                continue
+            chunk = self._chunks[number]
+            place = bisect_left(chunk.seq_ids, seq_id)
+            if chunk.seq_ids[place] == seq_id:
+                removed.append((seq_id, chunk.items[place]))
+                self.remove(seq_id)
+        return removed
 
     def pop(self) -> Item:
         """Remove and return the last message. There must be one."""

@@ -19,6 +19,7 @@ from leveret.storage.journal.body_sizes import octets_of
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, never
+from leveret.storage.queues.gaps import NO_GAPS
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import Item, Requeued
@@ -73,6 +74,7 @@ class SubQueues:
         "durable",
         "expiring",
         "fetched",
+        "gaps",
         "journal_fresh",
         "journal_paged",
         "journal_returns",
@@ -146,6 +148,8 @@ class SubQueues:
         """Delivery counts of messages read from disk and not fetched since, by seq_id."""
         self.journaled = False
         self.deleted = False
+        self.gaps = NO_GAPS
+        """Positions of withdrawn messages, at least those behind the head."""
         self._loading: LoadRequest | None = None
         self._asked = False
         """True if messages on disk were requested, since the start or since the queue was last emptied."""
@@ -296,6 +300,14 @@ class SubQueues:
             self._q4_counted = True
             self._q4_first = self._q1_first
 
+    def _first_unfetched(self) -> int:
+        """Return the position of the first message that was never fetched, or of the next one to be published."""
+        if self.q4:
+            return self._q4_first
+        if self.q3:
+            return self.q3[0].seq_id
+        return self.delta_start if self.delta_count else self.next_seq
+
     def _forget(self, items: Iterable[Item], *, moved: bool = False) -> None:
         """Settle messages: the journal drops unwritten ones and notes the end of the others.
 
@@ -364,13 +376,7 @@ class SubQueues:
 
         Everything noted must be on disk.
         """
-        first_unfetched = self.next_seq
-        if self.q4:
-            first_unfetched = self._q4_first
-        elif self.q3:
-            first_unfetched = self.q3[0].seq_id
-        elif self.delta_count:
-            first_unfetched = self.delta_start
+        first_unfetched = self._first_unfetched()
         unacked = chain(self._unacked.values(), self._unacked_out.values())
         kept = [
             item

@@ -45,18 +45,20 @@ from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Dated, Message, dated, leading
 from leveret.storage.queues.backing_queue import Fetched, Peeking, never
+from leveret.storage.queues.gaps import NO_GAPS
 from leveret.storage.queues.pager import LARGE, Releasable
 from leveret.storage.queues.peek import ALWAYS, Delta, Run, is_away, known_blocks, look, make_run
-from leveret.storage.queues.prefetch import Reading
 from leveret.storage.queues.requeued import Item, Requeued
+from leveret.storage.queues.runs import share
 from leveret.storage.queues.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
+from leveret.storage.queues.withdrawal import Withdrawing
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their bytes."""
 
 
-class VariableQueue(Reading):
+class VariableQueue(Withdrawing):
     """A `BackingQueue` that pages; the arguments are those of `storage.queues.sub_queues.SubQueues`."""
 
     __slots__ = ()
@@ -405,6 +407,26 @@ class VariableQueue(Reading):
             self._want()
         return None
 
+    def head_message(self) -> Message | None:
+        """Return the next message if it is in memory; unlike other questions about the head, nothing is read for it."""
+        head: Iterable[Item] = self.returned.items if self.returned else self.q4 or self.q3
+        item = next(iter(head), None)
+        return item.message if isinstance(item, Entry) else item
+
+    def persistent_count(self) -> int:
+        """Return the number of persistent messages; see `BackingQueue.persistent_count`."""
+        if not self.durable:
+            return 0
+        parts: tuple[tuple[Iterable[Item], int], ...] = (
+            (self._unacked.values(), len(self._unacked)),
+            (self._unacked_out.values(), len(self._unacked_out)),
+            (self.returned.items, len(self.returned)),
+            *((part, len(part)) for part in (self.q4, self.q3, self.q2, self.q1)),
+        )
+        return max(0, self.delta_count - self.delta_paged) + sum(
+            [share(part, length, _is_durable) for part, length in parts]
+        )
+
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
         """Return the length of the head's leading run that is all expired or all live at `now`, and which of the two.
 
@@ -444,7 +466,7 @@ class VariableQueue(Reading):
         if self.delta_count:
             whole = Range(self.qid, self.delta_start, self.delta_stop)
             known = known_blocks(self.blocks.values())
-            parts.insert(3, Delta(whole, below, known, self.counts_returns))
+            parts.insert(3, Delta(whole, below, known, self.counts_returns, self.gaps.copy()))
         if (
             self.delta_count
             or is_away(unacked)
@@ -518,11 +540,24 @@ class VariableQueue(Reading):
         self._forget(self.q2)
         if self.delta_count:
             paged = self.transitions is not None
-            self._journal.sweep(self.qid, self.delta_start, self.delta_stop, paged=paged)
+            for first, stop in self._swept_ranges():
+                self._journal.sweep(self.qid, first, stop, paged=paged)
             for block in self.blocks.values():
                 block.swept = block.marked = True
         self._empty()
         return purged
+
+    def _swept_ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the parts of the delta without messages that were withdrawn and are still unacked."""
+        first = self.delta_start
+        delta = range(first, self.delta_stop)
+        held = chain(self._unacked, self._unacked_out) if self.gaps else ()
+        for seq_id in sorted([seq_id for seq_id in held if seq_id in delta]):
+            if first < seq_id:
+                yield first, seq_id
+            first = seq_id + 1
+        if first < self.delta_stop:
+            yield first, self.delta_stop
 
     def _empty(self) -> None:
         self._release(self.returned, self.q4, self.q1, self.q3, self.q2)
@@ -530,6 +565,7 @@ class VariableQueue(Reading):
         self.q4 = self.q1 = NOTHING
         self.q3 = self.q2 = NO_ENTRIES
         self.blocks = {}
+        self.gaps = NO_GAPS
         self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         self.stored_returns = NO_RETURNS
@@ -570,6 +606,10 @@ class VariableQueue(Reading):
 
 def _has_body(item: Item) -> bool:
     return type(item) is not Entry or item.message is not None
+
+
+def _is_durable(item: Item) -> bool:
+    return type(item) is Entry and item.durable
 
 
 def _is_any(item: Item) -> bool:

@@ -38,15 +38,14 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.message import body_octets
-from leveret.storage.queues.priority_queue import queue_qid
+from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid
 from leveret.storage.store.formats import fault_of
 from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off
 from leveret.storage.store.metadata_rows import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from leveret.storage.store.recovery import read_state
 from leveret.storage.store.row_checksums import Saved, read_saved, unpack_number
-from leveret.storage.store.tables import MAP_SIZE, body_checksum, unused_octets
+from leveret.storage.store.tables import MAP_SIZE, TABLES, body_checksum, unused_octets
 
-TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
 _ADDED = (delayed.TABLE,)
 """Tables that data of earlier versions does not have."""
 _U64 = Struct(">Q")
@@ -78,6 +77,8 @@ class QueueStats(NamedTuple):
     dead: int
     """Records that are settled and still take space."""
     dead_octets: int
+    retained: bool = False
+    """True if these are the messages that the queue retains after their acks."""
 
 
 class Stats(NamedTuple):
@@ -101,7 +102,7 @@ class Stats(NamedTuple):
     garbage_fraction: float
 
 
-_COUNTED = QueueStats._fields[3:]
+_COUNTED = QueueStats._fields[3:-1]
 
 
 class _Queue:
@@ -317,7 +318,7 @@ class Check:
                 continue
             bitmap = None if acks is None else self._txn.get(key, db=acks)
             self._check_block(where, header, value, read_bitmap(bitmap, header).dead)
-            if queue_qid(qid) not in known and not any(
+            if owner_qid(qid) not in known and not any(
                 swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
             ):
                 unknown[qid] += 1
@@ -329,7 +330,7 @@ class Check:
         if not header.records or header.last < header.first:
             self._found(Finding(where, f"{header.records} records from {header.first} to {header.last}"))
             return
-        self._not_ahead(where, "the queue's id", queue_qid(header.qid), 32)
+        self._not_ahead(where, "the queue's id", owner_qid(header.qid), 32)
         self._not_ahead(where, "its last seq_id", header.last, 40)
         if self._span and header.last - header.first >= self._span:
             self._found(Finding(where, f"it spans more than {self._span} seq_ids, the maximum of a block"))
@@ -567,10 +568,11 @@ class Check:
             levels[queue_qid(qid)].append(queue)
         queues = []
         for qid in sorted(levels.keys() | names.keys()):
-            row, own = names.get(qid), levels[qid]
+            row, own = names.get(owner_qid(qid)), levels[qid]
             vhost, name = ("", "") if row is None else (vhosts.get(row.vhost, ""), _text(row.name))
             counted = (sum(getattr(queue, what) for queue in own) for what in _COUNTED)
-            queues.append(QueueStats(qid, vhost, name, *counted))
+            stats = QueueStats(qid, vhost, name, *counted)
+            queues.append(stats._replace(retained=is_retained(qid)))
         size = (self._store / "data.mdb").stat().st_size
         unused = unused_octets(env, self._txn, self._db.values())
         dead = sum(queue.dead_octets for queue in queues)

@@ -39,10 +39,9 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.permissions import FILE
 from leveret.storage.store.bodies import sync_directory
-from leveret.storage.store.check import TABLES
 from leveret.storage.store.formats import FORMAT_ROW, check_format
 from leveret.storage.store.lmdb_file import refuse_cut_off
-from leveret.storage.store.tables import MAP_SIZE, unused_octets
+from leveret.storage.store.tables import MAP_SIZE, TABLES, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size in bytes of a file from which compaction at start-up may be worth the time."""

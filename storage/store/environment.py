@@ -39,7 +39,7 @@ from leveret.storage.store.mapped_memory import file_octets
 from leveret.storage.store.row_checksums import Saved, seal
 from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.start import start
-from leveret.storage.store.tables import EnvironmentTables
+from leveret.storage.store.tables import TABLES, EnvironmentTables
 
 log = logging.getLogger("leveret.storage")
 
@@ -53,7 +53,6 @@ START_WORK = 20_000
 
 _first = itemgetter(0)
 _COUNT = Struct(">I")
-_TABLES = ("meta", "defs", "blocks", "acks", "bodies", "refs", "sweeps", "queues", delayed.TABLE)
 _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
 
 
@@ -76,7 +75,7 @@ class Environment:
         refuse_lost(data_dir)
         try:
             shutil.rmtree(data_dir / "paged", ignore_errors=True)
-            self.store = EnvironmentTables(data_dir / "store", _TABLES, self.damages, sync=sync)
+            self.store = EnvironmentTables(data_dir / "store", TABLES, self.damages, sync=sync)
             self.paged = EnvironmentTables(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the data in {data_dir}: {error}") from None

@@ -17,6 +17,11 @@ TRIES = 6
 """Maximum number of attempts to read all rows in parts."""
 
 
+def has_data(data_dir: Path) -> bool:
+    """Return whether a broker has been started with this data directory."""
+    return (data_dir / "store" / "data.mdb").is_file()
+
+
 def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
     """Return all rows of definitions as of one moment: keys and values, see `storage.store.metadata_rows`.
 
@@ -29,7 +34,7 @@ def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
         StorageError: there is no data, or it cannot be read.
     """
     path = data_dir / "store"
-    if not (path / "data.mdb").is_file():
+    if not has_data(data_dir):
         raise StorageError(f"there is no data in {data_dir}")
     refuse_cut_off(path / "data.mdb")
     try:

@@ -14,9 +14,9 @@ parameter values are JSON.
 import hashlib
 from struct import Struct
 from typing import ClassVar
-from zlib import crc32
 
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.errors import DamagedError
 
@@ -58,6 +58,7 @@ class VHostRow(Row, frozen=True):
     description: bytes = b""
     tags: list[bytes] = []
     default_queue_type: bytes = b""
+    protected: bool = False
 
     def key(self) -> bytes:
         """Return the key, by id."""
@@ -71,6 +72,8 @@ class VHostLimitsRow(Row, frozen=True):
     vhost: bytes
     max_connections: int | None
     max_queues: int | None
+    max_publish_rate: int | None = None
+    max_publish_bytes: int | None = None
 
     def key(self) -> bytes:
         """Return the key, by the vhost's name."""
@@ -98,6 +101,8 @@ class UserLimitsRow(Row, frozen=True):
     user: bytes
     max_connections: int | None
     max_channels: int | None
+    max_publish_rate: int | None = None
+    max_publish_bytes: int | None = None
 
     def key(self) -> bytes:
         """Return the key, by the user's name."""
@@ -156,6 +161,25 @@ def policy_key(vhost: int, name: bytes, *, operator: bool) -> bytes:
     return relation_key(PolicyRow.kind, _ID(vhost), bytes([operator]), name)
 
 
+class ParameterRow(Row, frozen=True):
+    """A parameter of a vhost that has no row of another kind, such as a shovel."""
+
+    kind: ClassVar[bytes] = b"R"
+    vhost: int
+    component: bytes
+    name: bytes
+    value: bytes
+
+    def key(self) -> bytes:
+        """Return the key, by vhost, component and name."""
+        return parameter_key(self.vhost, self.component, self.name)
+
+
+def parameter_key(vhost: int, component: bytes, name: bytes) -> bytes:
+    """Return the key of a parameter's row."""
+    return relation_key(ParameterRow.kind, _ID(vhost), component, name)
+
+
 class GlobalParameterRow(Row, frozen=True):
     """A global parameter."""
 
@@ -186,7 +210,7 @@ class ExchangeRow(Row, frozen=True):
 
 
 class QueueRow(Row, frozen=True):
-    """A durable queue; its id is the qid under which its messages are stored."""
+    """A durable queue; its id is the qid under which its messages are stored. An operator may have paused it."""
 
     kind: ClassVar[bytes] = b"Q"
     id: int
@@ -194,6 +218,7 @@ class QueueRow(Row, frozen=True):
     name: bytes
     auto_delete: bool
     arguments: bytes
+    paused: bool = False
 
     def key(self) -> bytes:
         """Return the key, by id."""
@@ -228,6 +253,7 @@ _KINDS: tuple[type[Row], ...] = (
     PermissionRow,
     TopicPermissionRow,
     PolicyRow,
+    ParameterRow,
     GlobalParameterRow,
     ExchangeRow,
     QueueRow,

@@ -31,9 +31,10 @@ from leveret.storage.journal.blocks import (
     unpack_key,
 )
 from leveret.storage.journal.reads import Range
-from leveret.storage.queues.priority_queue import queue_qid
+from leveret.storage.queues.queue_ids import queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.environment import Environment
+from leveret.storage.store.read_ahead import read_ahead
 from leveret.storage.store.row_checksums import Saved, unseal
 
 log = logging.getLogger("leveret.storage")
@@ -195,6 +196,7 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
     store = environment.store
     damaged = 0
     progress = Progress(environment)
+    read_ahead(store.path / "data.mdb")
     with store.env.begin(buffers=True) as txn:
         # both tables are in key order: bitmaps are found during the same iteration
         bitmaps = ((bytes(key), bytes(bits)) for key, bits in txn.cursor(store.db["acks"]))

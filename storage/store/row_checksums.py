@@ -10,7 +10,8 @@ Rows of format 1 (`storage.store.formats`) end without a checksum; they are read
 
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.errors import DamagedError
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from struct import Struct
 from time import monotonic
 from typing import Any
-from zlib import crc32
 
 import lmdb
+from zlib_ng.zlib_ng import crc32
 
+from leveret.storage import delayed
 from leveret.storage.damage import BITMAP, BLOCK, Damages
 from leveret.storage.errors import DamagedError, UnknownStateError
 from leveret.storage.journal.batch import Changes
@@ -44,6 +45,8 @@ from leveret.storage.store.row_checksums import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
 
+TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
+"""The tables of the environment with what survives the end of the broker."""
 MAP_SIZE = 1 << 40
 SWEEP_WORK = 1000
 """Maximum number of blocks, and of separate bodies, that one commit deletes for all sweeps, plus at most one block's;

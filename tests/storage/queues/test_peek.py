@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from walks import portion_of, unacked_of, walked
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
@@ -60,6 +61,13 @@ def test_a_look_finds_what_consumers_get(make, operations, most):
     assert counts == (queue.ready_count, queue.unacked_count)
     assert held == {peeked.seq_id: peeked.message for peeked in look.unacked}
     assert all(peeked.redelivered for peeked in look.unacked)
+    found = walked(queue, most or 9)
+    assert [peeked.seq_id for peeked in found] == [
+        peeked.seq_id for peeked in walked(queue, most or 9, backwards=True)
+    ]
+    assert look.ready == found[:most]
+    assert sorted(look.unacked) == unacked_of(queue, most or 9)
+    assert counts == (queue.ready_count, queue.unacked_count)
     got: list[tuple[Message, bool]] = []
     while queue.ready_count:
         batch = queue.fetch(1, ack_required=False)
@@ -78,3 +86,22 @@ def test_a_look_shows_one_moment():
     queue.publish(messages)
 
     assert messages == [peeked.message for peeked in result_of(steps).ready]
+
+
+def test_a_walk_goes_on_while_the_queue_changes():
+    """A walk sees each message once that stays ready in front of it, whatever is taken or comes between its portions."""
+    queue = MemoryQueue()
+    messages = [Message(b"", number.to_bytes(2, "big"), 1) for number in range(1000)]
+    queue.publish(messages[:900])
+    seen: list[Message] = []
+    portion = portion_of(queue.portion(100))
+    while portion.at is not None:
+        seen += [peeked.message for peeked in portion.messages]
+        batch = queue.fetch(50, ack_required=True)
+        queue.requeue(batch.seq_ids[:10])
+        if len(seen) == 300:
+            queue.publish(messages[900:])
+        portion = portion_of(queue.portion(100, portion.at))
+
+    assert messages == seen
+    assert len(queue.unacked_ids()) == queue.unacked_count

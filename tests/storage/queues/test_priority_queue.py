@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from internals import has_unfinished
+from walks import unacked_of, walked
 
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
@@ -25,7 +26,8 @@ from leveret.storage.queues.invariants import check
 from leveret.storage.queues.memory_monitor import MemoryMonitor, memory_of
 from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.queues.pager import Pager
-from leveret.storage.queues.priority_queue import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.queues.priority_queue import PriorityQueue, parts
+from leveret.storage.queues.queue_ids import level_qid, queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
@@ -73,6 +75,7 @@ class Store:
             blob_threshold=1 << 30,
             ram_limit=ram_limit,
         )
+        self.pager.snapshot = self.environment.snapshot
         self.target = inf
         self.qid = qid or (boot << 32) + 1
         self.woken = 0
@@ -259,6 +262,14 @@ class Machine(RuleBasedStateMachine):
         assert expected == [(seq_id, name_of(message)) for seq_id, message in found]
         self.verify()
 
+    @rule(most=st.sampled_from([1, 4, 100]), backwards=st.booleans())
+    def walk(self, most: int, backwards: bool) -> None:
+        found = walked(self.queue, most, backwards=backwards)
+        assert [copy.name for copy in self.having(READY)] == [name_of(peeked.message) for peeked in found]
+        names = [name_of(peeked.message) for peeked in unacked_of(self.queue, most)]
+        assert sorted(copy.name for copy in self.having(UNACKED)) == sorted(names)
+        self.verify()
+
     @precondition(lambda self: self.queue.ready_count)
     @rule(count=st.integers(1, 30))
     def drop(self, count: int) -> None:
@@ -379,7 +390,7 @@ def names(queue: PriorityQueue[MemoryQueue], count: int) -> list[int]:
 
 
 def page_out(store: Store) -> None:
-    """Page out all messages."""
+    """Portion out all messages."""
     for _ in range(2):
         store.commit()
         for level in store.queue.levels.values():

@@ -31,6 +31,7 @@ from hypothesis.stateful import (
 )
 from internals import has_unfinished
 from old_format import make_old
+from walks import unacked_of, walked
 
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
@@ -38,8 +39,8 @@ from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
-from leveret.storage.queues import variable_queue as variable_queue_module
-from leveret.storage.queues.backing_queue import Look
+from leveret.storage.queues import portions as portions_module, variable_queue as variable_queue_module
+from leveret.storage.queues.backing_queue import Look, Piece
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
@@ -87,6 +88,7 @@ class Copy:
         """Number of returns that is on disk after the commit under way."""
         self.expires = 0
         self.moved = False
+        self.withdrawn = False
         self.deleted = False
         """True if its queue was deleted, while it was there."""
         self.disk = NOWHERE
@@ -180,6 +182,75 @@ class HalfLook:
             assert peeked.returns in self.returns.get(peeked.seq_id, range(1))
 
 
+class HalfWalk:
+    """A walk over a queue that is not done yet, which withdraws some of the messages that were there at its beginning."""
+
+    def __init__(self, model: ModelQueue, seed: int) -> None:
+        self.model = model
+        self.chance = random.Random(seed)
+        self.share = self.chance.choice([0.1, 0.5, 1])
+        self.there = {copy.seq_id for state in (READY, UNACKED) for copy in model.having(state)}
+        """Messages that it may show: those that are requeued meanwhile as well."""
+        self.steps = model.queue.walk()
+        self.answer: Any = None
+        self.wanted: Any = None
+        self.at = -1
+        self.again: set[int] = set()
+        """Messages of the last piece that were paged before they could be withdrawn: they come once more."""
+
+    def go_on(self, machine: "Machine") -> bool:
+        """Do one step; returns true after the last one."""
+        try:
+            if callable(self.wanted):
+                self.answer = self.wanted()
+            self.wanted, self.answer = self.steps.send(self.answer), None
+        except StopIteration:
+            return True
+        if isinstance(self.wanted, Piece):
+            self.use(machine, self.wanted)
+        return False
+
+    def use(self, machine: "Machine", piece: Piece) -> None:
+        copies, queue = self.model.copies, self.model.queue
+        found = [peeked.seq_id for peeked in piece.messages]
+        assert found == sorted(found)
+        assert set(found) <= self.there
+        if found[0] > self.at:
+            self.again.clear()
+        else:
+            assert set(found) <= self.again
+            self.again.difference_update(found)
+        self.at = max(self.at, found[-1])
+        for peeked in piece.messages:
+            assert peeked.message.content == copies[peeked.seq_id].content
+            assert peeked.expires == copies[peeked.seq_id].expires
+        chosen = [peeked.seq_id for peeked in piece.messages if self.chance.random() < self.share]
+        if not chosen:
+            return
+        while not piece.prepare(chosen[0], chosen[-1]):
+            machine.verify()
+        machine.verify()
+        taken = piece.withdraw(chosen)
+        left = [seq_id for seq_id in chosen if copies[seq_id].state == READY]
+        assert taken == left[: len(taken)]
+        if len(taken) < len(left):
+            assert queue.delta_start <= left[len(taken)] < queue.delta_stop
+            self.again.update(chosen)
+            machine.note("left what was paged meanwhile")
+        for seq_id in taken:
+            copy = copies[seq_id]
+            if not copy.fetched:
+                copy.returns = copy.noted_returns = copy.most_returns = queue.take_returns([seq_id]).get(
+                    seq_id, 0
+                )
+            copy.state, copy.fetched, copy.withdrawn = UNACKED, True, True
+        machine.verify()
+        machine.note("withdrew")
+        machine.move_those(
+            self.model, [copies[seq_id] for seq_id in taken[1 if self.chance.random() < 0.3 else 0 :]]
+        )
+
+
 def _ready(model: ModelQueue) -> int:
     return model.queue.ready_count
 
@@ -215,6 +286,7 @@ class Machine(RuleBasedStateMachine):
         self.late_acks: list[tuple[VariableQueue, list[int]]] = []
         """Deliveries that consumers of deleted queues have still to ack."""
         self.looks: list[HalfLook] = []
+        self.walks: list[HalfWalk] = []
         self.seen: set[str] = set()
         self.target, self.limit, self.segment = inf, 1 << 40, 16
         self.open()
@@ -245,6 +317,7 @@ class Machine(RuleBasedStateMachine):
         )
         self.pager.snapshot = self.environment.snapshot
         self.looks = []
+        self.walks = []
 
     @initialize(
         messages=st.sampled_from(TARGETS),
@@ -495,7 +568,7 @@ class Machine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 5), seed=st.integers(0, 999))
     def requeue(self, number: int, seed: int) -> None:
         model = self.pick(number, _unacked)
-        chosen = self.choose(model.having(UNACKED), seed)
+        chosen = self.choose([copy for copy in model.having(UNACKED) if not copy.withdrawn], seed)
         for copy in chosen:
             copy.state = READY
             copy.redelivered = True
@@ -936,6 +1009,54 @@ class Machine(RuleBasedStateMachine):
             self.look_on()
         self.verify()
 
+    # -- walks ----------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.walks) < 3)
+    @rule(number=st.integers(0, 5), seed=st.integers(0, 999), steps=st.integers(0, 5))
+    def walk(self, number: int, seed: int, steps: int) -> None:
+        self.walks.append(HalfWalk(self.pick(number, _ready), seed))
+        for _ in range(steps):
+            self.walk_on(0)
+
+    @precondition(lambda self: self.walks)
+    @rule(number=st.integers(0, 2))
+    def walk_on(self, number: int) -> None:
+        if self.walks and self.walks[number % len(self.walks)].go_on(self):
+            del self.walks[number % len(self.walks)]
+        self.verify()
+
+    @precondition(lambda self: self.walks)
+    @rule()
+    def finish_walks(self) -> None:
+        while self.walks:
+            self.walk_on(0)
+
+    @rule(number=st.integers(0, 5), most=st.sampled_from([1, 3, 100]), backwards=st.booleans())
+    def read_portions(self, number: int, most: int, backwards: bool) -> None:
+        model = self.pick(number, _ready)
+        before = model.queue.states(), dict(model.queue.blocks), model.queue.ram_octets, model.queue.loading
+        for found, state in (
+            (walked(model.queue, most, backwards=backwards), READY),
+            (unacked_of(model.queue, most), UNACKED),
+        ):
+            expected = model.having(state)
+            assert [copy.seq_id for copy in expected] == [peeked.seq_id for peeked in found]
+            assert [copy.content for copy in expected] == [peeked.message.content for peeked in found]
+            assert [copy.expires for copy in expected] == [peeked.expires for peeked in found]
+            if state == READY:
+                assert [copy.redelivered for copy in expected] == [peeked.redelivered for peeked in found]
+                for copy, peeked in zip(expected, found, strict=True):
+                    most_returns = 0 if copy.fetched else copy.most_returns
+                    assert min(copy.noted_returns, most_returns) <= peeked.returns <= most_returns
+        assert before == (
+            model.queue.states(),
+            dict(model.queue.blocks),
+            model.queue.ram_octets,
+            model.queue.loading,
+        )
+        self.note("portions from the tail" if backwards else "portions")
+        self.verify()
+
     # -- restarts ---------------------------------------------------------------------------------------------------------
 
     def commit_all(self) -> None:
@@ -954,6 +1075,8 @@ class Machine(RuleBasedStateMachine):
         self.batch = self.journal.cut()
 
     def stop_and_start(self, *, failing: bool, old: bool) -> None:
+        for model in self.all_queues:  # what is withdrawn has moved before an orderly stop
+            self.ack_those(model, [copy for copy in model.having(UNACKED) if copy.withdrawn])
         self.commit_all()
         assert not self.publisher.open
         self.environment.save(saved_rows([model.queue for model in self.queues.values()]))
@@ -1000,6 +1123,7 @@ class Machine(RuleBasedStateMachine):
     def start(self, *, clean: bool, old: bool) -> None:
         """Start again; `old`: on data that look as if version 0.1.0 had written them."""
         self.finish_looks()
+        self.walks = []
         self.environment.close()
         if old:
             self.note("format 1")
@@ -1028,7 +1152,7 @@ class Machine(RuleBasedStateMachine):
                 copy.returns = copy.most_returns
                 copy.cut_returns = 0
                 copy.state = READY
-                copy.moved = False
+                copy.moved = copy.withdrawn = False
                 copy.disk = WRITTEN
                 copy.death = NOWHERE
             assert len(model.copies) == (found[qid].messages if qid in found else 0)
@@ -1098,8 +1222,11 @@ class LateMachine(Machine):
 
 def run(machine: type[Machine], examples: int, steps: int) -> None:
     """Run a machine so often, with so many steps each at most."""
-    uncounted = patch.object(variable_queue_module, "UNCOUNTED", 8)
-    with patch.object(table_module, "SWEEP_WORK", SWEEP_WORK), uncounted:
+    with (
+        patch.object(table_module, "SWEEP_WORK", SWEEP_WORK),
+        patch.object(variable_queue_module, "UNCOUNTED", 8),
+        patch.multiple(portions_module, PORTION_OCTETS=1000, READ_OCTETS=500, _WINDOW=5),
+    ):
         for done in range(0, examples, ROUND):
             chosen = settings(
                 max_examples=min(ROUND, examples - done), stateful_step_count=steps, deadline=None

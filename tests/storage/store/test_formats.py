@@ -1,6 +1,5 @@
 """Formats of the data on disk: what a version says of one that it does not know, and data of version 0.1.0."""
 
-import tomllib
 from pathlib import Path
 
 import lmdb
@@ -8,6 +7,7 @@ import pytest
 from old_format import make_old
 from stored import Stored, content_of, example
 
+from leveret import __version__
 from leveret.storage.errors import UnknownFormatError
 from leveret.storage.journal import blocks
 from leveret.storage.journal.blocks import (
@@ -25,8 +25,6 @@ from leveret.storage.store.formats import FORMAT, FORMAT_ROW, NEEDED, check_form
 from leveret.storage.store.metadata_reader import stored_definitions
 from leveret.storage.store.recovery import Recovered, recover
 from leveret.storage.store.tables import MAP_SIZE
-
-ROOT = Path(__file__).parent.parent.parent.parent
 
 
 def findings(data_dir: Path) -> list[Finding]:
@@ -72,12 +70,10 @@ def octets_on_disk(data_dir: Path) -> list[int]:
 
 def test_the_row_names_the_version_that_is_needed():
     """The format that a version writes is the one it reads, and the version that it names is not newer than itself."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
     assert FORMAT == number_of(FORMAT_ROW)
     assert "" == fault_of(FORMAT_ROW)
     assert f"2 (needs leveret {NEEDED} or newer)".encode() == FORMAT_ROW
-    assert [int(part) for part in NEEDED.split(".")] <= [int(part) for part in project["version"].split(".")]
+    assert [int(part) for part in NEEDED.split(".")] <= [int(part) for part in __version__.split(".")]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
+    ParameterRow,
     PermissionRow,
     PolicyRow,
     QueueRow,
@@ -27,7 +28,7 @@ from leveret.storage.store.metadata_rows import (
 
 KINDS = (
     VHostRow, VHostLimitsRow, UserRow, UserLimitsRow, PermissionRow, TopicPermissionRow, ExchangeRow, QueueRow,
-    BindingRow, PolicyRow, GlobalParameterRow,
+    BindingRow, PolicyRow, ParameterRow, GlobalParameterRow,
 )  # fmt: skip
 MAX_KEY = 511
 """The longest key that LMDB takes."""
