@@ -3,10 +3,16 @@
 Pure. Checking a password is fast, so without this one address could try thousands per second and fill the log. A
 refused client keeps its place among the unauthenticated connections (`broker.network.half_open`) for a delay, even if
 it disconnects, and the delay grows for each pair of address and user name. A correct password is accepted
-immediately, whatever others have done.
+immediately, whatever others have done, unless very many logins from the address have failed: then nobody is let in from
+there for a minute who has not been before.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from leveret.broker.auth.addresses import origin
+from leveret.broker.auth.users import LoginRefusedError, is_loopback
 
 MOST_TIMES = 8
 """Maximum delay of a refusal, as a multiple of the first; each failure doubles it."""
@@ -14,18 +20,47 @@ FORGET_SECONDS = 300.0
 """Seconds without a failure after which earlier ones are forgotten."""
 REMEMBERED = 10_000
 """Maximum number of pairs, or addresses, that are remembered; beyond it the oldest are forgotten."""
+SOURCES = 1_000
+"""Maximum number of sources whose logins are counted; beyond it the oldest are forgotten."""
 SHOWN = 128
 """Maximum number of characters of a name in a log line."""
 
 
+class TooManyFailuresError(LoginRefusedError):
+    """A login was refused without looking at its password, because too many from the address have failed.
+
+    Attributes:
+        seconds: time for which that will be so.
+
+    """
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(f"user '{name}' - too many logins from this address have failed")
+        self.seconds = seconds
+
+
 class LoginThrottle:
-    """Counters of failed logins by address and user name."""
+    """Counters of failed logins by address and user name.
 
-    __slots__ = ("_failed",)
+    Args:
+        max_failures: failed logins of one address (for IPv6, one /64 network) in a period, after which its logins are
+            refused unread for as long; None for any number. Addresses of this host have no such limit: they may be
+            those of a proxy.
+        period: its length in seconds.
 
-    def __init__(self) -> None:
+    """
+
+    __slots__ = ("_failed", "_failures", "_max_failures", "_period", "_welcome")
+
+    def __init__(self, max_failures: int | None = None, period: float = 60.0) -> None:
+        self._max_failures = max_failures
+        self._period = period
         self._failed: dict[tuple[str, str], tuple[int, float]] = {}
         """By address and name: the multiple of the delay at the last failure, and its time."""
+        self._failures: dict[str, deque[float]] = {}
+        """By origin: the times of its last failures."""
+        self._welcome: dict[tuple[str, str], None] = {}
+        """Pairs of origin and name that have logged in."""
 
     def failed(self, address: str, name: str, now: float) -> int:
         """Record a refused login; return its delay as a multiple of the delay of a first refusal.
@@ -41,26 +76,137 @@ class LoginThrottle:
         self._failed[address, name] = times, now
         if len(self._failed) > REMEMBERED:
             del self._failed[next(iter(self._failed))]
+        if (
+            self._max_failures is not None
+            and not self.blocked_for(address, "", now)
+            and not is_loopback(address)
+        ):
+            came_from = origin(address)
+            at = self._failures.pop(came_from, None) or deque(maxlen=self._max_failures)
+            at.append(now)
+            self._failures[came_from] = at
+            if len(self._failures) > REMEMBERED:
+                del self._failures[next(iter(self._failures))]
+        self._welcome.pop((origin(address), name), None)
         return times
+
+    def check(self, address: str, name: str, clock: Callable[[], float]) -> None:
+        """Raise TooManyFailuresError if the login is to be refused unread (see `blocked_for`).
+
+        Args:
+            address: address of the client.
+            name: name of the user.
+            clock: returns seconds of a monotonic clock; asked only if any login has failed.
+
+        """
+        seconds = self.blocked_for(address, name, clock()) if self._failures else 0.0
+        if seconds > 0:
+            raise TooManyFailuresError(name, seconds)
+
+    def blocked_for(self, address: str, name: str, now: float) -> float:
+        """Return the seconds for which logins of an address are refused unread, because too many have failed; 0 if not.
+
+        A user who has logged in from the address before is let through, until a password is wrong: one client with an
+        old password must not keep the others on its host out.
+
+        Args:
+            address: address of the client.
+            name: name of the user; '' for any other.
+            now: seconds of a monotonic clock.
+
+        """
+        if self._max_failures is None or not self._failures:
+            return 0.0
+        came_from = origin(address)
+        at = self._failures.get(came_from)
+        if at is None or len(at) < self._max_failures or at[-1] - at[0] > self._period:
+            return 0.0
+        if (came_from, name) in self._welcome:
+            return 0.0
+        return max(0.0, at[-1] + self._period - now)
 
     def succeeded(self, address: str, name: str) -> None:
         """Record a successful login: forget the failures of this address and name."""
         self._failed.pop((address, name), None)
+        if self._max_failures is not None:
+            self._welcome.pop((origin(address), name), None)
+            self._welcome[origin(address), name] = None
+            if len(self._welcome) > REMEMBERED:
+                del self._welcome[next(iter(self._welcome))]
+
+
+class LoginCounts(NamedTuple):
+    """Numbers of logins by one protocol."""
+
+    failed: int
+    succeeded: int
 
 
 class HTTPLogins:
-    """Numbers of logins of HTTP requests since they were last set to 0.
+    """Numbers of logins of HTTP requests, and of those by either protocol since an administrator has reset them.
 
     Attributes:
-        failed: refused ones.
-        succeeded: accepted ones.
+        failed: refused ones of HTTP.
+        succeeded: accepted ones of HTTP.
 
     """
 
-    __slots__ = ("failed", "succeeded")
+    __slots__ = ("_before", "failed", "succeeded")
 
     def __init__(self) -> None:
         self.failed = self.succeeded = 0
+        self._before = self._all(0, 0)
+
+    def attempts(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
+        """Return the numbers by protocol since the last reset, without protocols that nobody has used.
+
+        Args:
+            failed: refused logins of any protocol, since the start.
+            succeeded: accepted logins of AMQP, since the start.
+
+        """
+        since = {
+            name: LoginCounts(now.failed - before.failed, now.succeeded - before.succeeded)
+            for (name, now), before in zip(
+                self._all(failed, succeeded).items(), self._before.values(), strict=True
+            )
+        }
+        return {name: counts for name, counts in since.items() if any(counts)}
+
+    def reset(self, failed: int, succeeded: int) -> None:
+        """Count from now on; the arguments are those of `attempts`."""
+        self._before = self._all(failed, succeeded)
+
+    def _all(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
+        return {
+            "amqp091": LoginCounts(failed - self.failed, succeeded),
+            "http": LoginCounts(self.failed, self.succeeded),
+        }
+
+
+class LoginSources:
+    """Numbers of logins by address, user name and protocol, as far as they are recent."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], LoginCounts] = {}
+
+    def count(self, address: str, name: str, protocol: str, *, ok: bool) -> None:
+        """Count a login."""
+        key = address, shown(name), protocol
+        failed, succeeded = self._counts.pop(key, (0, 0))
+        self._counts[key] = LoginCounts(failed + (not ok), succeeded + ok)
+        if len(self._counts) > SOURCES:
+            del self._counts[next(iter(self._counts))]
+
+    def rows(self) -> list[tuple[tuple[str, str, str], LoginCounts]]:
+        """Return all numbers: by address, name and protocol."""
+        return list(self._counts.items())
+
+    def reset(self) -> None:
+        """Count from now on."""
+        self._counts.clear()
 
 
 class RefusalLog:

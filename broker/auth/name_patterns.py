@@ -27,11 +27,12 @@ _LOOKAHEAD = re.compile(r"\^\(\?([=!])")
 
 
 class InvalidPatternError(ValueError):
-    """A pattern is not a supported regular expression; `reason` says why without repeating the pattern."""
+    """A pattern is not a supported regular expression; `reason` says why without repeating `pattern`."""
 
     def __init__(self, pattern: str, reason: str) -> None:
         shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
         super().__init__(f"invalid regular expression '{shown}': {reason}")
+        self.pattern = pattern
         self.reason = reason
 
 

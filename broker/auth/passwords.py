@@ -14,9 +14,11 @@ from typing import Final
 SHA256: Final = "rabbit_password_hashing_sha256"
 """RabbitMQ's name of its default algorithm, as in the field `hashing_algorithm` of definitions."""
 
+SHA512: Final = "rabbit_password_hashing_sha512"
+
 _DIGESTS = {
     SHA256: "sha256",
-    "rabbit_password_hashing_sha512": "sha512",
+    SHA512: "sha512",
     "rabbit_password_hashing_md5": "md5",  # users of RabbitMQ before 3.6; never the default
 }
 _SALT_SIZE = 4

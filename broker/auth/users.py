@@ -8,11 +8,12 @@ Nothing here does I/O or counts connections: the caller knows who is connected.
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Literal, Protocol
 
 from leveret.broker.auth.name_patterns import Matcher, Patterns
+from leveret.broker.auth.password_policy import PasswordPolicy
 from leveret.broker.auth.passwords import SHA256, Password, check_password
 
 Kind = Literal["configure", "write", "read"]
@@ -34,6 +35,10 @@ class LoginRefusedError(Exception):
     """A login failed. The text is for the log; the client only learns that it was refused."""
 
 
+class LoopbackOnlyError(LoginRefusedError):
+    """The password is right, but this user may log in from the broker's own host only."""
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     """A user who may log in by password.
@@ -51,6 +56,16 @@ class User:
     hashing_algorithm: str = SHA256
 
     @property
+    def is_foreign(self) -> bool:
+        """True for a user of other backends (`broker.auth.rights.BackendUser`), whom the tables here do not concern."""
+        return False
+
+    def may_see(self, vhost: str) -> bool:
+        """Return whether backends have allowed a vhost to the user."""
+        del vhost
+        return False
+
+    @property
     def may_impersonate(self) -> bool:
         """True if the user may publish messages with another user's name in `user_id`."""
         return "impersonator" in self.tags
@@ -58,18 +73,46 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserLimits:
-    """Limits of one user over all vhosts; None is unlimited, 0 allows nothing."""
+    """Limits of one user over all vhosts; None and negative numbers are unlimited, 0 allows nothing.
+
+    Attributes:
+        max_connections: connections.
+        max_channels: channels.
+        max_publish_rate: messages published per second.
+        max_publish_bytes: bytes received per second from connections that publish.
+
+    """
 
     max_connections: int | None = None
     max_channels: int | None = None
+    max_publish_rate: int | None = None
+    max_publish_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VHostLimits:
-    """Limits of one vhost; None is unlimited, 0 allows nothing."""
+    """Limits of one vhost; None and negative numbers are unlimited, 0 allows nothing. See `UserLimits`."""
 
     max_connections: int | None = None
     max_queues: int | None = None
+    max_publish_rate: int | None = None
+    max_publish_bytes: int | None = None
+
+
+USER_LIMITS = ("max-connections", "max-channels", "max-publish-rate", "max-publish-bytes")
+VHOST_LIMITS = ("max-connections", "max-queues", "max-publish-rate", "max-publish-bytes")
+"""RabbitMQ's names of limits, and our own, in the order of the fields of `UserLimits` and `VHostLimits`."""
+
+
+def limits_by_name(limits: UserLimits | VHostLimits) -> dict[str, int]:
+    """Return the limits that are set, by RabbitMQ's names."""
+    named = {name.replace("_", "-"): limit for name, limit in asdict(limits).items()}
+    return {name: limit for name, limit in named.items() if limit is not None}
+
+
+def is_reached(limit: int | None, count: int) -> bool:
+    """Return whether a limit allows no more than there are."""
+    return limit is not None and 0 <= limit <= count
 
 
 _NO_USER_LIMITS = UserLimits()
@@ -104,13 +147,26 @@ class Permissions:
         self._write = _Names(compiled(write))
         self._read = _Names(compiled(read))
 
-    def check(self, kind: Kind, name: str) -> bool:
-        """Return whether the user has this permission for a queue or exchange; '' is the default exchange."""
+    def check(self, kind: Kind, name: str, what: str = "") -> bool:
+        """Return whether the user has this permission for a queue or exchange; '' is the default exchange.
+
+        Args:
+            kind: the permission.
+            name: name of the queue or exchange.
+            what: exchange or queue; here it makes no difference.
+
+        """
+        del what
         if kind == "configure":
             return self._configure.match(name or DEFAULT_EXCHANGE)
         if kind == "write":
             return self._write.match(name or DEFAULT_EXCHANGE)
         return self._read.match(name or DEFAULT_EXCHANGE)
+
+    def fault(self, kind: str, name: str, what: str) -> str:
+        """Return what follows the text of a refusal: nothing, because this backend always decides."""
+        del kind, name, what
+        return ""
 
     def __repr__(self) -> str:
         return f"Permissions({self.configure!r}, {self.write!r}, {self.read!r})"
@@ -148,6 +204,11 @@ class TopicPermissions:
         """Return whether the user may publish with this key ('write') or bind with it ('read')."""
         row = self.rows.get(exchange)
         return row is None or (row.write_keys if kind == "write" else row.read_keys).match(routing_key)
+
+    def fault(self, exchange: str, kind: str, routing_key: str) -> str:
+        """Return what follows the text of a refusal: nothing, because this backend always decides."""
+        del exchange, kind, routing_key
+        return ""
 
 
 _NO_TOPICS = TopicPermissions({})
@@ -202,6 +263,7 @@ class Users:
         "generation",
         "listener",
         "loopback_users",
+        "passwords",
         "patterns",
     )
 
@@ -209,6 +271,8 @@ class Users:
         self.generation = 0
         self.listener: RightsListener | None = None
         self.patterns = patterns or Patterns()
+        self.passwords = PasswordPolicy()
+        """The rules for new passwords."""
         self.loopback_users = frozenset(loopback_users)
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
@@ -237,30 +301,40 @@ class Users:
         """Return the user of that name, None if there is none."""
         return self._users.get(name)
 
+    def current(self, user: User) -> User | None:
+        """Return a user that has logged in as it is now, None if it was deleted: as it was, if backends know it."""
+        return user if user.is_foreign else self._users.get(user.name)
+
+    def sees(self, user: User, vhost: str) -> bool:
+        """Return whether a user that has logged in may access a vhost."""
+        return user.may_see(vhost) if user.is_foreign else self.may_access(user.name, vhost)
+
     def all(self) -> list[User]:
         """Return all users."""
         return list(self._users.values())
 
-    def authenticate(self, name: str, password: Password, peer_host: str) -> User:
-        """Authenticate a user by password.
+    def authenticate(self, name: str, password: Password | None, peer_host: str) -> User:
+        """Authenticate a user by password; without one, a user whom a certificate has authenticated.
 
         Takes as long for unknown users as for wrong passwords; the caller is responsible for delaying the reply.
 
         Raises:
-            LoginRefusedError: unknown user, wrong or blank password, or a loopback user from another host.
+            LoginRefusedError: unknown user, wrong or blank password; LoopbackOnlyError for a loopback user from another
+                host.
         """
         user = self._users.get(name)
-        if password.blank:
+        if password is not None and password.blank:
             raise LoginRefusedError(
                 f"user '{name}' attempted to log in with a blank password, which is prohibited"
             )
         if user is None:
-            check_password(password, _NOBODY_HASH)
+            if password is not None:
+                check_password(password, _NOBODY_HASH)
             raise LoginRefusedError(f"user '{name}' - invalid credentials")
-        if not check_password(password, user.password_hash, user.hashing_algorithm):
+        if password is not None and not check_password(password, user.password_hash, user.hashing_algorithm):
             raise LoginRefusedError(f"user '{name}' - invalid credentials")
         if name in self.loopback_users and not is_loopback(peer_host):
-            raise LoginRefusedError(f"user '{name}' can only connect via localhost")
+            raise LoopbackOnlyError(f"user '{name}' can only connect via localhost")
         return user
 
     # Permissions
@@ -371,38 +445,53 @@ class Users:
         return self._user_limits.get(user, _NO_USER_LIMITS)
 
     def set_user_limits(self, user: str, limits: UserLimits) -> None:
-        """Set the user's limits; a negative number is unlimited, as in RabbitMQ."""
-        self._user_limits[user] = UserLimits(_limit(limits.max_connections), _limit(limits.max_channels))
+        """Set the user's limits."""
+        self._user_limits[user] = limits
         self.generation += 1
 
     def vhost_limits(self, vhost: str) -> VHostLimits:
         """Return the vhost's limits."""
         return self._vhost_limits.get(vhost, _NO_VHOST_LIMITS)
 
-    def set_vhost_limits(self, vhost: str, limits: VHostLimits) -> None:
-        """Set the vhost's limits; a negative number is unlimited, as in RabbitMQ."""
-        self._vhost_limits[vhost] = VHostLimits(_limit(limits.max_connections), _limit(limits.max_queues))
+    def has_vhost_limits(self, vhost: str) -> bool:
+        """Return whether limits of the vhost were set and not cleared since, even if none is left, as in RabbitMQ."""
+        return vhost in self._vhost_limits
+
+    def clear_vhost_limits(self, vhost: str) -> None:
+        """Remove all of the vhost's limits."""
+        self._vhost_limits.pop(vhost, None)
         self.generation += 1
+
+    def set_vhost_limits(self, vhost: str, limits: VHostLimits) -> None:
+        """Set the vhost's limits."""
+        self._vhost_limits[vhost] = limits
+        self.generation += 1
+
+
+def open_credentials(users: Users) -> str:
+    """Return a warning if the user `guest` has its default password and may log in from any host; otherwise ''."""
+    guest = users.get(_GUEST)
+    if guest is None or _GUEST in users.loopback_users or not _has_default_password(guest):
+        return ""
+    return (
+        "user 'guest' has the default password and may log in from any host: change the password or "
+        "delete the user"
+    )
+
+
+def _has_default_password(guest: User) -> bool:
+    return check_password(Password(_GUEST), guest.password_hash, guest.hashing_algorithm)
 
 
 def default_credentials(users: Users) -> str:
     """Return a warning if the user `guest` still has its default password; otherwise ''."""
     guest = users.get(_GUEST)
-    if guest is None or not check_password(Password(_GUEST), guest.password_hash, guest.hashing_algorithm):
+    if guest is None or not _has_default_password(guest):
         return ""
-    if _GUEST not in users.loopback_users:
-        return (
-            "user 'guest' has the default password and may log in from any host: change the password or "
-            "delete the user"
-        )
-    return (
+    return open_credentials(users) or (
         "user 'guest' has the default password and may log in from this host only; behind a proxy on this host that "
         "applies to all clients, so change the password before you use one"
     )
-
-
-def _limit(number: int | None) -> int | None:
-    return None if number is None or number < 0 else number
 
 
 def is_loopback(peer_host: str) -> bool:

@@ -6,7 +6,15 @@ import pytest
 from leveret.broker.auth import users as auth
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.passwords import SHA256, Password, check_password, hash_password
-from leveret.broker.auth.users import LoginRefusedError, Permissions, User, UserLimits, Users, VHostLimits
+from leveret.broker.auth.users import (
+    LoginRefusedError,
+    Permissions,
+    User,
+    UserLimits,
+    Users,
+    VHostLimits,
+    is_reached,
+)
 
 SECRET = Password("secret")
 
@@ -248,11 +256,16 @@ def test_removal(users):
 
 
 def test_limits(users):
-    """Limits are kept by name; a negative one is unlimited, zero allows none."""
+    """Limits are kept by name until they are cleared; a negative one is never reached, zero always."""
     users.set_user_limits("app", UserLimits(max_connections=-1, max_channels=0))
-    assert users.user_limits("app") == UserLimits(None, 0)
+    assert users.user_limits("app") == UserLimits(-1, 0)
     users.set_vhost_limits("/", VHostLimits(max_connections=5, max_queues=-1))
-    assert users.vhost_limits("/") == VHostLimits(5, None)
+    assert users.vhost_limits("/") == VHostLimits(5, -1)
+    assert users.has_vhost_limits("/")
+    users.clear_vhost_limits("/")
+    assert users.vhost_limits("/") == VHostLimits()
+    assert not users.has_vhost_limits("/")
+    assert [False, True, False, True] == [is_reached(*each) for each in ((-1, 5), (0, 0), (None, 5), (5, 5))]
 
 
 def test_tags():

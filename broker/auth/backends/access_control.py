@@ -1,0 +1,250 @@
+"""The chain of backends: who lets a user in, and who decides about the user from then on (driver).
+
+Theory. The steps of the chain are asked in order, as in RabbitMQ (rabbit_access_control): the first one that lets the
+user in decides about permissions, too. One that refuses, or cannot decide, is passed over; if none is left, the login
+is refused with the reason of the last. For permissions nobody else is asked: what a backend cannot decide is refused.
+
+The callers are connections, which never wait: each question is a task, and its answer a step of the loop. A connection
+has one question at a time, so there are at most as many tasks as connections.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from leveret.broker.auth.backends.backend import Backend, BackendError
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Question, Rights
+from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, Users, is_loopback
+
+log = logging.getLogger("leveret.connection")
+
+VHOSTS_AT_ONCE = 16
+"""Questions about vhosts that one request of the management API has under way."""
+
+
+class _RightsByVHost(dict[str, Rights]):
+    """The rights of one user by vhost, made when they are asked for."""
+
+    def __init__(self, make: Callable[..., Rights]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, vhost: str) -> Rights:
+        made = self[vhost] = self._make(vhost=vhost)
+        return made
+
+
+class ChainStep(NamedTuple):
+    """A step of the chain.
+
+    Attributes:
+        authn: authenticates.
+        authz: decides about permissions; often the same backend.
+
+    """
+
+    authn: Backend
+    authz: Backend
+
+
+class AccessControl:
+    """The chain.
+
+    Args:
+        steps: its steps.
+        users: has the names of loopback users.
+        seconds: time for which a connection remembers a decision.
+        now: seconds of a monotonic clock.
+        in_step: does some work as a step of the loop, followed by a turn.
+
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[ChainStep],
+        users: Users,
+        *,
+        seconds: float,
+        now: Callable[[], float],
+        in_step: Callable[[Callable[[], object]], None],
+    ) -> None:
+        self._steps = tuple(steps)
+        self._users = users
+        self._seconds = seconds
+        self._now = now
+        self._in_step = in_step
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def backends(self) -> list[Backend]:
+        """All backends of the chain."""
+        return list(dict.fromkeys(each for step in self._steps for each in step))
+
+    async def close(self) -> None:
+        """End all questions, and close the backends."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for backend in self.backends:
+            await backend.close()
+
+    # -- for connections ----------------------------------------------------------------------------------------------
+
+    def log_in(
+        self,
+        name: str,
+        password: Password | None,
+        peer: str,
+        done: Callable[[BackendUser | LoginRefusedError], object],
+    ) -> None:
+        """Authenticate a user; without a password, one whom a certificate or the configuration has authenticated."""
+        self._run(
+            self._login(name, password, peer), done, LoginRefusedError(f"user '{name}' - internal error")
+        )
+
+    def renew(
+        self,
+        user: BackendUser,
+        password: Password,
+        peer: str,
+        done: Callable[[BackendUser | LoginRefusedError], object],
+    ) -> None:
+        """Authenticate a user again, by a new secret; a backend whose logins do not end accepts any, as RabbitMQ's."""
+        failed = LoginRefusedError(f"user '{user.name}' - internal error")
+        self._run(self._renewed(user, password, peer), done, failed)
+
+    def ask_vhost(self, user: BackendUser, vhost: str, peer: str, done: Callable[[Decision], object]) -> None:
+        """Ask whether a user may open connections to a vhost."""
+        self._run(self.may_access(user, vhost, peer), done, REFUSED)
+
+    def ask(
+        self,
+        user: BackendUser,
+        vhost: str,
+        peer: str,
+        question: Question,
+        done: Callable[[Decision], object],
+    ) -> None:
+        """Ask all backends of a user."""
+        del peer
+        self._run(self._may(user, vhost, question), done, REFUSED)
+
+    def rights(self, user: BackendUser, vhost: str, peer: str) -> Rights:
+        """Return the rights of a user in a vhost, of which none is known yet."""
+        return Rights(self, user, vhost, peer, self._seconds, self._now)
+
+    # -- for the management API ---------------------------------------------------------------------------------------
+
+    async def logged_in(self, name: str, password: Password, peer: str) -> BackendUser | LoginRefusedError:
+        """Return the user of a login, or the reason of its refusal."""
+        try:
+            return await self._login(name, password, peer)
+        except LoginRefusedError as error:
+            return error.with_traceback(None)
+
+    async def seeing(self, user: BackendUser, vhosts: Iterable[str], peer: str) -> BackendUser:
+        """Return the user with those of the given vhosts that it may access, and no other."""
+        places = asyncio.Semaphore(VHOSTS_AT_ONCE)
+
+        async def asked(vhost: str) -> tuple[str, bool]:
+            async with places:
+                return vhost, (await self.may_access(user, vhost, peer)).is_allowed
+
+        answers = await asyncio.gather(*map(asked, vhosts))
+        seen = frozenset(vhost for vhost, is_allowed in answers if is_allowed)
+        return replace(user, vhosts=seen, rights=_RightsByVHost(partial(self.rights, user, peer=peer)))
+
+    async def may_access(self, user: BackendUser, vhost: str, peer: str) -> Decision:
+        """Return whether a user may access a vhost."""
+        for backend, login in user.authorizers:
+            try:
+                if not await backend.may_access(login, vhost, peer):
+                    return REFUSED
+            except BackendError as error:
+                return _failed(backend, error)
+        return Decision(bool(user.authorizers))
+
+    # -- the chain ----------------------------------------------------------------------------------------------------
+
+    async def _login(self, name: str, password: Password | None, peer: str) -> BackendUser:
+        refusal = LoginRefusedError(f"user '{name}' - invalid credentials")
+        for position in range(len(self._steps)):
+            try:
+                user = await self._step(position, name, password)
+            except LoginRefusedError as error:
+                refusal = error
+                continue
+            except BackendError as error:
+                module = self._steps[position].authn.module
+                refusal = LoginRefusedError(f"user '{name}' - {module} failed authenticating: {error}")
+                continue
+            if user.name in self._users.loopback_users and not is_loopback(peer):
+                raise LoopbackOnlyError(f"user '{user.name}' can only connect via localhost")
+            return user
+        raise refusal
+
+    async def _step(self, position: int, name: str, password: Password | None) -> BackendUser:
+        authn, authz = self._steps[position]
+        login = await (authn.find(name) if password is None else authn.log_in(name, password))
+        found = login if authz is authn else await authz.find(login.name)
+        logins = (login, found)
+        return BackendUser(
+            login.name,
+            "",
+            tuple(dict.fromkeys(tag for each in logins for tag in each.tags)),
+            authorizers=((authz, found),),
+            authenticator=position,
+            expires=min((each.expires for each in logins if each.expires is not None), default=None),
+        )
+
+    async def _renewed(self, user: BackendUser, password: Password, peer: str) -> BackendUser:
+        if not self._steps[user.authenticator].authn.renews:
+            return user
+        try:
+            new = await self._step(user.authenticator, user.name, password)
+        except BackendError as error:
+            raise LoginRefusedError(f"user '{user.name}' - {error}") from None
+        if new.name != user.name:
+            raise LoginRefusedError(f"user '{user.name}' - the new secret is that of another user")
+        if new.name in self._users.loopback_users and not is_loopback(peer):
+            raise LoopbackOnlyError(f"user '{new.name}' can only connect via localhost")
+        return new
+
+    async def _may(self, user: BackendUser, vhost: str, question: Question) -> Decision:
+        for backend, login in user.authorizers:
+            if question.key is not None and not backend.has_topics:
+                continue
+            try:
+                if not await backend.may(login, vhost, question):
+                    return REFUSED
+            except BackendError as error:
+                return _failed(backend, error)
+        return Decision(bool(user.authorizers))
+
+    def _run(self, work: Coroutine[Any, Any, Any], done: Callable[[Any], object], otherwise: Any) -> None:
+        """Run a coroutine as a task, and call `done` with its result; with `otherwise` if it has a bug."""
+        task = asyncio.get_running_loop().create_task(self._answered(work, done, otherwise))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answered(
+        self, work: Coroutine[Any, Any, Any], done: Callable[[Any], object], otherwise: Any
+    ) -> None:
+        try:
+            answer = await work
+        except LoginRefusedError as error:
+            answer = error.with_traceback(None)
+        except Exception:
+            log.exception("internal error in an authentication backend: access is refused")
+            answer = otherwise
+        self._in_step(lambda: done(answer))
+
+
+def _failed(backend: Backend, error: BackendError) -> Decision:
+    """Return the refusal for what a backend could not decide, with RabbitMQ's words."""
+    return Decision(False, f", backend {backend.module} returned an error: {error}")

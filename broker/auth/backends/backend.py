@@ -1,0 +1,55 @@
+"""The interface of a backend, and the errors of one. Pure."""
+
+from typing import Protocol
+
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import Login, Question
+from leveret.broker.auth.users import LoginRefusedError
+
+
+class BackendError(Exception):
+    """A backend could not decide: it is not reachable, or its answer is none. The text has no secret in it."""
+
+
+class Backend(Protocol):
+    """A backend, as RabbitMQ's behaviours rabbit_authn_backend and rabbit_authz_backend define it.
+
+    Every method may take its time, and raises `BackendError` if the backend cannot decide.
+
+    Attributes:
+        module: RabbitMQ's name of the backend, for texts.
+        has_topics: True if it decides about routing keys; otherwise all of them are allowed.
+        is_local: True if its decisions follow from the internal users.
+        renews: True if its logins end, and a client can prolong them by a new secret.
+
+    """
+
+    module: str
+    has_topics: bool
+    is_local: bool
+    renews: bool
+
+    async def log_in(self, name: str, password: Password) -> Login:
+        """Return the user who has this name and password; raises LoginRefusedError."""
+
+    async def find(self, name: str) -> Login:
+        """Return the user of that name, whom another backend or a certificate has authenticated.
+
+        Raises:
+            LoginRefusedError: there is none.
+
+        """
+
+    async def may_access(self, login: Login, vhost: str, peer: str) -> bool:
+        """Return whether the user may open connections to a vhost, from this address."""
+
+    async def may(self, login: Login, vhost: str, question: Question) -> bool:
+        """Return whether the user has a permission; asked about routing keys only if `has_topics`."""
+
+    async def close(self) -> None:
+        """Close what is open."""
+
+
+def unknown_user(name: str) -> LoginRefusedError:
+    """Return the refusal of a user whom a backend does not know."""
+    return LoginRefusedError(f"user '{name}' - invalid credentials")

@@ -1,0 +1,133 @@
+"""The cache: the decisions of another backend, good for some time, as RabbitMQ's rabbitmq_auth_backend_cache. Pure.
+
+No password is kept: the key of a login is a hash of its name and password with a salt of this process.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from leveret.broker.auth.backends.backend import Backend
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import Login, Question
+from leveret.broker.auth.users import LoginRefusedError
+
+T = TypeVar("T")
+
+ENTRIES = 100_000
+"""Maximum number of decisions; beyond it the oldest are forgotten."""
+
+
+class CacheBackend:
+    """The cache.
+
+    Args:
+        authn: authenticates.
+        authz: decides about permissions.
+        seconds: time for which a decision is good.
+        refusals: True to keep refusals, too.
+        now: seconds of a monotonic clock.
+        wall: milliseconds since the epoch: a login that ends is not kept longer than that.
+
+    """
+
+    module = "rabbit_auth_backend_cache"
+
+    def __init__(
+        self,
+        authn: Backend,
+        authz: Backend,
+        *,
+        seconds: float,
+        refusals: bool,
+        now: Callable[[], float],
+        wall: Callable[[], int],
+    ) -> None:
+        self._authn = authn
+        self._authz = authz
+        self._seconds = seconds
+        self._refusals = refusals
+        self._now = now
+        self._wall = wall
+        self._salt = secrets.token_bytes(16)
+        self._known: dict[Any, tuple[Any, float]] = {}
+        self.has_topics = authz.has_topics
+        self.is_local = authz.is_local
+        self.renews = authn.renews
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def log_in(self, name: str, password: Password) -> Login:
+        """Return the user who has this name and password; raises LoginRefusedError."""
+        key = hashlib.blake2b(
+            name.encode("utf-8", "surrogateescape") + b"\0" + password.octets(), key=self._salt
+        ).digest()
+
+        async def ask() -> Login:
+            login = await self._authn.log_in(name, password)
+            return login if self._authz is self._authn else await self._authorized(login)
+
+        return await self._cached(("login", key), ask)
+
+    async def _authorized(self, login: Login) -> Login:
+        found = await self._authz.find(login.name)
+        expires = [each for each in (login.expires, found.expires) if each is not None]
+        return found._replace(
+            tags=tuple(dict.fromkeys(login.tags + found.tags)), expires=min(expires, default=None)
+        )
+
+    async def find(self, name: str) -> Login:
+        """Return the user of that name; raises LoginRefusedError."""
+        return await self._cached(("find", name), lambda: self._authz.find(name))
+
+    async def may_access(self, login: Login, vhost: str, peer: str) -> bool:
+        """Return whether the user may open connections to a vhost."""
+        return await self._cached(
+            ("vhost", login, vhost, peer), lambda: self._authz.may_access(login, vhost, peer)
+        )
+
+    async def may(self, login: Login, vhost: str, question: Question) -> bool:
+        """Return whether the user has a permission."""
+        return await self._cached(
+            ("may", login, vhost, question), lambda: self._authz.may(login, vhost, question)
+        )
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+    async def close(self) -> None:
+        """Close the backends."""
+        self.clear()
+        await self._authn.close()
+        if self._authz is not self._authn:
+            await self._authz.close()
+
+    async def _cached(self, key: Any, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return a decision that is kept, or ask for it; errors of a backend are never kept."""
+        known = self._known.get(key)
+        if known is not None and self._now() < known[1]:
+            if isinstance(known[0], LoginRefusedError):
+                raise LoginRefusedError(str(known[0]))
+            found: T = known[0]
+            return found
+        try:
+            found = await ask()
+        except LoginRefusedError as error:
+            if self._refusals:
+                self._keep(key, error.with_traceback(None), self._seconds)
+            raise
+        if found is not False or self._refusals:
+            seconds = self._seconds
+            if isinstance(found, Login) and found.expires is not None:
+                seconds = min(seconds, found.expires - self._wall() / 1000)
+            self._keep(key, found, seconds)
+        return found
+
+    def _keep(self, key: Any, found: Any, seconds: float) -> None:
+        self._known.pop(key, None)
+        while len(self._known) >= ENTRIES:
+            del self._known[next(iter(self._known))]
+        self._known[key] = found, self._now() + seconds

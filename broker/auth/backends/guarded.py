@@ -1,0 +1,131 @@
+"""A backend in another process, guarded: a bounded number of questions for a bounded time, and none while it is down.
+
+Theory. A service that does not answer must cost others nothing. Questions that find all places taken wait for one, and
+the time they wait counts. After `FAILURES` failures within `WINDOW` seconds further questions fail at once for `PAUSE`
+seconds; then a single one is let through, and its outcome decides (a circuit breaker).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from leveret.broker.auth.backends.backend import Backend, BackendError
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import Login, Question
+from leveret.broker.auth.users import LoginRefusedError
+
+T = TypeVar("T")
+log = logging.getLogger("leveret.connection")
+
+AT_ONCE = 64
+"""Maximum number of questions under way."""
+FAILURES = 5
+"""Failures after which a backend counts as down."""
+WINDOW = 10.0
+"""Seconds within which they have to happen."""
+PAUSE = 5.0
+"""Seconds for which a backend that is down is not asked."""
+LOG_SECONDS = 1.0
+"""Seconds between two log lines about failures."""
+
+
+class Guarded:
+    """A guarded backend.
+
+    Args:
+        backend: the backend.
+        seconds: time after which a question has failed, with the time that it waits for its turn.
+        now: seconds of a monotonic clock.
+
+    Attributes:
+        outcomes: numbers of questions by outcome: allowed, refused, failed, and not asked because it is down.
+
+    """
+
+    def __init__(self, backend: Backend, seconds: float, now: Callable[[], float]) -> None:
+        self._backend = backend
+        self._seconds = seconds
+        self._now = now
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._failures: deque[float] = deque(maxlen=FAILURES)
+        self._closed_until = float("-inf")
+        self._is_down = False
+        self._logged_at = float("-inf")
+        self._unlogged = 0
+        self.module = backend.module
+        self.has_topics = backend.has_topics
+        self.is_local = backend.is_local
+        self.renews = backend.renews
+        self.outcomes = {"allowed": 0, "refused": 0, "failed": 0, "not_asked": 0}
+
+    async def log_in(self, name: str, password: Password) -> Login:
+        """Return the user who has this name and password; raises LoginRefusedError."""
+        return await self._asked(lambda: self._backend.log_in(name, password))
+
+    async def find(self, name: str) -> Login:
+        """Return the user of that name; raises LoginRefusedError."""
+        return await self._asked(lambda: self._backend.find(name))
+
+    async def may_access(self, login: Login, vhost: str, peer: str) -> bool:
+        """Return whether the user may open connections to a vhost."""
+        return await self._asked(lambda: self._backend.may_access(login, vhost, peer))
+
+    async def may(self, login: Login, vhost: str, question: Question) -> bool:
+        """Return whether the user has a permission."""
+        return await self._asked(lambda: self._backend.may(login, vhost, question))
+
+    async def close(self) -> None:
+        """Close what is open."""
+        await self._backend.close()
+
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+        if self._now() < self._closed_until:
+            self.outcomes["not_asked"] += 1
+            raise BackendError("it is down, and will be asked again within a few seconds")
+        if self._is_down:  # one question finds out; the others fail until it has
+            self._closed_until = self._now() + max(PAUSE, self._seconds)
+        try:
+            async with asyncio.timeout(self._seconds), self._places:
+                answer = await ask()
+        except LoginRefusedError:
+            self._succeeded("refused")
+            raise
+        except TimeoutError:
+            self._failed(f"no answer within {self._seconds:g} s")
+            raise BackendError("timeout") from None
+        except BackendError as error:
+            self._failed(str(error))
+            raise
+        self._succeeded("refused" if answer is False else "allowed")
+        return answer
+
+    def _succeeded(self, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+        self._failures.clear()
+        if self._is_down:
+            self._is_down = False
+            self._closed_until = float("-inf")
+            log.warning("authentication backend %s answers again", self.module)
+
+    def _failed(self, reason: str) -> None:
+        now = self._now()
+        self.outcomes["failed"] += 1
+        self._failures.append(now)
+        if now - self._logged_at >= LOG_SECONDS:
+            more = f" ({self._unlogged} more failures since the last such line)" if self._unlogged else ""
+            log.error(
+                "authentication backend %s failed: %s%s; logins and operations that need it are refused",
+                self.module,
+                reason,
+                more,
+            )
+            self._logged_at, self._unlogged = now, 0
+        else:
+            self._unlogged += 1
+        if self._is_down or (len(self._failures) == FAILURES and now - self._failures[0] <= WINDOW):
+            self._closed_until = now + PAUSE
+            if not self._is_down:
+                self._is_down = True
+                log.error("authentication backend %s is down: it is not asked for %g s", self.module, PAUSE)

@@ -1,0 +1,135 @@
+"""The keys of an issuer of tokens, fetched from it and kept (driver).
+
+They are fetched when they are first needed, when they have become old, and when a token names one that is not among
+them: that at most once a minute, or tokens with made-up keys would make the broker flood the issuer. While the issuer
+does not answer, the last keys stay good.
+"""
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.settings import OAuth2Settings
+from leveret.broker.auth.backends.tokens import Key, keys_of
+
+log = logging.getLogger("leveret.connection")
+
+OLD_SECONDS: Final = 3600.0
+"""Age at which keys are fetched again."""
+UNKNOWN_SECONDS: Final = 60.0
+"""Least time between two attempts because of unknown keys."""
+FAILED_SECONDS: Final = 5.0
+"""Time after a failed attempt in which there is no other."""
+FETCH_SECONDS: Final = 5.0
+"""Maximum duration of an attempt."""
+MOST_OCTETS: Final = 256 * 1024
+"""Maximum length of an answer of the issuer."""
+DISCOVERY: Final = "/.well-known/openid-configuration"
+
+
+class Issuer:
+    """The keys of an issuer.
+
+    Args:
+        settings: has the addresses.
+        fixed: keys of files, which are good without the issuer.
+        now: seconds of a monotonic clock.
+
+    Raises:
+        OSError: the file of certificates cannot be used.
+
+    """
+
+    def __init__(self, settings: OAuth2Settings, fixed: list[Key], now: Callable[[], float]) -> None:
+        self._settings = settings
+        self._fixed = fixed
+        self._now = now
+        self._fetched: list[Key] = []
+        self._fetched_at = self._unknown_at = self._failed_at = float("-inf")
+        """Times of the last keys, the last attempt because of an unknown one, and the last failure."""
+        self._lock = asyncio.Lock()
+        self._tls = _context(settings.cacertfile) if self._has_address else True
+
+    @property
+    def _has_address(self) -> bool:
+        return bool(self._settings.jwks_uri or (self._settings.issuer and not self._fixed))
+
+    async def keys(self, *, unknown: bool = False) -> list[Key]:
+        """Return the keys.
+
+        Args:
+            unknown: True if a token has a key that is not among those that were returned before.
+
+        Raises:
+            BackendError: there are none, because the issuer does not answer.
+
+        """
+        if self._has_address:
+            async with self._lock:
+                await self._refresh(unknown=unknown)
+        return [*self._fixed, *self._fetched]
+
+    async def _refresh(self, *, unknown: bool) -> None:
+        now = self._now()
+        is_due = now - self._fetched_at >= OLD_SECONDS
+        if unknown and now - self._unknown_at >= UNKNOWN_SECONDS:
+            self._unknown_at = now
+            is_due = True
+        if not is_due or now - self._failed_at < FAILED_SECONDS:
+            if not self._fetched and not self._fixed:
+                raise BackendError("the issuer of tokens does not answer")
+            return
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                found = await self._fetch()
+        except (BackendError, TimeoutError, ValueError, OSError) as error:
+            self._failed_at = self._now()
+            reason = str(error) or "timeout"
+            log.error("OAuth 2: cannot fetch the keys of the issuer: %s; those of before are used", reason)  # noqa: TRY400
+            if not self._fetched and not self._fixed:
+                raise BackendError("the issuer of tokens does not answer") from None
+            return
+        self._fetched, self._fetched_at = found, self._now()
+        log.info("OAuth 2: fetched %d keys of the issuer", len(found))
+
+    async def _fetch(self) -> list[Key]:
+        import aiohttp  # noqa: PLC0415 - takes long to load, and most brokers do not need it
+
+        connector = aiohttp.TCPConnector(limit=1, ssl=self._tls)
+        try:
+            async with aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar()
+            ) as session:
+                address = self._settings.jwks_uri or await self._discovered(session)
+                return keys_of(await _document(session, address))
+        except aiohttp.ClientError as error:
+            raise BackendError(type(error).__name__) from None
+
+    async def _discovered(self, session: Any) -> str:
+        """Return the address of the keys in the OpenID configuration of the issuer."""
+        document = await _document(session, self._settings.issuer.rstrip("/") + DISCOVERY)
+        address = document.get("jwks_uri") if isinstance(document, dict) else None
+        if not isinstance(address, str) or document.get("issuer") != self._settings.issuer:
+            raise BackendError("its configuration has no keys, or is another issuer's")
+        return address
+
+
+async def _document(session: Any, address: str) -> Any:
+    async with session.get(address, allow_redirects=False) as response:
+        if response.status != 200:  # noqa: PLR2004 - OK
+            raise BackendError(f"status {response.status}")
+        octets = b""
+        while len(octets) <= MOST_OCTETS and (piece := await response.content.read(65536)):
+            octets += piece
+    if len(octets) > MOST_OCTETS:
+        raise BackendError("its answer is too long")
+    return json.loads(octets)
+
+
+def _context(cacertfile: Path | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=cacertfile)

@@ -1,0 +1,35 @@
+"""SASL EXTERNAL: the name of a user in the certificate of a TLS client (after rabbit_auth_mechanism_ssl)."""
+
+from typing import Final
+
+from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.tls.certificate import CertificateError, login_name
+from leveret.broker.tls.options import CertificateLogin
+from leveret.broker.tls.peer import Peer
+
+EXTERNAL: Final = "EXTERNAL"
+
+
+def certificate_user(peer: Peer, login: CertificateLogin) -> str:
+    """Return the name of the user whose certificate a client has presented; the user need not exist.
+
+    Args:
+        peer: the facts of the client's TLS.
+        login: the part of the certificate that is the name.
+
+    Raises:
+        LoginRefusedError: no certificate, none from a CA of the configuration, or no such name in it; with RabbitMQ's
+            texts.
+
+    """
+    if not peer.is_verified:
+        raise LoginRefusedError("TLS configuration is unsafe: ssl_options.verify must be verify_peer")
+    if not peer.der:
+        raise LoginRefusedError("connection peer presented no TLS (x.509) certificate")
+    try:
+        name = login_name(peer.der, login)
+    except CertificateError as error:
+        raise LoginRefusedError(f"the certificate cannot be read: {error}") from None
+    if not name:
+        raise LoginRefusedError(f"no name found: the certificate has no {login.source.replace('_', ' ')}")
+    return name

@@ -1,0 +1,113 @@
+"""Sessions of browsers: random tokens that stand for a login for some hours. Pure.
+
+A session belongs to a user as it was at the login: after a change of its password or tags, and after its deletion, the
+token is worth nothing. The table has the hash of each token only, so that who reads memory or a dump cannot log in.
+"""
+
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from leveret.broker.auth.users import User
+
+MOST = 1000
+"""Maximum number of sessions; a further one replaces the one that was not used for the longest time."""
+TOKEN_OCTETS = 32
+"""Random octets of a token."""
+LONGEST_TOKEN = 64
+"""Characters of the longest text that can be a token."""
+
+
+class Accounts(Protocol):
+    """The users (`broker.auth.users.Users`)."""
+
+    def current(self, user: User) -> User | None:
+        """Return a user that has logged in as it is now; None if it was deleted."""
+
+
+class _Session(NamedTuple):
+    user: User
+    used: float
+
+
+class Sessions:
+    """The sessions of one broker.
+
+    Args:
+        users: the users as they are now.
+        idle_seconds: time without a request after which a session ends.
+
+    """
+
+    __slots__ = ("_idle_seconds", "_sessions", "_users")
+
+    def __init__(self, users: Accounts, idle_seconds: float) -> None:
+        self._users = users
+        self._idle_seconds = idle_seconds
+        self._sessions: dict[bytes, _Session] = {}
+        """By the hash of the token; the one that was used last is the last."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, user: User, now: float) -> str:
+        """Begin a session; returns its token.
+
+        Args:
+            user: who has logged in.
+            now: seconds of a monotonic clock.
+
+        """
+        while len(self._sessions) >= MOST:
+            del self._sessions[next(iter(self._sessions))]
+        token = secrets.token_urlsafe(TOKEN_OCTETS)
+        self._sessions[_key(token)] = _Session(user, now)
+        return token
+
+    def find(self, token: str, now: float, *, is_used: bool = True) -> User | None:
+        """Return the user of a session, as at the login; None if it is over.
+
+        Args:
+            token: what the client has sent.
+            now: seconds of a monotonic clock.
+            is_used: False to look without use: a page that only watches does not stay logged in for ever.
+
+        """
+        if not 0 < len(token) <= LONGEST_TOKEN:
+            return None
+        key = _key(token)
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        if now - session.used > self._idle_seconds or self._users.current(session.user) != session.user:
+            del self._sessions[key]
+            return None
+        if is_used:
+            del self._sessions[key]
+            self._sessions[key] = session._replace(used=now)
+        return session.user
+
+    def end(self, token: str) -> None:
+        """End a session, if there is one with this token."""
+        if 0 < len(token) <= LONGEST_TOKEN:
+            self._sessions.pop(_key(token), None)
+
+
+def _key(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def cookies(header: str) -> Mapping[str, str]:
+    """Return the values of a header `Cookie` by name; of one that is there twice the first.
+
+    Args:
+        header: the value of the header; '' if there is none.
+
+    """
+    found: dict[str, str] = {}
+    for part in header.split(";"):
+        name, equals, value = part.strip().partition("=")
+        if equals:
+            found.setdefault(name, value)
+    return found
