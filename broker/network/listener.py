@@ -13,13 +13,19 @@ import itertools
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
+from leveret.broker.auth.addresses import origin
 from leveret.broker.config.values import Listener
 from leveret.broker.network import socket_state
-from leveret.broker.network.half_open import HalfOpen, origin
+from leveret.broker.network.half_open import HalfOpen
+from leveret.broker.network.proxy_header import read_header
+from leveret.broker.network.proxy_protocol import Header, MalformedHeaderError
 from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.tls.credentials import Credentials
+from leveret.broker.tls.gate import Gate, failure
 
 log = logging.getLogger("leveret.connection")
 
@@ -28,31 +34,68 @@ PAUSE_SECONDS = 1.0  # after an accept that failed for lack of system resources
 _OUT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
+class Accepted(NamedTuple):
+    """An accepted socket, which has no driver yet.
+
+    Attributes:
+        sock: the socket.
+        origin: where the client is (`half_open.origin`).
+        tls: the certificates of the listener; None for one without TLS.
+        header: what a proxy has told about the client; None without a proxy.
+
+    """
+
+    sock: socket.socket
+    origin: str
+    tls: Credentials | None
+    header: Header | None = None
+
+
 class Listeners:
     """The listening sockets of a broker.
 
     Args:
         half_open: the places for clients that have not logged in.
         make_driver: creates the driver of a new client.
+        log_refusal: logs that a client was refused: its address, the name of its connection, the reason.
+        proxy_seconds: time for the header of the PROXY protocol; None if clients connect without a proxy.
 
     Attributes:
-        addresses: the bound addresses.
+        addresses: the bound addresses of plain listeners.
+        tls_addresses: those of listeners with TLS.
 
     """
 
-    def __init__(self, half_open: HalfOpen, make_driver: Callable[[], SocketDriver]) -> None:
+    def __init__(
+        self,
+        half_open: HalfOpen,
+        make_driver: Callable[[], SocketDriver],
+        log_refusal: Callable[[str, str, str], object],
+        proxy_seconds: float | None = None,
+    ) -> None:
+        self._proxy_seconds = proxy_seconds
         self.addresses: list[tuple[str, int]] = []
+        self.tls_addresses: list[tuple[str, int]] = []
         self._half_open = half_open
         self._make_driver = make_driver
+        self._log_refusal = log_refusal
         self._loop: asyncio.AbstractEventLoop
-        self._listening: list[socket.socket] = []
+        self._listening: dict[socket.socket, Credentials | None] = {}
         self._is_accepting = False
-        self._waiting: dict[str, deque[socket.socket]] = {}
+        self._waiting: dict[str, deque[Accepted]] = {}
         self._waiting_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        """The tasks of sockets with TLS, and of those that wait for a proxy's header."""
 
-    async def bind(self, listeners: Iterable[Listener]) -> None:
-        """Bind the addresses; clients cannot connect before `open`. Raises OSError for an unavailable address."""
+    async def bind(self, listeners: Iterable[Listener], tls: Credentials | None = None) -> None:
+        """Bind addresses; clients cannot connect before `open`. Raises OSError for an unavailable address.
+
+        Args:
+            listeners: the addresses.
+            tls: the certificates, for TLS on all of them.
+
+        """
         self._loop = asyncio.get_running_loop()
         try:
             for listener in listeners:
@@ -62,8 +105,9 @@ class Listeners:
                 for family, kind, number, _, address in dict.fromkeys(found):
                     sock = _bound(family, kind, number, address)
                     if sock is not None:
-                        self._listening.append(sock)
-                        self.addresses.append(sock.getsockname()[:2])
+                        self._listening[sock] = tls
+                        bound = self.addresses if tls is None else self.tls_addresses
+                        bound.append(sock.getsockname()[:2])
         except OSError:
             self.close()
             raise
@@ -95,22 +139,24 @@ class Listeners:
             sock.close()
         self._listening.clear()
         for waiting in self._waiting.values():
-            for sock in waiting:
-                _reset(sock)
+            for accepted in waiting:
+                _reset(accepted.sock)
         self._waiting.clear()
         self._waiting_count = 0
+        for task in self._handshakes:
+            task.cancel()
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of the listening and the waiting sockets; -1 for one that was closed."""
         waiting = itertools.chain.from_iterable(self._waiting.values())
-        return [sock.fileno() for sock in (*self._listening, *waiting)]
+        return [sock.fileno() for sock in (*self._listening, *(each.sock for each in waiting))]
 
     def release(self, origin: str) -> None:
         """Release the place of a client that has logged in or closed, and accept the next one."""
         self._half_open.release(origin)
         waiting = self._waiting.get(origin)
         if waiting and self._half_open.acquire(origin):
-            self._connect(self._next_waiting(origin), origin)
+            self._connect(self._next_waiting(origin))
         elif self._listening and not self._half_open.is_full:
             self._start_accepting()
 
@@ -131,11 +177,45 @@ class Listeners:
                 self._loop.call_later(PAUSE_SECONDS, self._resume_accepting)
                 return
             sock.setblocking(False)
-            came_from = origin(str(address[0]))
-            if self._half_open.acquire(came_from):
-                self._connect(sock, came_from)
+            if self._proxy_seconds is None:
+                self._admit(Accepted(sock, origin(str(address[0])), self._listening[listening]))
             else:
-                self._keep_waiting(sock, came_from)
+                own = f"header of {address[0]}:{address[1]}"  # no proxy's share: all clients come from it
+                self._half_open.acquire(own)
+                self._run(
+                    self._read_header(Accepted(sock, own, self._listening[listening]), self._proxy_seconds)
+                )
+
+    def _admit(self, accepted: Accepted) -> None:
+        if self._half_open.acquire(accepted.origin):
+            self._connect(accepted)
+        else:
+            self._keep_waiting(accepted)
+
+    async def _read_header(self, accepted: Accepted, seconds: float) -> None:
+        """Read what the proxy tells about a client, which occupies a place of its own meanwhile."""
+        sock, reason = accepted.sock, ""
+        host, name = _name_of(sock)
+        header = None
+        try:
+            header = await read_header(sock, seconds)
+        except MalformedHeaderError as error:
+            reason = str(error)
+        except OSError:
+            pass
+        except asyncio.CancelledError:
+            sock.close()
+            raise
+        self._half_open.release(accepted.origin)
+        if header is None or not self._listening:
+            sock.close()
+            if reason:
+                self._log_refusal(host, name, f"{reason}; the peer must be a proxy (proxy_protocol = true)")
+        else:
+            came_from = origin(header.peer[0] if header.peer else host)
+            self._admit(accepted._replace(origin=came_from, header=header))
+        if self._listening and not self._half_open.is_full:
+            self._start_accepting()
 
     def _resume_accepting(self) -> None:
         if self._listening:
@@ -147,34 +227,74 @@ class Listeners:
             for sock in self._listening:
                 self._loop.remove_reader(sock)
 
-    def _connect(self, sock: socket.socket, came_from: str) -> None:
-        task = self._loop.create_task(self._serve(sock, came_from))
+    def _connect(self, accepted: Accepted) -> None:
+        if accepted.tls is not None:
+            self._run(self._serve(accepted))
+            return
+        task = self._loop.create_task(self._serve(accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, sock: socket.socket, came_from: str) -> None:
-        driver = self._make_driver()
-        driver.origin = came_from
-        try:
-            await self._loop.connect_accepted_socket(lambda: driver, sock)
-        except OSError:  # it has closed already
-            sock.close()
-            self.release(came_from)
+    def _run(self, handshake: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(handshake)
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
-    def _keep_waiting(self, sock: socket.socket, came_from: str) -> None:
-        self._waiting.setdefault(came_from, deque()).append(sock)
+    async def _serve(self, accepted: Accepted) -> None:
+        sock, tls = accepted.sock, accepted.tls
+        driver = self._make_driver()
+        driver.origin = accepted.origin
+        driver.header = accepted.header
+        peer = _name_of(sock) if tls is not None else ("", "")
+        try:
+            if tls is None:
+                await self._loop.connect_accepted_socket(lambda: driver, sock)
+            else:
+                await self._loop.connect_accepted_socket(
+                    lambda: Gate(driver, partial(self._refused, driver, peer)),
+                    sock,
+                    ssl=tls.context,
+                    ssl_handshake_timeout=tls.handshake_timeout,
+                )
+        except OSError as error:  # it has closed already, or the handshake failed
+            sock.close()
+            self._refused(driver, peer, "" if tls is None else failure(error, tls.handshake_timeout))
+        except BaseException:  # such as the end of the broker: the place is free again whatever it was
+            sock.close()
+            self._refused(driver, peer, "")
+            raise
+
+    def _refused(self, driver: SocketDriver, peer: tuple[str, str], reason: str) -> None:
+        """Release the place of a client that got no connection, and log the reason if there is one."""
+        came_from, driver.origin = driver.origin, ""
+        if came_from:
+            self.release(came_from)
+        if reason:
+            self._log_refusal(*peer, reason)
+
+    def _keep_waiting(self, accepted: Accepted) -> None:
+        self._waiting.setdefault(accepted.origin, deque()).append(accepted)
         self._waiting_count += 1
         if self._waiting_count > self._half_open.most:
             largest = max(self._waiting, key=lambda each: len(self._waiting[each]))
-            _reset(self._next_waiting(largest))
+            _reset(self._next_waiting(largest).sock)
 
-    def _next_waiting(self, came_from: str) -> socket.socket:
+    def _next_waiting(self, came_from: str) -> Accepted:
         waiting = self._waiting[came_from]
-        sock = waiting.popleft()
+        accepted = waiting.popleft()
         if not waiting:
             del self._waiting[came_from]
         self._waiting_count -= 1
-        return sock
+        return accepted
+
+
+def _name_of(sock: socket.socket) -> tuple[str, str]:
+    """Return the address of a client without its port, and the name of its connection."""
+    try:
+        peer, local = socket_state.address(sock.getpeername()), socket_state.address(sock.getsockname())
+    except OSError:  # it has closed already
+        return "", ""
+    return peer[0], f"{peer[0]}:{peer[1]} -> {local[0]}:{local[1]}"
 
 
 def _reset(sock: socket.socket) -> None:

@@ -13,13 +13,19 @@ from typing import Protocol, cast
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.flow_control import FlowControl, FlowHost
 from leveret.broker.connection.node import Node
+from leveret.broker.connection.publish_limits import PublishPace
 from leveret.broker.network import socket_state
 from leveret.broker.network.lingering_close import CloseHost, LingeringClose
 from leveret.broker.network.peer_check import PeerCheck
+from leveret.broker.network.proxy_protocol import Header
 from leveret.broker.scheduling.time_slices import SLICE
+from leveret.broker.tls.peer import peer_of
 
 log = logging.getLogger("leveret.connection")
 
+MANY = 16
+"""Reads of other sockets since the last of this one from which its queues run once for all sockets that are read in the
+same round of the event loop. With fewer the round's second step costs more than it saves."""
 JOIN_LIMIT = 128 * 1024  # bytes up to which frames are joined before they are written
 OUTPUT_LIMIT = 4 * 1024 * 1024
 """Bytes queued for sending from which a connection is no longer read. Deliveries stop long before; only a client that
@@ -38,6 +44,9 @@ class DriverHost(Node, CloseHost, FlowHost, Protocol):
 
     def run_turn(self) -> None:
         """Run the turn, then write."""
+
+    def schedule_turn(self) -> None:
+        """Run the turn in the next step."""
 
     def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
         """Do some work as one step of the event loop; `whom` is by default the queue or job that ran last."""
@@ -66,15 +75,18 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_closing",
         "_flow",
         "_full_since",
+        "_gathered",
         "_is_output_full",
         "_pauses",
         "_peer_check",
+        "_read_number",
         "_server",
         "_socket",
         "_transport",
         "_waiting",
         "connection",
         "half_open_until",
+        "header",
         "origin",
         "read_limit",
         "resumed",
@@ -89,6 +101,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._server = server
         self.origin = ""
         """The origin whose half-open place it holds; '' once it has none."""
+        self.header: Header | None = None
+        """The client's addresses as a proxy has told them; None without a proxy."""
         self.half_open_until = 0.0
         """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
         self._closing = False
@@ -97,6 +111,10 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._waiting = 0
         self._full_since = 0
         """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
+        self._read_number = server.turn.reads
+        """`Turn.reads` after the last read."""
+        self._gathered = 0
+        """Size in bytes of the last read while the turn has not processed it yet."""
         self._close: LingeringClose | None = None
         self._peer_check = PeerCheck()
         self.resumed = 0
@@ -117,7 +135,12 @@ class SocketDriver(asyncio.BufferedProtocol):
         server = self._server
         peer = socket_state.address(transport.get_extra_info("peername"))
         local = socket_state.address(transport.get_extra_info("sockname"))
+        if self.header is not None:
+            peer, local = self.header.peer or peer, self.header.local or local
         self.connection = self.connection_class(server, self, peer, local, server.time_source.now())
+        handshake = transport.get_extra_info("ssl_object")
+        if handshake is not None:
+            self.connection.tls = peer_of(handshake)
         if not server.register(self):
             self._closing = True
             self._transport.abort()
@@ -138,10 +161,20 @@ class SocketDriver(asyncio.BufferedProtocol):
         turn = server.turn
         server.context.now = began = turn.slices.begin()
         is_full = nbytes == self.read_limit
-        connection.receive(bytes(server.read_buffer[:nbytes]))
-        server.finish_turn()
-        if connection.stalled or connection.published:
-            self._flow.after_read(nbytes)
+        data = bytes(server.read_buffer[:nbytes])
+        others = turn.reads - self._read_number
+        turn.reads += 1
+        self._read_number = turn.reads
+        if self._gathered and self._must_wait():
+            connection.hold(data)
+            server.finish_turn()
+        elif others < MANY or is_full:
+            connection.receive(data)
+            server.finish_turn()
+            if connection.stalled or connection.published:
+                self._flow.after_read(nbytes)
+        else:
+            self._gather(data, began)
         if not is_full:
             self._full_since = 0
         elif not self._full_since:
@@ -149,6 +182,35 @@ class SocketDriver(asyncio.BufferedProtocol):
         elif turn.slices.clock() - self._full_since >= SLICE:
             self._pause_for_others()
         turn.slices.end("read of connection", connection.name)
+
+    def _gather(self, data: bytes, began: int) -> None:
+        """Process the bytes of a read whose queues the turn runs at the end of this round of the event loop."""
+        server, connection = self._server, self.connection
+        if not connection.read(data):
+            server.finish_turn()
+            if connection.stalled:
+                self._flow.after_read(len(data))
+            return
+        self._gathered = len(data)
+        turn = server.turn
+        if turn.gather(self, len(data), began) or connection.stalled:
+            turn.run()
+            server.finish_turn()
+        else:
+            server.schedule_turn()
+
+    def _must_wait(self) -> bool:
+        """Run the turn for the last read; returns whether nothing more may be processed now."""
+        self._server.turn.run()
+        return self.connection.stalled
+
+    def turn_ran(self, *, is_deferred: bool) -> None:
+        """Pause reading if that is necessary after the last read; called by the turn that has processed it."""
+        size, self._gathered = self._gathered, 0
+        connection = self.connection
+        connection.turn_ran(is_deferred=is_deferred)
+        if connection.stalled or connection.published:
+            self._flow.after_read(size)
 
     def _pause_for_others(self) -> None:
         """Pause until the next loop iteration: libuv reads a socket that fills the buffer up to 32 times in a row."""
@@ -160,6 +222,10 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Schedule processing of the connection's buffered input; ends one `pause_reading`."""
         self._server.call_later(0, self._process_buffered)
 
+    def limit_reads(self, pace: PublishPace) -> None:
+        """Read no more at once than a limit of publishes allows."""
+        self._flow.limit_reads(pace)
+
     def _process_buffered(self) -> None:
         """Process the rest of a read, after its replies were written or its wait has ended."""
         connection = self.connection
@@ -169,6 +235,9 @@ class SocketDriver(asyncio.BufferedProtocol):
         self.resumed += 1
         server = self._server
         server.context.now = server.turn.slices.renew()
+        if self._gathered and self._must_wait():  # with a pause of its own, after which this is called again
+            self.resume_reading()
+            return
         connection.receive(b"")
         self._server.finish_turn()
         self._flow.after_rest()
@@ -186,6 +255,8 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def _end_connection(self) -> None:
         try:
+            if self._gathered:
+                self._server.turn.run()
             self.connection.lost()
         finally:
             self._server.unregister(self)

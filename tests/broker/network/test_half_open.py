@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.network.half_open import HalfOpen, origin
+from leveret.broker.auth.addresses import origin
+from leveret.broker.network.half_open import HalfOpen
 
 
 @pytest.mark.parametrize(

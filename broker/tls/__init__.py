@@ -1,0 +1,1 @@
+"""TLS: options, contexts, certificates, and what is known of a peer."""

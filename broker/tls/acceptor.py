@@ -1,0 +1,108 @@
+"""A server of a listening socket with TLS, each of whose connections has the certificates of that moment (driver)."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from leveret.broker.tls.credentials import Credentials
+from leveret.broker.tls.gate import Gate, failure
+
+log = logging.getLogger("leveret.tls")
+
+HANDSHAKES = 16
+"""Maximum number of handshakes at work; a further one replaces the oldest, which is most likely to be stalled."""
+PAUSE_SECONDS = 1.0  # after an accept that failed for lack of system resources
+LOG_SECONDS = 1.0
+"""Time between two lines about handshakes that failed."""
+
+
+class Acceptor:
+    """Accepts clients until it is closed; in place of an `asyncio.Server`.
+
+    Args:
+        sock: the socket, which listens.
+        make: makes the protocol of a new connection.
+        tls: the certificates.
+        use: what the listener is for, for the log.
+
+    Attributes:
+        sockets: the listening socket.
+
+    """
+
+    def __init__(
+        self, sock: socket.socket, make: Callable[[], asyncio.BaseProtocol], tls: Credentials, use: str
+    ) -> None:
+        self.sockets = (sock,)
+        self._make = make
+        self._tls = tls
+        self._use = use
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """The handshakes at work, the oldest first."""
+        self._is_open = True
+        self._is_accepting = False
+        self._logged = 0.0
+        sock.setblocking(False)
+        self._start()
+
+    def close(self) -> None:
+        """Stop listening, and give up the handshakes at work."""
+        self._pause()
+        self._is_open = False
+        for sock in self.sockets:
+            sock.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _start(self) -> None:
+        if self._is_open and not self._is_accepting:
+            self._is_accepting = True
+            self._loop.add_reader(self.sockets[0], self._accept)
+
+    def _pause(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            self._loop.remove_reader(self.sockets[0])
+
+    def _accept(self) -> None:
+        try:
+            sock, _address = self.sockets[0].accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.error("cannot accept connections for %.0f s: %s", PAUSE_SECONDS, error.strerror)  # noqa: TRY400
+            self._pause()
+            self._loop.call_later(PAUSE_SECONDS, self._start)
+            return
+        sock.setblocking(False)
+        task = self._loop.create_task(self._serve(sock))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        if len(self._tasks) > HANDSHAKES:
+            next(iter(self._tasks)).cancel()
+
+    async def _serve(self, sock: socket.socket) -> None:
+        peer = ""
+        try:
+            peer = str(sock.getpeername()[0])
+            await self._loop.connect_accepted_socket(
+                lambda: Gate(self._make(), partial(self._refused, peer)),
+                sock,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=self._tls.handshake_timeout,
+            )
+        except OSError as error:
+            sock.close()
+            self._refused(peer, failure(error, self._tls.handshake_timeout))
+        except asyncio.CancelledError:
+            sock.close()
+            raise
+
+    def _refused(self, peer: str, reason: str) -> None:
+        now = self._loop.time()
+        if reason and now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            log.error("closing connection of %s to the listener for %s: %s", peer, self._use, reason)

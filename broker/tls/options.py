@@ -1,0 +1,155 @@
+"""The options of a TLS listener, as `ssl_options.*`, `management.ssl.*` and `prometheus.ssl.*` set them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+VERSIONS: Final = ("tlsv1.2", "tlsv1.3")
+"""Versions of TLS that are offered, the oldest first. Older ones are insecure (RFC 8996)."""
+SUITES_13: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+"""The cipher suites of TLS 1.3, of which Python's TLS offers all or none."""
+
+Verify = Literal["verify_none", "verify_peer"]
+RevocationCheck = Literal["false", "true", "peer"]
+
+
+class HostOptions(msgspec.Struct, frozen=True):
+    """Options of one host name (SNI); what is None is as for the listener."""
+
+    certfile: Path | None = None
+    keyfile: Path | None = None
+    password: str | None = None
+    cacertfile: Path | None = None
+    verify: Verify | None = None
+    fail_if_no_peer_cert: bool | None = None
+
+
+class TLSOptions(msgspec.Struct, frozen=True):
+    """Options of a TLS listener.
+
+    Attributes:
+        prefix: what its keys begin with, for messages.
+        certfile, keyfile, cacertfile, crlfile, dhfile: PEM files; the key may be in `certfile`.
+        password: of an encrypted key.
+        verify: whether clients are asked for a certificate.
+        fail_if_no_peer_cert: whether they must have one.
+        depth: maximum number of intermediate certificates of a client's; None for OpenSSL's limit.
+        versions: some of `VERSIONS`; () for all.
+        ciphers: names of OpenSSL or IANA; () for OpenSSL's default.
+        honor_cipher_order: whether the order of the server counts.
+        crl_check: the certificates that must not be revoked: all of the chain (`true`), or the client's own (`peer`).
+        reuse_sessions: whether clients may resume a session.
+        reload_interval: seconds between two looks for changed files; 0 for none.
+        hosts: options by the name that the client asks for.
+
+    """
+
+    prefix: str = "ssl_options"
+    certfile: Path | None = None
+    keyfile: Path | None = None
+    cacertfile: Path | None = None
+    crlfile: Path | None = None
+    dhfile: Path | None = None
+    password: str = ""
+    verify: Verify = "verify_none"
+    fail_if_no_peer_cert: bool = False
+    depth: int | None = None
+    versions: tuple[str, ...] = ()
+    ciphers: tuple[str, ...] = ()
+    honor_cipher_order: bool = True
+    crl_check: RevocationCheck = "false"
+    reuse_sessions: bool = True
+    reload_interval: float = 60.0
+    hosts: Mapping[str, HostOptions] = {}
+
+    @property
+    def of_hosts(self) -> dict[str, "TLSOptions"]:
+        """The options by name of the host, complete; '' is the listener's own."""
+        found = {"": msgspec.structs.replace(self, hosts={})}
+        for name, host in self.hosts.items():
+            set_here = {
+                field: value
+                for field in host.__struct_fields__
+                if (value := getattr(host, field)) is not None
+            }
+            if "certfile" in set_here:  # the key and the password of another certificate are of no use
+                set_here = {"keyfile": None, "password": ""} | set_here
+            own = msgspec.structs.replace(self, hosts={}, prefix=f"{self.prefix}.sni.{name}", **set_here)
+            found[name.lower()] = own
+        return found
+
+    @property
+    def files(self) -> list[Path]:
+        """All files, once each."""
+        named = [
+            path
+            for each in self.of_hosts.values()
+            for path in (each.certfile, each.keyfile, each.cacertfile, each.crlfile, each.dhfile)
+            if path is not None
+        ]
+        return list(dict.fromkeys(named))
+
+
+class CertificateLogin(msgspec.Struct, frozen=True):
+    """The part of a client's certificate that is the name of a user (`ssl_cert_login_*`)."""
+
+    source: str = "distinguished_name"
+    san_type: str = "dns"
+    san_index: int = 0
+
+
+def problems_of(options: TLSOptions) -> list[str]:
+    """Return a sentence for each combination of options that cannot be carried out."""
+    found = []
+    for each in options.of_hosts.values():
+        prefix = each.prefix
+        if each.certfile is None:
+            found.append(f"{prefix}.certfile is missing: a TLS listener needs a certificate")
+        if each.verify == "verify_peer" and each.cacertfile is None:
+            found.append(
+                f"{prefix}.cacertfile is missing: {prefix}.verify = verify_peer needs the CA of the clients"
+            )
+        if each.fail_if_no_peer_cert and each.verify != "verify_peer":
+            found.append(f"{prefix}.fail_if_no_peer_cert = true needs {prefix}.verify = verify_peer")
+    prefix = options.prefix
+    if options.crl_check != "false" and options.crlfile is None:
+        found.append(f"{prefix}.crlfile is missing: {prefix}.crl_check = {options.crl_check} needs a list of revoked "
+                     "certificates of each CA")  # fmt: skip
+    if options.crlfile is not None and options.crl_check == "false":
+        found.append(f"{prefix}.crlfile needs {prefix}.crl_check = peer or true")
+    if options.ciphers:
+        found += _cipher_problems(options)
+    return found
+
+
+def _cipher_problems(options: TLSOptions) -> list[str]:
+    listed = [name for name in SUITES_13 if name in options.ciphers]
+    key = f"{options.prefix}.ciphers"
+    if listed and len(listed) < len(SUITES_13):
+        missing = " and ".join(name for name in SUITES_13 if name not in listed)
+        return [
+            f"{key}: the suites of TLS 1.3 are offered together: add {missing}, or list none, which disables TLS 1.3"
+        ]
+    if not listed and options.versions == ("tlsv1.3",):
+        return [f"{key} has no suite of TLS 1.3, the only version in {options.prefix}.versions"]
+    if listed and options.versions in {(), VERSIONS} and not older_ciphers(options):
+        return [f"{key} has no suite of TLS 1.2: add one, or set {options.prefix}.versions.1 = tlsv1.3"]
+    return []
+
+
+def older_ciphers(options: TLSOptions) -> list[str]:
+    """Return OpenSSL's names of the ciphers for TLS 1.2; names of TLS 1.3 are left out."""
+    is_13 = ("TLS_AES_", "TLS_CHACHA20_")
+    return [openssl_name(name) for name in options.ciphers if not name.startswith(is_13)]
+
+
+def openssl_name(name: str) -> str:
+    """Return OpenSSL's name of a cipher suite of TLS 1.2 with a name of IANA, or of OpenSSL."""
+    if not name.startswith("TLS_") or "_WITH_" not in name:
+        return name
+    exchange, _, rest = name.removeprefix("TLS_").partition("_WITH_")
+    cipher = rest.replace("AES_", "AES").replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
+    words = f"{'' if exchange == 'RSA' else exchange + '_'}{cipher}"
+    return words.replace("_", "-")

@@ -1,0 +1,174 @@
+"""Reads of many sockets in one round of the event loop, which one run of the turn serves."""
+
+import pytest
+from conformance.codec import encode_header, encode_method, frame
+from fakes import Client, Node, hurry
+
+from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.network.socket_driver import MANY, SocketDriver
+from leveret.broker.scheduling.turn import GATHER_NS, GATHER_OCTETS
+
+SOCKETS = MANY + 2
+HEARTBEAT = frame(8, 0, b"")
+
+
+class Transport:
+    """A transport that is read or not."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+class Socket:
+    """A client with a real driver, which the test gives the octets."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.client = Client(node)
+        self.driver = SocketDriver(node)
+        self.driver.connection = self.client.connection
+        self.driver._transport = self.transport = Transport()
+
+    def arrive(self, octets: bytes) -> None:
+        """Read these octets."""
+        self.node.read_buffer[: len(octets)] = octets
+        self.driver.buffer_updated(len(octets))
+
+    def publish(self, *bodies: bytes, key: str = "q") -> None:
+        """Read publishes to the default exchange."""
+        method = frame(1, 1, encode_method("basic.publish", exchange="", routing_key=key))
+        self.arrive(
+            b"".join(method + frame(2, 1, encode_header(len(body))) + frame(3, 1, body) for body in bodies)
+        )
+
+
+@pytest.fixture
+def node() -> Node:
+    """A server with a queue."""
+    made = Node()
+    made.read_buffer = memoryview(bytearray(2 * GATHER_OCTETS))
+    Client(made).declare("q")
+    return made
+
+
+@pytest.fixture
+def sockets(node) -> list[Socket]:
+    """As many sockets as are served together, each of which was read before."""
+    made = [Socket(node) for _ in range(SOCKETS)]
+    for each in made:
+        each.arrive(HEARTBEAT)
+    node.clock.run()
+    return made
+
+
+def ready(node: Node) -> int:
+    """Return the number of messages that the queue has taken in by its runs."""
+    return node.vhosts["/"].queues["q"].backing.ready_count
+
+
+def bodies(client: Client) -> list[bytes]:
+    """Return the bodies delivered since the last call, in order."""
+    return [sent.body for sent in client.take() if isinstance(sent.method, Basic.Deliver)]
+
+
+def test_few_sockets_are_served_one_by_one(node):
+    """With fewer sockets each read is processed to its end before the next."""
+    few = [Socket(node) for _ in range(MANY)]
+    for count, each in enumerate([*few, *few], 1):
+        each.publish(b"m")
+        assert count == ready(node)
+
+
+def test_many_sockets_are_served_together(node, sockets):
+    """Messages of many sockets are in their queue at the end of the round, in the order of the reads."""
+    consumer = Client(node)
+    consumer.consume("q", no_ack=True)
+    consumer.take()
+    for number, each in enumerate(sockets):
+        each.publish(b"%d" % number)
+    assert [] == bodies(consumer)
+    node.clock.run()
+
+    assert [b"%d" % number for number in range(SOCKETS)] == bodies(consumer)
+
+
+def test_a_socket_is_read_again_after_its_last_read_was_processed(node, sockets):
+    """A second read of a socket in the same round runs the turn for all that were read before."""
+    for each in sockets:
+        each.publish(b"first")
+    assert 0 == ready(node)
+    sockets[0].publish(b"second")
+    assert SOCKETS <= ready(node)
+    node.clock.run()
+    assert SOCKETS + 1 == ready(node)
+
+
+def test_many_octets_are_processed_at_once(node, sockets):
+    """Reads that have as many octets as may wait are processed without the end of the round."""
+    body = bytes(GATHER_OCTETS // 4)
+    for each in sockets[:3]:
+        each.publish(body)
+    assert 0 == ready(node)
+    sockets[3].publish(body)
+    assert 4 == ready(node)
+
+
+def test_long_rounds_are_divided(node, sockets):
+    """A read that begins too long after the first runs the turn."""
+    sockets[0].publish(b"m")
+    assert 0 == ready(node)
+    now = node.turn.slices.clock() + GATHER_NS
+    node.turn.slices.clock = lambda: now
+    sockets[1].publish(b"m")
+    assert 2 == ready(node)
+
+
+def test_replies_come_at_the_end_of_the_round(node, sockets):
+    """Confirms of many publishers are written at the end of the round, each publisher's in one frame."""
+    for each in sockets:
+        each.client.ask(make(Confirm.Select, False))
+    for each in sockets:
+        each.publish(b"one", b"two")
+        assert [] == each.client.sent()
+    node.clock.run()
+    for each in sockets:
+        (ack,) = each.client.take()
+        assert (2, True) == (ack.method.delivery_tag, ack.method.multiple)
+
+
+def test_the_last_octets_of_a_client_that_leaves_take_effect(node, sockets):
+    """A client that has gone before the end of the round has published what it sent."""
+    leaving = sockets[3]
+    leaving.publish(b"last")
+    leaving.driver._end_connection()
+    assert 1 == ready(node)
+
+
+def test_octets_that_arrive_while_queues_are_deferred_are_kept(node, sockets):
+    """Octets read after the time of a step was over are processed later, behind those read before, and not lost."""
+    for number in range(40):
+        Client(node).declare(f"q{number}")
+    hurry(node, looks=4)
+    first = sockets[0]
+    for number in range(40):
+        first.publish(b"m", key=f"q{number}")
+    first.publish(b"m")
+    node.clock.run()
+    for _ in range(200):
+        node.run_turn()
+        node.clock.run()
+        later, node.clock.later = node.clock.later, []
+        for _, callback in later:
+            callback()
+    assert 1 == ready(node)
+    assert [1] * 40 == [node.vhosts["/"].queues[f"q{number}"].ready_count for number in range(40)]
+    assert first.transport.is_read
