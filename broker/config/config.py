@@ -13,12 +13,19 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from leveret.broker.amqp.sasl import ANONYMOUS
+from leveret.broker.auth.backends.settings import BackendSettings
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
+from leveret.broker.config import protection_parts, tls_parts
+from leveret.broker.config.backend_parts import backend_settings
+from leveret.broker.config.encrypted import decrypted
 from leveret.broker.config.foreign_keys import ForeignKeys
 from leveret.broker.config.key_lookup import KeyTable
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.sections import (
+    AuditConfig,
     Compatibility,
+    CredentialsConfig,
     DefaultLimits,
     ExportConfig,
     LogConfig,
@@ -30,24 +37,19 @@ from leveret.broker.config.sections import (
     UserLimits,
     VHostLimits,
 )
-from leveret.broker.config.sources import (
-    DEFAULT_PORT,
-    from_environment,
-    from_flags,
-    from_mapping,
-    named_files,
-)
-from leveret.broker.config.values import PARSERS, Listener, Setting, read_file
+from leveret.broker.config.sources import DEFAULT_PORT, written_settings
+from leveret.broker.config.values import PARSERS, Listener, Setting
+from leveret.broker.tls.options import CertificateLogin, TLSOptions
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
 
 __all__ = [
     "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
-    "PrometheusConfig",
-    "StorageConfig", "TopicPermissionConfig", "UserConfig", "UserLimits", "VHostLimits", "load",
+    "PrometheusConfig", "StorageConfig", "TopicPermissionConfig", "UserConfig", "UserLimits", "VHostLimits", "load",
 ]  # fmt: skip
 
 FRAME_MIN: Final = 4096
 _KEY: Final = re.compile(r"[^\w.$-].*", re.ASCII | re.DOTALL)
+_SECTIONS: Final = ("log", "compatibility", "storage", "export", "prometheus", "management", "audit")
 _PERMISSIONS: Final = ("configure", "write", "read")
 
 
@@ -71,7 +73,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     # Listeners and their sockets.
     listeners: tuple[Listener, ...] = (Listener("127.0.0.1", DEFAULT_PORT),)
+    tls_listeners: tuple[Listener, ...] = ()
+    tls: TLSOptions = TLSOptions()
+    tls_handshake_timeout: float = 5.0
     backlog: int = 128
+    proxy_protocol: bool = False
     nodelay: bool = True
     keepalive: bool = False
     sndbuf: int | None = None
@@ -91,6 +97,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     channel_max: int = 2047
     channel_max_per_node: int | None = None
     connection_max: int | None = None
+    connection_max_publish_rate: int | None = None
+    connection_max_publish_bytes: int | None = None
     consumer_max_per_channel: int | None = None
     consumer_timeout: float = 1800.0
     vhost_max: int | None = None
@@ -114,10 +122,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     # Authentication and authorization.
     auth_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    anonymous_user: str = ""
+    certificate_login: CertificateLogin = CertificateLogin()
     auth_failure_delay: float = 3.0
+    backends: BackendSettings = BackendSettings()
+    auth_max_failures: int | None = 10
+    auth_failure_period: float = 60.0
     loopback_users: frozenset[str] = frozenset({"guest"})
     users: tuple[UserConfig, ...] = (_GUEST,)
     topic_permissions: tuple[TopicPermissionConfig, ...] = ()
+    credentials: CredentialsConfig = CredentialsConfig()
     definitions: Path | None = None
     vhosts: tuple[str, ...] = ("/",)
     vhost_limits: Mapping[str, VHostLimits] = {}
@@ -132,10 +146,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     slow_step: float = 0.05
     most_deaths: int = 256
     log: LogConfig = LogConfig()
+    audit: AuditConfig = AuditConfig()
     export: ExportConfig = ExportConfig()
 
-    # Warnings to log once logging is set up.
-    warnings: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()  # those that set something
+    warnings: tuple[str, ...] = ()  # to log once logging is set up
 
 
 def load(
@@ -155,22 +170,15 @@ def load(
     """
     problems: list[str] = []
     warnings: list[str] = []
-    environ = {} if environ is None else environ
-    written: list[Setting] = []
-    for path in named_files(config_paths, environ):
-        written += read_file(path, environ, problems)
-    written += from_environment(environ, warnings)
-    written += from_flags(settings, problems)
-    written += from_mapping(values or {}, problems)
-    if data_dir is not None:
-        written.append(Setting("data_dir", str(data_dir), "--data-dir"))
+    written = written_settings(config_paths, data_dir, settings, environ or {}, problems, warnings, values)
     draft = _Draft(problems, warnings)
-    for setting in written:
+    for setting in decrypted(written, problems):
         draft.add(setting)
     config = draft.build()
     if problems:
         raise ConfigError(problems)
-    return config
+    files = dict.fromkeys(setting.file.absolute() for setting in written if setting.file is not None)
+    return msgspec.structs.replace(config, files=tuple(files))
 
 
 class _Draft:
@@ -193,9 +201,6 @@ class _Draft:
             self._not_found(setting)
             return
         key, name = found
-        if key.secret and setting.value.startswith("encrypted:"):
-            self._problems.append(f"{setting.origin}: {setting.key}: encrypted values are not supported")
-            return
         try:
             value = PARSERS[key.kind](setting.value, key)
         except ValueError as error:
@@ -205,7 +210,7 @@ class _Draft:
         if name:
             self._families.setdefault(key.name, {})[name] = value
             return
-        if key.name in {"listeners.tcp", "loopback_users"}:
+        if key.name in {"listeners.tcp", "listeners.ssl", "loopback_users"}:
             self._families.pop(f"{key.name}.$name", None)
         self._values[key.attribute or key.name] = value
 
@@ -225,19 +230,20 @@ class _Draft:
 
     def build(self) -> Config:
         """Return the ``Config``; inconsistent settings are a problem, too."""
-        names = ("log", "compatibility", "storage", "export", "prometheus", "management")
-        parts: dict[str, Any] = {name: {} for name in names}
+        parts: dict[str, Any] = {name: {} for name in _SECTIONS}
         rows = {key.attribute for key in KEYS if key.attribute}
         for attribute, value in self._values.items():
-            if attribute in rows:
+            if attribute in rows and not attribute.startswith("backends."):
                 outer, _, inner = attribute.rpartition(".")
-                (parts[outer] if outer else parts)[inner] = value
+                (parts.setdefault(outer, {}) if outer else parts)[inner] = value
         parts["compatibility"] = Compatibility(**parts["compatibility"])
         parts["storage"] = StorageConfig(**parts["storage"])
         parts["export"] = ExportConfig(**parts["export"])
+        tls_parts.add(parts, self._values, self._families, self._problems, self._warnings)
         parts["prometheus"] = PrometheusConfig(**parts["prometheus"])
         parts["management"] = ManagementConfig(**parts["management"])
         parts["log"] = self._log(parts["log"], parts.get("data_dir", Path("var")))
+        protection_parts.add(parts, self._values, self._problems)
         parts.setdefault("cluster_name", parts.get("node_name", _node_name()))
         parts.setdefault("node_name", _node_name())
         if 0 < parts.get("frame_max", FRAME_MIN) < FRAME_MIN:
@@ -249,6 +255,7 @@ class _Draft:
             topic_permissions=tuple(self._topic_permissions(users, vhosts)),
             listeners=self._listeners(),
             auth_mechanisms=self._auth_mechanisms(),
+            backends=backend_settings(self._values, self._family, self._problems),
             loopback_users=self._loopback_users(),
             vhosts=vhosts,
             vhost_limits=self._limits(VHostLimits, "limits.vhost"),
@@ -269,8 +276,12 @@ class _Draft:
 
     def _auth_mechanisms(self) -> tuple[str, ...]:
         named = self._family("auth_mechanisms.$name")
-        order = sorted(named, key=_in_order)
-        return tuple(dict.fromkeys(named[name] for name in order)) or Config().auth_mechanisms
+        found = tuple(dict.fromkeys(named[name] for name in sorted(named, key=_in_order)))
+        if self._values.get("anonymous_user"):
+            return found or (*Config().auth_mechanisms, ANONYMOUS)
+        if ANONYMOUS in found:
+            self._problems.append("auth_mechanisms: ANONYMOUS needs anonymous_login_user")
+        return found or Config().auth_mechanisms
 
     def _loopback_users(self) -> frozenset[str]:
         named = self._family("loopback_users.$name")
@@ -383,4 +394,5 @@ def effective(config: Config) -> Iterator[str]:
     shown = msgspec.to_builtins(config, enc_hook=str)
     for user in shown["users"]:
         user["password"] = "***"  # noqa: S105 - that is the mask
+    tls_parts.mask(shown)
     yield from (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in shown.items())

@@ -34,26 +34,32 @@ def _other(*keys: str, why: str, nothing: tuple[str, ...] = ()) -> Foreign:
     return Foreign(keys=keys, why=why, nothing=nothing)
 
 
-_PROXY: Final = "terminate TLS in a proxy in front of the broker"
-
 FOREIGN: Final[tuple[Foreign, ...]] = (
     # Encryption and authentication.
-    _protects("listeners.ssl", "listeners.ssl.*", "ssl_options", "ssl_options.*", "ssl_cert_*", nothing=("none",),
-              why=f"TLS listeners are not supported; {_PROXY}"),
-    _protects("proxy_protocol", nothing=("false",),
-              why="the PROXY protocol is not supported: clients behind a proxy have its address"),
-    _protects("auth_backends.*", nothing=("internal", "rabbit_auth_backend_internal"),
-              why="only the internal user database is supported"),
-    _protects("auth_ldap.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "trust_store.*",
-              why="only the internal user database is supported"),
-    _protects("credential_validator.*", nothing=("rabbit_credential_validator_accept_everything",),
-              why="passwords are not validated"),
-    _protects("password_hashing_module", nothing=("rabbit_password_hashing_sha256",),
-              why="new passwords are always hashed with SHA-256"),
-    _protects("prometheus.ssl.*", "prometheus.authentication.*", nothing=("false",),
-              why="the metrics listener has neither TLS nor authentication; bind `prometheus.tcp.ip` to an address "
-              "that only trusted hosts can reach"),
-    _protects("management.ssl.*", why="the management listener has no TLS; put a proxy with TLS before it"),
+    _protects("ssl_options.cert", "ssl_options.cacerts.*", "ssl_options.key.*", "ssl_options.psk_identity",
+              "management.ssl.cert", "management.ssl.key.*", "prometheus.ssl.cert", "prometheus.ssl.key.*",
+              why="certificates and keys are read from files: `certfile`, `keyfile` and `cacertfile`"),
+    _protects("ssl_options", nothing=("none",), why="remove the listeners.ssl keys to run without TLS"),
+    _other("ssl_options.client_renegotiation", "management.ssl.client_renegotiation",
+           "prometheus.ssl.client_renegotiation", "ssl_allow_poodle_attack", nothing=("false",),
+           why="renegotiation and old versions of TLS are always refused"),
+    _other("ssl_options.secure_renegotiate", "management.ssl.secure_renegotiate", "prometheus.ssl.secure_renegotiate",
+           nothing=("true",), why="renegotiation is always refused"),
+    _other("ssl_options.dh", "ssl_options.honor_ecc_order", "ssl_options.bypass_pem_cache", "ssl_options.log_*",
+           "management.ssl.dh", "management.ssl.honor_ecc_order", "management.ssl.backlog", "management.ssl.log_*",
+           "management.ssl.compress", "management.ssl.max_*", "management.ssl.*_timeout", "management.ssl.cacerts.*",
+           "prometheus.ssl.dh", "prometheus.ssl.honor_ecc_order", "prometheus.ssl.backlog", "prometheus.ssl.log_*",
+           "prometheus.ssl.compress", "prometheus.ssl.max_*", "prometheus.ssl.*_timeout", "prometheus.ssl.cacerts.*",
+           why="OpenSSL has no such setting, or it is not configurable"),
+    _protects("auth_ldap.*", why="the backend ldap is not available; use http, with a service that asks the directory"),
+    _other("auth_cache.cache_module", "auth_cache.cache_module_args", "auth_http.ssl_options.depth",
+           "auth_http.ssl_options.hostname_verification", "auth_http.ssl_options.fail_if_no_peer_cert",
+           nothing=("rabbit_auth_cache_ets", "wildcard", "true"), why="there is no counterpart"),
+    _protects("auth_backends.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "trust_store.*",
+              why="there is no such setting of authentication backends here"),
+    _protects("prometheus.authentication.*", nothing=("false",),
+              why="the metrics listener has no authentication; bind `prometheus.tcp.ip` to an address that only "
+              "trusted hosts can reach, or demand certificates by `prometheus.ssl.verify`"),
     _protects("definitions.https.*", "definitions.tls.*", why="definitions are loaded from local files only"),
     # Limits.
     _protects("default_policies.*", why="define operator policies in a definitions file"),
@@ -63,7 +69,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
               why="this limit is not supported"),
     # Other protocols and plugins, which do not exist here.
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
-           "amqp_client.*", "anonymous_login_*", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
+           "amqp_client.*", "anonymous_login_pass", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
            "event_exchange.*", "tracing.*", nothing=("none",), why="this protocol or plugin is not supported"),
     _other("management.*", "management_agent.*", "http_dispatch.*", why="not configurable"),
     _other("prometheus.path", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
@@ -76,7 +82,6 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
            nothing=("ignore",), why="clustering is not supported"),
     # Sockets.
     _other("num_acceptors.*", why="connections are accepted by a single event loop"),
-    _other("ssl_*", why="TLS is not supported"),
     _other("reverse_dns_lookups", nothing=("false",), why="client addresses are not resolved to names"),
     _other("tcp_listen_options", "tcp_listen_options.buffer", "tcp_listen_options.delay_send",
            "tcp_listen_options.dontroute", "tcp_listen_options.exit_on_close", "tcp_listen_options.fd",

@@ -4,62 +4,18 @@ A name may contain one ``$name``, a placeholder for a name that the administrato
 host). RabbitMQ's keys that are not here are in `broker.config.foreign_keys`.
 """
 
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
+from leveret.broker.config import backend_keys, tls_keys
+from leveret.broker.config.key import Key, Topic
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
 
-Kind = Literal[
-    "bool",
-    "int",
-    "limit",
-    "duration",
-    "seconds",
-    "size",
-    "amount",
-    "string",
-    "choice",
-    "listener",
-    "path",
-    "fraction",
-    "moment",
-]
+__all__ = ["KEYS", "LEVELS", "MAX_MESSAGE_SIZE", "TOPICS", "Key", "Topic"]
 
 LEVELS: Final = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none",
 )  # fmt: skip
 MAX_MESSAGE_SIZE: Final = 512 * 1024 * 1024
-
-
-class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of the configuration.
-
-    ``kind`` names the parser in ``broker.config.values``. ``attribute`` is the path of the value inside ``Config``;
-    empty for keys that ``broker.config.config`` combines itself. ``unit`` is the unit of a bare number. ``low`` and
-    ``high`` are inclusive. ``origin`` is ``RabbitMQ`` for keys that RabbitMQ has too (name, meaning and, unless the
-    text says otherwise, default are the same) and ``Leveret`` for our own.
-    """
-
-    name: str
-    kind: Kind
-    default: str
-    doc: str
-    attribute: str = ""
-    unit: str = ""
-    low: int | None = None
-    high: int | None = None
-    choices: tuple[str, ...] = ()
-    secret: bool = False
-    origin: Literal["RabbitMQ", "Leveret"] = "RabbitMQ"
-
-
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of one section of docs/configuration.md; ``intro`` is Markdown, or empty."""
-
-    title: str
-    intro: str = ""
-    keys: tuple[Key, ...]
 
 
 def _log_keys() -> tuple[Key, ...]:
@@ -103,12 +59,36 @@ def _log_keys() -> tuple[Key, ...]:
     return tuple(rows)
 
 
+_AUDIT: Final[tuple[Key, ...]] = (
+    Key(name="log.audit.file", kind="string", default="false", origin="Leveret",
+        doc="File of the audit log, relative to `log.dir`; `false` for none. SIGHUP reopens it."),
+    Key(name="log.audit.objects", kind="choice", default="durable", choices=("durable", "all", "none"),
+        attribute="audit.objects", origin="Leveret",
+        doc="Queues and exchanges whose declaration, deletion and bindings by clients are recorded: the durable ones, "
+        "all, or none. Changes by the management API and `leveret ctl` are always recorded."),
+    Key(name="log.audit.required", kind="bool", default="false", attribute="audit.required", origin="Leveret",
+        doc="`true`: while the audit log cannot be written, the management API and `leveret ctl` change "
+        "nothing (503)."),
+    Key(name="log.audit.rotation.size", kind="size", default="16777216", unit="bytes", low=0,
+        attribute="audit.rotation_size", origin="Leveret",
+        doc="Size at which the file is rotated; `0` for no limit, as with a date."),
+    Key(name="log.audit.rotation.date", kind="moment", default="", attribute="audit.rotation_date", origin="Leveret",
+        doc="Times at which it is rotated, as for `log.file.rotation.date`."),
+    Key(name="log.audit.rotation.count", kind="int", default="10", low=0, high=1000,
+        attribute="audit.rotation_count", origin="Leveret", doc="Number of rotated files that are kept."),
+    Key(name="log.audit.rotation.compress", kind="bool", default="false", attribute="audit.rotation_compress",
+        origin="Leveret", doc="Compress rotated files (`.0.gz`)."),
+)  # fmt: skip
+
 _LISTENERS: Final[tuple[Key, ...]] = (
     Key(name="listeners.tcp", kind="choice", default="", choices=("none",),
         doc="`none` disables all AMQP listeners."),
     Key(name="listeners.tcp.$name", kind="listener", default="127.0.0.1:5672",
         doc="An AMQP listener: `port` (all interfaces), `host:port` or `[ipv6]:port`; port 0 chooses a free port. "
         "Several names configure several listeners. RabbitMQ's default is all interfaces."),
+    Key(name="proxy_protocol", kind="bool", default="false", attribute="proxy_protocol",
+        doc="Every AMQP connection begins with a header of the PROXY protocol (version 1 or 2) with the client's "
+        "address, also before TLS. Restrict access to the listeners to proxies then: others can claim any address."),
     Key(name="tcp_listen_options.backlog", kind="int", default="128", low=1, high=65535, attribute="backlog",
         doc="Maximum number of connections that wait to be accepted."),
     Key(name="tcp_listen_options.nodelay", kind="bool", default="true", attribute="nodelay",
@@ -164,6 +144,13 @@ _LIMITS: Final[tuple[Key, ...]] = (
         doc="Open connections on the broker."),
     Key(name="max_connections", kind="limit", default="", low=0, attribute="connection_max",
         doc="Another name of `connection_max`."),
+    Key(name="connection_max_publish_rate", kind="limit", default="infinity", low=1,
+        attribute="connection_max_publish_rate", origin="Leveret",
+        doc="Messages that one connection may publish per second: a connection that is faster is read more slowly "
+        "([publish limits](howto/limits-and-audit.md#limit-how-fast-clients-publish))."),
+    Key(name="connection_max_publish_bytes", kind="amount", default="", unit="bytes", low=1,
+        attribute="connection_max_publish_bytes", origin="Leveret",
+        doc="Bytes per second that are read from one connection that publishes; no limit if not set."),
     Key(name="channel_max_per_node", kind="limit", default="infinity", low=0, attribute="channel_max_per_node",
         doc="Open channels on the broker."),
     Key(name="consumer_max_per_channel", kind="limit", default="infinity", low=1,
@@ -215,6 +202,21 @@ _LIMITS: Final[tuple[Key, ...]] = (
         doc="Connections of one user; `rabbitmqctl set_user_limits` in RabbitMQ."),
     Key(name="limits.user.$name.max_channels", kind="limit", default="infinity", low=0, origin="Leveret",
         doc="Channels of one user; `rabbitmqctl set_user_limits` in RabbitMQ."),
+    Key(name="limits.vhost.$name.max_publish_rate", kind="limit", default="infinity", low=1, origin="Leveret",
+        doc="As `connection_max_publish_rate`, for all connections to one virtual host together."),
+    Key(name="limits.vhost.$name.max_publish_bytes", kind="amount", default="", unit="bytes", low=1,
+        origin="Leveret",
+        doc="As `connection_max_publish_bytes`, for all connections to one virtual host together."),
+    Key(name="default_limits.vhosts.$name.max_publish_rate", kind="limit", default="infinity", low=1, origin="Leveret",
+        doc="As `connection_max_publish_rate`, for all connections to such a virtual host together."),
+    Key(name="default_limits.vhosts.$name.max_publish_bytes", kind="amount", default="", unit="bytes", low=1,
+        origin="Leveret",
+        doc="As `connection_max_publish_bytes`, for all connections to such a virtual host together."),
+    Key(name="limits.user.$name.max_publish_rate", kind="limit", default="infinity", low=1, origin="Leveret",
+        doc="As `connection_max_publish_rate`, for all connections of one user together."),
+    Key(name="limits.user.$name.max_publish_bytes", kind="amount", default="", unit="bytes", low=1,
+        origin="Leveret",
+        doc="As `connection_max_publish_bytes`, for all connections of one user together."),
 )  # fmt: skip
 
 _USERS: Final[tuple[Key, ...]] = (
@@ -264,12 +266,44 @@ _USERS: Final[tuple[Key, ...]] = (
     Key(name="loopback_users.$name", kind="bool", default="guest",
         doc="`true`: this user may connect from the broker's own host only. This applies to `guest` unless it is set "
         "to `false`."),
-    Key(name="auth_mechanisms.$name", kind="choice", default="PLAIN, AMQPLAIN", choices=("PLAIN", "AMQPLAIN"),
-        doc="A SASL mechanism to offer, `auth_mechanisms.1 = PLAIN` and so on, in the order of the numbers."),
+    Key(name="auth_mechanisms.$name", kind="choice", default="PLAIN, AMQPLAIN",
+        choices=("PLAIN", "AMQPLAIN", "EXTERNAL", "ANONYMOUS"),
+        doc="A SASL mechanism to offer, `auth_mechanisms.1 = PLAIN` and so on, in the order of the numbers. "
+        "`EXTERNAL`, by the certificate of the client, is offered with TLS only; it needs "
+        "`ssl_options.verify = verify_peer`."),
+    Key(name="anonymous_login_user", kind="user", default="none", attribute="anonymous_user",
+        doc="User of clients that log in by the mechanism `ANONYMOUS`, without a password; `none` allows nobody to. "
+        "RabbitMQ 4 has `guest` by default. Set, it is offered unless `auth_mechanisms.*` says otherwise."),
     Key(name="auth.failure_delay", kind="duration", default="3s", unit="s", low=0, attribute="auth_failure_delay",
         origin="Leveret",
         doc="How long the socket of a failed login is kept open, with its place in `max_half_open`, to slow down "
         "password guessing; up to eight times as long for an address that fails repeatedly with one user name."),
+    Key(name="credential_validator.validation_backend", kind="string", default="",
+        attribute="credentials.validator",
+        doc="Rule for new passwords, those of the first users included; hashes are not checked. `accept_everything` "
+        "(the default), `min_length`, `regexp`, or the names of RabbitMQ's modules for these."),
+    Key(name="credential_validator.min_length", kind="int", default="", low=0, high=1024,
+        attribute="credentials.min_length",
+        doc="Least number of bytes of a password, with the rule `min_length`."),
+    Key(name="credential_validator.regexp", kind="string", default="", attribute="credentials.regexp",
+        doc="Regular expression that a password must match, with the rule `regexp`; as for permissions, RE2's."),
+    Key(name="password_hashing_module", kind="string", default="rabbit_password_hashing_sha256",
+        attribute="credentials.hashing",
+        doc="Hash algorithm of new passwords: `rabbit_password_hashing_sha256` or `rabbit_password_hashing_sha512`. "
+        "Present hashes keep theirs, and can be used as before."),
+    Key(name="config_entry_decoder.passphrase", kind="string", default="", secret=True,
+        doc="Passphrase for values that begin with `encrypted:`, as `leveret config encrypt` and `rabbitmqctl encode` "
+        "make them; best set by the environment (`LEVERET_CONFIG_ENTRY_DECODER_PASSPHRASE`). In RabbitMQ 3 it is set "
+        "in advanced.config."),
+    Key(name="config_entry_decoder.passphrase_file", kind="path", default="", origin="Leveret",
+        doc="File with that passphrase."),
+    Key(name="auth.max_failures", kind="limit", default="10", low=1, attribute="auth_max_failures", origin="Leveret",
+        doc="Failed logins of one address (for IPv6, one /64 network) in `auth.failure_period` after which its logins "
+        "are refused for as long: over HTTP with 429 and `Retry-After`, over AMQP as a wrong password. Users who have "
+        "logged in from the address before, and addresses of the broker's own host, are not affected."),
+    Key(name="auth.failure_period", kind="duration", default="60s", unit="s", low=1, attribute="auth_failure_period",
+        origin="Leveret",
+        doc="That period."),
     Key(name="load_definitions", kind="path", default="", attribute="definitions",
         doc="Definitions file of RabbitMQ or Leveret, or a directory of `*.json` files, imported at each start before "
         "clients can connect ([administration](administration.md#definitions)). The first user and virtual host are "
@@ -408,6 +442,16 @@ _MANAGEMENT: Final[tuple[Key, ...]] = (
         "another address in trusted networks only. With another address than the default the port must be free."),
     Key(name="management.path_prefix", kind="string", default="", attribute="management.path_prefix",
         doc="What paths begin with before `/api/`, such as `/broker`, for a proxy that passes them on unchanged."),
+    Key(name="management.host_names", kind="string", default="", attribute="management.host_names", origin="Leveret",
+        doc="Names with dots, with commas between them, under which browsers may reach a listener on loopback, such as "
+        "that of a proxy on the same host that passes `Host` on. Requests for others are refused, because any web page "
+        "could give a name of its own the address of this host."),
+    Key(name="management.login_session_timeout", kind="int", default="480", low=1, high=525_600,
+        attribute="management.session_minutes",
+        doc="Minutes without a request after which the web page asks for a login again. In RabbitMQ from the login."),
+    Key(name="management.reports_dir", kind="path", default="", attribute="management.reports_dir", origin="Leveret",
+        doc="Directory with [reports of the analysis](analysis.md) that the web page shows. If it is not set, the "
+        "directory `reports` in `export.dir`, if that is set."),
     Key(name="collect_statistics_interval", kind="int", default="5000", low=100, high=3_600_000,
         attribute="management.interval_ms",
         doc="Milliseconds between two samples of the statistics; rates are computed from the last two."),
@@ -449,6 +493,9 @@ _PROCESS: Final[tuple[Key, ...]] = (
 TOPICS: Final[tuple[Topic, ...]] = (
     Topic(title="Listeners and sockets", keys=_LISTENERS,
           intro="Where clients connect, and options of their TCP connections."),
+    Topic(title="TLS", keys=tls_keys.LISTENERS,
+          intro="AMQP over TLS 1.2 and 1.3 ([how to](howto/tls.md)). Files are PEM; they are loaded again when they "
+          "have changed, on SIGHUP, and by `leveret ctl reload_tls`."),
     Topic(title="Connections and channels", keys=_CONNECTIONS,
           intro="The handshake, what the server proposes in `connection.tune`, and acknowledgement timeouts."),
     Topic(title="Limits", keys=_LIMITS,
@@ -456,6 +503,9 @@ TOPICS: Final[tuple[Topic, ...]] = (
     Topic(title="Users, virtual hosts and definitions", keys=_USERS,
           intro="The first user and virtual host are created when the data directory is empty, unless definitions "
           "are loaded."),
+    Topic(title="Authentication backends", keys=backend_keys.BACKENDS,
+          intro="Who lets users in and decides about their permissions, beside the internal database "
+          "([authentication backends](howto/authentication-backends.md))."),
     Topic(title="Publisher confirms", keys=_CONFIRMS,
           intro="When a publish is confirmed ([confirm modes](howto/choose-a-confirm-mode.md))."),
     Topic(title="Memory and disk alarms", keys=_MEMORY,
@@ -466,14 +516,21 @@ TOPICS: Final[tuple[Topic, ...]] = (
           intro="Switches between the behaviour of RabbitMQ 3 and 4 ([compatibility](compatibility.md))."),
     Topic(title="Metrics and health checks", keys=_METRICS,
           intro="The HTTP endpoints for Prometheus and for probes ([metrics](metrics.md))."),
+    Topic(title="TLS of the metrics listener", keys=tls_keys.METRICS,
+          intro="A second listener, or the only one if no `prometheus.tcp` key is set."),
     Topic(title="Management", keys=_MANAGEMENT,
           intro="The HTTP API for administrators ([management](management.md))."),
+    Topic(title="TLS of the management API", keys=tls_keys.MANAGEMENT,
+          intro="A second listener, or the only one if no `management.tcp` key is set."),
     Topic(title="Export for analysis", keys=_EXPORT,
           intro="JSON Lines files of what happens in the broker ([exported tables](export.md))."),
     Topic(title="Process", keys=_PROCESS,
           intro=""),
     Topic(title="Logging", keys=_log_keys(),
           intro="The console, and one file."),
+    Topic(title="Audit log", keys=_AUDIT,
+          intro="JSON Lines about logins and changes: who, from where, what "
+          "([limits and audit](howto/limits-and-audit.md))."),
 )  # fmt: skip
 
 KEYS: Final[tuple[Key, ...]] = tuple(key for topic in TOPICS for key in topic.keys)

@@ -18,6 +18,9 @@ _KINDS = {
     "path": "path",
     "listener": "address",
     "moment": "time",
+    "backend": "backend",
+    "user": "name or `none`",
+    "address": "URL",
 }
 
 _HEAD = """\
@@ -43,9 +46,11 @@ If a key is set in several places, the first of these applies:
    it matches, in lexical order;
 4. the default.
 
-`leveret config` prints the effective settings without starting the broker. All problems are reported at once. An
-unknown key is an error (exit code 78) that names the closest known key. RabbitMQ's keys that are not supported are
-an error if they protect something, otherwise a warning ([list](#unsupported-keys-of-rabbitmq)).
+`leveret config` lists the keys with their values without starting the broker, those that are set first, with their
+origin; `leveret config KEY` explains one key, and `leveret config --ignored` lists the keys of RabbitMQ without effect.
+All problems are reported at once. An unknown key is an error (exit code 78) that names the closest known key.
+RabbitMQ's keys that are not supported are an error if they protect something, otherwise a warning
+([list](#unsupported-keys-of-rabbitmq)).
 
 ## Example file
 
@@ -119,7 +124,7 @@ def _lines() -> Iterator[str]:
         for key in topic.keys:
             mark = " *" if key.origin == "Leveret" else ""
             default = f"`{key.default}`" if key.default else ""
-            yield f"| {_linked(key.name)}{mark} | {_value(key)} | {default} | {key.doc} |"
+            yield f"| {_linked(key.name)}{mark} | {value_text(key)} | {default} | {key.doc} |"
         yield ""
     yield "## Environment variables"
     yield ""
@@ -158,7 +163,8 @@ def _linked(name: str) -> str:
     return f'<a id="{name}" href="#{name}"><code>{name}</code></a>'
 
 
-def _value(key: Key) -> str:
+def value_text(key: Key) -> str:
+    """Return the values that a key takes."""
     if key.kind == "fraction":
         return f"number from 0 to {key.high or 1}"
     kind = ", ".join(f"`{choice}`" for choice in key.choices) if key.kind == "choice" else _KINDS[key.kind]

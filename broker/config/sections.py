@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from leveret.broker.tls.options import TLSOptions
 from leveret.broker.vhost.object_limits import BINDINGS
 
 METRICS_HOST, METRICS_PORT = "127.0.0.1", 15692
@@ -37,6 +38,8 @@ class VHostLimits(msgspec.Struct, frozen=True):
     max_connections: int | None = None
     max_queues: int | None = None
     max_bindings: int | None = BINDINGS
+    max_publish_rate: int | None = None
+    max_publish_bytes: int | None = None
 
 
 class DefaultLimits(msgspec.Struct, frozen=True):
@@ -45,6 +48,8 @@ class DefaultLimits(msgspec.Struct, frozen=True):
     pattern: str = ".*"
     max_connections: int | None = None
     max_queues: int | None = None
+    max_publish_rate: int | None = None
+    max_publish_bytes: int | None = None
 
 
 class UserLimits(msgspec.Struct, frozen=True):
@@ -52,6 +57,8 @@ class UserLimits(msgspec.Struct, frozen=True):
 
     max_connections: int | None = None
     max_channels: int | None = None
+    max_publish_rate: int | None = None
+    max_publish_bytes: int | None = None
 
 
 class Compatibility(msgspec.Struct, frozen=True):
@@ -82,6 +89,27 @@ class LogConfig(msgspec.Struct, frozen=True):
     levels: Mapping[str, str] = {}
 
 
+class AuditConfig(msgspec.Struct, frozen=True):
+    """The audit log: its file, its rotation, and what is recorded of clients' declarations."""
+
+    file: Path | None = None
+    objects: Literal["durable", "all", "none"] = "durable"
+    required: bool = False
+    rotation_size: int = 16 * 1024 * 1024
+    rotation_date: str = ""
+    rotation_count: int = 10
+    rotation_compress: bool = False
+
+
+class CredentialsConfig(msgspec.Struct, frozen=True):
+    """The rules for new passwords, and their hash algorithm."""
+
+    validator: Literal["accept_everything", "min_length", "regexp"] = "accept_everything"
+    min_length: int | None = None
+    regexp: str = ""
+    hashing: str = "rabbit_password_hashing_sha256"
+
+
 class StorageConfig(msgspec.Struct, frozen=True):
     """Settings of the data directory: sizes in bytes, times in seconds."""
 
@@ -110,13 +138,28 @@ class ExportConfig(msgspec.Struct, frozen=True):
     retention: float = 7 * 86400.0
 
 
+class HTTPTLSConfig(msgspec.Struct, frozen=True):
+    """Settings of an HTTPS listener."""
+
+    host: str
+    port: int
+    options: TLSOptions
+
+    @property
+    def required(self) -> bool:
+        """True: the broker must not start without it."""
+        return True
+
+
 class PrometheusConfig(msgspec.Struct, frozen=True):
-    """Settings of the HTTP listener for metrics and health."""
+    """Settings of the HTTP listener for metrics and health; `has_plain`: there is one without TLS."""
 
     enabled: bool = True
     host: str = METRICS_HOST
     port: int = METRICS_PORT
     per_object: bool = False
+    has_plain: bool = True
+    tls: HTTPTLSConfig | None = None
 
     @property
     def required(self) -> bool:
@@ -129,15 +172,30 @@ class PrometheusConfig(msgspec.Struct, frozen=True):
 
 
 class ManagementConfig(msgspec.Struct, frozen=True):
-    """Settings of the HTTP listener of the management API."""
+    """Settings of the HTTP listener of the management API; `has_plain`: there is one without TLS."""
 
     enabled: bool = True
     host: str = MANAGEMENT_HOST
     port: int = MANAGEMENT_PORT
     path_prefix: str = ""
+    host_names: str = ""
+    session_minutes: int = 480
     interval_ms: int = 5000
+    reports_dir: Path | None = None
+    has_plain: bool = True
+    tls: HTTPTLSConfig | None = None
 
     @property
     def required(self) -> bool:
         """True if the broker must not start without it: another than the default address is configured."""
         return (self.host, self.port) != (MANAGEMENT_HOST, MANAGEMENT_PORT)
+
+    @property
+    def session_seconds(self) -> float:
+        """Time without a request after which the session of a browser ends."""
+        return self.session_minutes * 60.0
+
+    @property
+    def further_names(self) -> tuple[str, ...]:
+        """Names under which browsers may reach a listener on loopback."""
+        return tuple(name.strip() for name in self.host_names.split(",") if name.strip())

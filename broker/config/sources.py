@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.broker.config.keys import KEYS
-from leveret.broker.config.values import Setting
+from leveret.broker.config.values import Setting, read_file
 
 # RabbitMQ's environment variables, and the keys that they set. Other RABBITMQ_* are ignored.
 RABBITMQ_VARIABLES: Final = {
@@ -19,6 +19,38 @@ RABBITMQ_VARIABLES: Final = {
     "RABBITMQ_PID_FILE": "pid_file",
 }
 DEFAULT_PORT: Final = 5672
+
+
+def written_settings(
+    config_paths: Iterable[Path],
+    data_dir: Path | None,
+    settings: Iterable[str],
+    environ: Mapping[str, str],
+    problems: list[str],
+    warnings: list[str],
+    values: Mapping[str, object] | None = None,
+) -> list[Setting]:
+    """Return the settings of files, the environment and flags, in the order in which later ones replace earlier ones.
+
+    Args:
+        config_paths: files, directories and patterns; if there are none, those that the environment names.
+        data_dir: the data directory of the command line.
+        settings: `KEY=VALUE` texts.
+        environ: environment variables.
+        problems: gets a sentence about everything that cannot be read.
+        warnings: gets a sentence about each variable that sets nothing.
+        values: keys with their values, of an embedded broker.
+
+    """
+    written: list[Setting] = []
+    for path in named_files(config_paths, environ):
+        written += read_file(path, environ, problems)
+    written += from_environment(environ, warnings)
+    written += from_flags(settings, problems)
+    written += from_mapping(values or {}, problems)
+    if data_dir is not None:
+        written.append(Setting("data_dir", str(data_dir), "--data-dir"))
+    return written
 
 
 def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -79,9 +111,9 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterato
     for variable in sorted(name for name in environ if name.startswith("LEVERET_")):
         if variable in known:
             yield Setting(known[variable], environ[variable], variable)
-        elif variable.startswith("LEVERET_LISTENERS_TCP_"):
-            name = variable.removeprefix("LEVERET_LISTENERS_TCP_").lower()
-            yield Setting(f"listeners.tcp.{name}", environ[variable], variable)
-        elif variable not in {"LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR"}:
+        elif variable.startswith(("LEVERET_LISTENERS_TCP_", "LEVERET_LISTENERS_SSL_")):
+            kind, _, name = variable.removeprefix("LEVERET_LISTENERS_").lower().partition("_")
+            yield Setting(f"listeners.{kind}.{name}", environ[variable], variable)
+        elif variable not in {"LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR", "LEVERET_RANDOM_PASSWORD"}:
             # Not an error: a container platform sets such names for a service called leveret.
             warnings.append(f"environment variable {variable} does not match any configuration key; ignored")

@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
+from leveret.broker.auth.backends.settings import MODULES
 from leveret.broker.config.keys import Key
 from leveret.broker.process.log_rotation import When
 
@@ -50,11 +52,12 @@ class Listener(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One ``key = value`` as written; ``origin`` is its source, for messages."""
+    """One ``key = value`` as written; ``origin`` is its source, for messages, ``file`` the file, if it is in one."""
 
     key: str
     value: str
     origin: str
+    file: Path | None = None
 
 
 def parse_line(line: str, origin: str, environ: Mapping[str, str]) -> Setting | None:
@@ -143,7 +146,7 @@ def _settings(path: Path, environ: Mapping[str, str], problems: list[str]) -> It
             problems.append(f"{origin}: {error}")
         else:
             if setting is not None:
-                yield setting
+                yield msgspec.structs.replace(setting, file=path)
 
 
 def _within(number: float, key: Key) -> None:
@@ -267,6 +270,36 @@ def parse_fraction(text: str, key: Key) -> float:
     return number
 
 
+def parse_backend(text: str, key: Key) -> str:
+    """Parse RabbitMQ's name of an authentication backend, short or long."""
+    del key
+    if text in {"ldap", "rabbit_auth_backend_ldap"}:
+        raise ValueError("is not available; use http, with a service that asks the directory")
+    if text not in MODULES:
+        raise ValueError("must be internal, http, oauth2 or cache")
+    return MODULES[text]
+
+
+def parse_user(text: str, key: Key) -> str:
+    """Parse the name of a user; '' for `none`."""
+    del key
+    return "" if text == "none" else text
+
+
+def parse_address(text: str, key: Key) -> str:
+    """Parse the address of a web service."""
+    del key
+    parts = urlsplit(text)  # raises ValueError, too
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.fragment
+        or text.split() != [text]
+    ):
+        raise ValueError("must be an address such as https://host/path")
+    return text
+
+
 PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "bool": parse_bool,
     "int": parse_int,
@@ -281,4 +314,7 @@ PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "path": parse_path,
     "listener": parse_listener,
     "moment": parse_moment,
+    "backend": parse_backend,
+    "user": parse_user,
+    "address": parse_address,
 }

@@ -234,7 +234,7 @@ def test_storage_is_configured(setting, attribute, value):
         ("listeners.tcp.1=127.0.0.1:65536", "0 to 65535"),
         ("listeners.tcp.1=::1:5672", "brackets"),
         ("listeners.tcp=some", "must be none"),
-        ("auth_mechanisms.1=EXTERNAL", "PLAIN, AMQPLAIN"),
+        ("auth_mechanisms.1=GSSAPI", "PLAIN, AMQPLAIN, EXTERNAL"),
         ("confirm.mode=eventually", "must be one of standard, consumer-ack, consumer-ack-light"),
         ("compatibility.global_qos=maybe", "permitted, ignored"),
         ("default_users.bob.tags=x", "default_users.bob.password is missing"),
@@ -310,21 +310,11 @@ def test_a_key_for_later_is_a_warning(key):
 
 
 PROTECTING = (
-    ("listeners.ssl.default", "5671"),
-    ("ssl_options.verify", "verify_peer"),
-    ("ssl_cert_login_from", "common_name"),
-    ("proxy_protocol", "true"),
-    ("auth_backends.1", "ldap"),
-    ("auth_backends.2", "rabbit_auth_backend_http"),
+    ("ssl_options.psk_identity", "x"),
+    ("management.ssl.key.RSAPrivateKey", "x"),
     ("auth_ldap.servers.1", "ldap.example.com"),
-    ("auth_http.user_path", "http://127.0.0.1/user"),
-    ("auth_oauth2.issuer", "https://example.com"),
-    ("auth_cache.cached_backend", "http"),
+    ("auth_oauth2.https.peer_verification", "verify_none"),
     ("trust_store.directory", "/certs"),
-    ("credential_validator.min_length", "16"),
-    ("credential_validator.validation_backend", "rabbit_credential_validator_min_password_length"),
-    ("password_hashing_module", "rabbit_password_hashing_sha512"),
-    ("prometheus.ssl.port", "15691"),
     ("prometheus.authentication.enabled", "true"),
     ("default_policies.operator.1.max_length", "5"),
     ("ranch_connection_max", "5"),
@@ -345,7 +335,6 @@ def test_values_that_ask_for_nothing_are_taken():
     config = load(
         settings=[
             "auth_backends.1=internal",
-            "auth_backends.2.authn=rabbit_auth_backend_internal",
             "proxy_protocol=false",
             "password_hashing_module=rabbit_password_hashing_sha256",
             "credential_validator.validation_backend=rabbit_credential_validator_accept_everything",
@@ -486,6 +475,7 @@ def test_the_environment_names_the_file(tmp_path):
     path.write_text("heartbeat = 7\n")
 
     assert 7 == load(environ={"RABBITMQ_CONFIG_FILE": str(path)}).heartbeat
+    assert (path,) == load(environ={"RABBITMQ_CONFIG_FILE": str(path)}).files
     assert 7 == load(environ={"RABBITMQ_CONFIG_FILE": str(tmp_path / "rabbitmq")}).heartbeat
 
 
@@ -683,3 +673,149 @@ def test_secrets_are_never_shown():
 
     assert "hush" not in shown
     assert '"***"' in shown
+
+
+def test_the_audit_log_has_consistent_settings(tmp_path):
+    """A date instead of a size, not both; a required log needs a file, which is relative to the directory of logs."""
+    config = load(settings=["log.audit.file=a.log", "log.audit.rotation.date=$D0", f"log.dir={tmp_path}"])
+    assert (tmp_path / "a.log", 0, "$D0") == (
+        config.audit.file,
+        config.audit.rotation_size,
+        config.audit.rotation_date,
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(
+            settings=[
+                "log.audit.required=true",
+                "log.audit.rotation.date=$D0",
+                "log.audit.rotation.size=1MB",
+            ]
+        )
+    assert (
+        "log.audit.required is true, but log.audit.file names no file",
+        "log.audit.rotation.size and log.audit.rotation.date exclude each other",
+    ) == caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["auth_backends.1=ldap"], "auth_backends.1 = 'ldap' is not available; use http"),
+        (["auth_backends.1=htpp"], "auth_backends.1 = 'htpp' must be internal, http, oauth2 or cache"),
+        (["auth_backends.first=http"], "auth_backends.first: the place in the chain must be a number"),
+        (["auth_backends.1.authn=http"], "auth_backends.1.authz is missing"),
+        (
+            ["auth_backends.1=http", "auth_backends.1.authz=internal"],
+            "auth_backends.1 excludes auth_backends.1.authn",
+        ),
+        (["auth_cache.cached_backend=cache"], "auth_cache.cached_backend must not be cache itself"),
+        (["auth_cache.cached_backend.authn=http"], "auth_cache.cached_backend.authz is missing"),
+        (
+            ["auth_http.user_path=ftp://host/x"],
+            "auth_http.user_path = 'ftp://host/x' must be an address such as",
+        ),
+        (["auth_http.request_timeout=0"], "auth_http.request_timeout must be more than 0"),
+        (
+            ["auth_http.ssl_options.certfile=/c"],
+            "auth_http.ssl_options.certfile and auth_http.ssl_options.keyfile need",
+        ),
+        (["auth_http.ssl_options.cacertfile=/c"], "auth_http.ssl_options.cacertfile: there is no file /c"),
+        (["auth_http.unknown=1"], "auth_http.unknown is not supported: there is no such setting"),
+    ],
+)
+def test_wrong_settings_of_backends_are_errors_that_name_the_key(settings, problem):
+    """A backend that does not exist, a place that is not a number, and halves of pairs are refused."""
+    with pytest.raises(ConfigError) as caught:
+        load(settings=settings)
+
+    assert problem in str(caught.value)
+
+
+def test_the_chain_of_backends_is_in_the_order_of_its_numbers():
+    """Short and long names of RabbitMQ are taken, and a pair of backends in one place."""
+    backends = load(
+        settings=[
+            "auth_backends.10=internal",
+            "auth_backends.2.authn=rabbit_auth_backend_http",
+            "auth_backends.2.authz=internal",
+            "auth_http.http_method=post",
+            "auth_cache.cache_ttl=2000",
+        ]
+    ).backends
+
+    assert [("http", "internal"), ("internal", "internal")] == [
+        (step.authn, step.authz) for step in backends.chain
+    ]
+    assert ("post", 2.0) == (backends.http.http_method, backends.cache.ttl)
+    assert {"http", "internal"} == backends.used
+    assert load(settings=["auth_backends.1=internal"]).backends.is_internal
+
+
+TOKENS = ["auth_backends.1=oauth2", "auth_oauth2.resource_server_id=r"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ([*TOKENS[:1], "auth_oauth2.issuer=https://i"], "auth_oauth2.resource_server_id is missing"),
+        (TOKENS, "auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing"),
+        (
+            [*TOKENS, "auth_oauth2.signing_keys.a=/nowhere"],
+            "auth_oauth2.signing_keys.a: cannot read /nowhere",
+        ),
+        ([*TOKENS, f"auth_oauth2.signing_keys.a={__file__}"], "has no public key of a supported kind"),
+        (["auth_oauth2.algorithms.1=none"], "auth_oauth2.algorithms.1 = 'none' must be one of RS256"),
+        (["auth_oauth2.algorithms.1=HS256"], "auth_oauth2.algorithms.1 = 'HS256' must be one of RS256"),
+        (["auth_oauth2.scope_aliases.1.alias=a"], "auth_oauth2.scope_aliases.1.scope is missing"),
+        (["auth_oauth2.https.peer_verification=verify_none"], "is not supported"),
+    ],
+)
+def test_wrong_settings_of_tokens_are_errors_that_name_the_key(settings, problem):
+    """Nothing that tokens are verified with may be missing, and no unsafe algorithm can be allowed."""
+    pytest.importorskip("jwt")
+    with pytest.raises(ConfigError) as caught:
+        load(settings=settings)
+
+    assert problem in str(caught.value)
+
+
+def test_tokens_need_an_extra(monkeypatch):
+    """Without the library the error says what to install."""
+    monkeypatch.setattr("leveret.broker.config.backend_parts.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'leveret\[oauth2\]'"):
+        load(settings=[*TOKENS, "auth_oauth2.issuer=https://i"])
+
+
+def test_the_settings_of_tokens_are_combined():
+    """Numbered keys are in order, aliases have two forms, and the prefix follows from the name of the broker."""
+    oauth2 = load(
+        settings=[
+            "auth_oauth2.resource_server_id=mq",
+            "auth_oauth2.algorithms.2=RS256",
+            "auth_oauth2.algorithms.1=ES256",
+            "auth_oauth2.preferred_username_claims.1=name",
+            "auth_oauth2.scope_aliases.admin=mq.tag:administrator mq.read:*/*",
+            "auth_oauth2.scope_aliases.1.alias=api://x/y",
+            "auth_oauth2.scope_aliases.1.scope=mq.write:*/*",
+        ]
+    ).backends.oauth2
+
+    assert (("ES256", "RS256"), ("name",), "mq.") == (
+        oauth2.algorithms,
+        oauth2.username_claims,
+        oauth2.prefix,
+    )
+    assert {
+        "admin": ("mq.tag:administrator", "mq.read:*/*"),
+        "api://x/y": ("mq.write:*/*",),
+    } == oauth2.scope_aliases
+
+
+def test_anonymous_logins_need_a_user():
+    """The mechanism is offered where a user is configured for it, and only there."""
+    assert ("PLAIN", "AMQPLAIN") == load(settings=["anonymous_login_user=none"]).auth_mechanisms
+    assert ("PLAIN", "AMQPLAIN", "ANONYMOUS") == load(settings=["anonymous_login_user=ann"]).auth_mechanisms
+    named = load(settings=["anonymous_login_user=ann", "auth_mechanisms.1=PLAIN"])
+    assert (("PLAIN",), "ann") == (named.auth_mechanisms, named.anonymous_user)
+    with pytest.raises(ConfigError, match="auth_mechanisms: ANONYMOUS needs anonymous_login_user"):
+        load(settings=["auth_mechanisms.1=ANONYMOUS"])

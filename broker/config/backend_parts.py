@@ -1,0 +1,132 @@
+"""The keys of authentication backends, combined."""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any, Final
+
+from leveret.broker.auth.backends.settings import (
+    BackendSettings,
+    CacheSettings,
+    ClientTLS,
+    HTTPSettings,
+    Name,
+    OAuth2Settings,
+    Step,
+)
+from leveret.broker.auth.backends.tokens import key_of_pem
+
+_PREFIX: Final = "backends."
+
+
+def backend_settings(
+    values: Mapping[str, Any], family: Callable[[str], dict[str, Any]], problems: list[str]
+) -> BackendSettings:
+    """Return the settings of the backends.
+
+    Args:
+        values: values by the attribute of their key, or by its name.
+        family: returns the values of a key with `$name` by that name.
+        problems: gets a sentence for each combination that makes no sense.
+
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    for attribute, value in values.items():
+        if attribute.startswith(_PREFIX):
+            outer, _, inner = attribute.removeprefix(_PREFIX).rpartition(".")
+            parts.setdefault(outer, {})[inner] = value
+    settings = BackendSettings(
+        chain=_chain(family, problems),
+        http=HTTPSettings(tls=ClientTLS(**parts.get("http.tls", {})), **parts.get("http", {})),
+        oauth2=OAuth2Settings(**parts.get("oauth2", {}), **_oauth2(family, problems)),
+        cache=_cache(values, parts.get("cache", {}), problems),
+    )
+    if "oauth2" in settings.used:
+        problems += _missing(settings.oauth2)
+    tls = settings.http.tls
+    if (tls.certfile is None) != (tls.keyfile is None):
+        problems.append("auth_http.ssl_options.certfile and auth_http.ssl_options.keyfile need each other")
+    for key in ("cacertfile", "certfile", "keyfile"):
+        file = getattr(tls, key)
+        if file is not None and not file.is_file():
+            problems.append(f"auth_http.ssl_options.{key}: there is no file {file}")
+    timeouts = ("request_timeout", "connection_timeout")
+    problems += [
+        f"auth_http.{key} must be more than 0" for key in timeouts if not getattr(settings.http, key)
+    ]
+    return settings
+
+
+def _chain(family: Callable[[str], dict[str, Any]], problems: list[str]) -> tuple[Step, ...]:
+    both = family("auth_backends.$name")
+    authn, authz = family("auth_backends.$name.authn"), family("auth_backends.$name.authz")
+    steps = {}
+    for name in dict.fromkeys((*both, *authn, *authz)):
+        key = f"auth_backends.{name}"
+        if not name.isdecimal():
+            problems.append(f"{key}: the place in the chain must be a number, as in auth_backends.1")
+            continue
+        if name in both and (name in authn or name in authz):
+            problems.append(f"{key} excludes {key}.authn and {key}.authz")
+            continue
+        if name not in both and (name not in authn or name not in authz):
+            missing = "authz" if name in authn else "authn"
+            problems.append(f"{key}.{missing} is missing")
+            continue
+        steps[int(name)] = Step(both.get(name) or authn[name], both.get(name) or authz[name])
+    return tuple(steps[number] for number in sorted(steps)) or (Step(),)
+
+
+def _oauth2(family: Callable[[str], dict[str, Any]], problems: list[str]) -> dict[str, Any]:
+    """Return the settings of the OAuth 2 backend that several keys make."""
+    prefix = "auth_oauth2"
+    aliases = {name: tuple(text.split()) for name, text in family(f"{prefix}.scope_aliases.$name").items()}
+    names, scopes = (family(f"{prefix}.scope_aliases.$name.{field}") for field in ("alias", "scope"))
+    for number in dict.fromkeys((*names, *scopes)):
+        if number in names and number in scopes:
+            aliases[names[number]] = tuple(scopes[number].split())
+        else:
+            problems.append(
+                f"{prefix}.scope_aliases.{number}.{'scope' if number in names else 'alias'} is missing"
+            )
+    found: dict[str, Any] = {"signing_keys": family(f"{prefix}.signing_keys.$name"), "scope_aliases": aliases}
+    for key, attribute in (("algorithms", "algorithms"), ("preferred_username_claims", "username_claims")):
+        numbered = family(f"{prefix}.{key}.$name")
+        if numbered:
+            order = sorted(numbered, key=lambda name: (int(name) if name.isdecimal() else 0, name))
+            found[attribute] = tuple(dict.fromkeys(numbered[name] for name in order))
+    return found
+
+
+def _missing(settings: OAuth2Settings) -> list[str]:
+    """Return a sentence for each thing that the OAuth 2 backend needs and that is missing."""
+    problems = []
+    if find_spec("jwt") is None:
+        problems.append("auth_backends: oauth2 needs the package PyJWT: pip install 'leveret[oauth2]'")
+        return problems
+    if not settings.resource_server_id:
+        problems.append("auth_oauth2.resource_server_id is missing")
+    if not (settings.jwks_uri or settings.issuer or settings.signing_keys):
+        problems.append("auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing")
+    for name, path in settings.signing_keys.items():
+        try:
+            key_of_pem(name, path.read_bytes())
+        except OSError as error:
+            problems.append(f"auth_oauth2.signing_keys.{name}: cannot read {path}: {error.strerror}")
+        except ValueError:
+            problems.append(f"auth_oauth2.signing_keys.{name}: {path} has no public key of a supported kind")
+    if settings.cacertfile is not None and not settings.cacertfile.is_file():
+        problems.append(f"auth_oauth2.https.cacertfile: there is no file {settings.cacertfile}")
+    return problems
+
+
+def _cache(values: Mapping[str, Any], parts: dict[str, Any], problems: list[str]) -> CacheSettings:
+    key = "auth_cache.cached_backend"
+    both, authn, authz = (values.get(f"{key}{end}") for end in ("", ".authn", ".authz"))
+    if "cache" in {both, authn, authz}:
+        problems.append(f"{key} must not be cache itself")
+    if both and (authn or authz):
+        problems.append(f"{key} excludes {key}.authn and {key}.authz")
+    if (authn is None) != (authz is None):
+        problems.append(f"{key}.{'authz' if authn else 'authn'} is missing")
+    name: Name = both or "internal"
+    return CacheSettings(authn=authn or name, authz=authz or name, **parts)

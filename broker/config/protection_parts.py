@@ -1,0 +1,22 @@
+"""Sections of the configuration that protect the broker: the audit log, and the rules for passwords."""
+
+from pathlib import Path
+from typing import Any
+
+from leveret.broker.config.audit_section import audit_config
+from leveret.broker.config.credentials_section import credentials_config
+
+
+def add(parts: dict[str, Any], values: dict[str, Any], problems: list[str]) -> None:
+    """Add these sections to the parts of a configuration.
+
+    Args:
+        parts: attributes of the configuration; the sections are replaced by their objects.
+        values: parsed values by their keys.
+        problems: gets a sentence about each inconsistency.
+
+    """
+    log_dir = values.get("log.dir", parts.get("data_dir", Path("var")) / "log")
+    parts["audit"] = audit_config(parts["audit"], values.get("log.audit.file"), log_dir, problems)
+    python = values.get("compatibility.python_patterns", False)
+    parts["credentials"] = credentials_config(parts.get("credentials", {}), problems, python=python)
