@@ -7,11 +7,11 @@ several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 - Of several arguments of other queue types, the first by name is reported unless `x-queue-type` is given,
   then the first in the table (3.10: always the latter).
 
-Intentional differences from RabbitMQ: classic queues have an `x-confirm-mode`; streams do not exist here and are
-refused with RabbitMQ's text for unknown types; classic queues may have an `x-delivery-limit` too; that and
-`x-consumer-timeout` must be numbers; an unknown `x-queue-master-locator` is accepted and a decimal in a
-redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable Latin-1 is shown in texts
-as a string instead of a list of numbers.
+Intentional differences from RabbitMQ: queues have `x-retain-for` and `x-retain-bytes`, classic ones an
+`x-confirm-mode`; streams do not exist here and are refused with RabbitMQ's text for unknown types; classic queues may
+have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers; an unknown `x-queue-master-locator` is
+accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable
+Latin-1 is shown in texts as a string instead of a list of numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -171,6 +171,8 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-delivery-limit": _non_negative,
     "x-consumer-timeout": _non_negative,
     "x-confirm-mode": _one_of("invalid_confirm_mode", *CONFIRM_MODES),
+    "x-retain-for": _expiry,
+    "x-retain-bytes": _non_negative,
 }
 _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-priority": _integer,
@@ -183,12 +185,12 @@ _OF_ALL = (
 )  # fmt: skip
 _OF_CLASSIC = (
     *_OF_ALL, "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
-    "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode",
+    "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode", "x-retain-for", "x-retain-bytes",
 )  # fmt: skip
 _OF_QUORUM = (
     *_OF_ALL[:4], "x-dead-letter-strategy", *_OF_ALL[4:], "x-max-in-memory-length", "x-max-in-memory-bytes",
     "x-overflow", "x-single-active-consumer", "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit",
-    "x-queue-leader-locator",
+    "x-queue-leader-locator", "x-retain-for", "x-retain-bytes",
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (
@@ -200,6 +202,8 @@ _OF_STREAMS = (
 _CONSUME_CLASSIC = frozenset(("x-cancel-on-ha-failover", "x-priority", "x-credit"))
 _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
+OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
+"""The arguments of queues that have an effect, or a meaning in RabbitMQ."""
 _CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | {"x-stream-offset"}
 
 

@@ -3,7 +3,8 @@
 Theory. Consumers that can take a message are in `ready`, in the order in which they are served. One without credit or
 with a full outbox is parked and rejoins at the end, or at the end of its priority, so the round-robin is strict among
 those that are ready. Cancelled consumers stay in `ready` until the next run of the queue. With a single active consumer
-the others wait outside the rotation, in a heap.
+the others wait outside the rotation, in a heap. While a queue is paused by an operator, or suspended because messages
+are being requeued, all are held back, and `ready` is empty: nothing else asks whether it is.
 
 Hot path: see docs/performance.md.
 """
@@ -38,6 +39,7 @@ class ConsumerRotation:
         cancelled: number of cancelled consumers in `ready`; `sweep` removes them.
         active: with `single_active`, the active consumer. The others wait outside the rotation.
         exclusive: the exclusive consumer, or None.
+        is_paused: true between `pause` and `unpause`.
 
     """
 
@@ -53,6 +55,7 @@ class ConsumerRotation:
         "active",
         "cancelled",
         "exclusive",
+        "is_paused",
         "ready",
         "single_active",
     )
@@ -72,7 +75,9 @@ class ConsumerRotation:
         """True if some consumer has (or had) a priority other than 0, so that `ready` is ordered by priority."""
         self._is_alike: bool | None = None
         """Result of `_are_alike`; None if consumers were added or removed since."""
+        self.is_paused = False
         self._suspensions = 0
+        """Number of reasons for holding back the consumers, of which the pause is one."""
         self._held_back = _NOBODY
         """Consumers that would be in the rotation if the queue were not suspended."""
         self._capacity = 1.0
@@ -201,6 +206,8 @@ class ConsumerRotation:
             self.cancelled += 1
             if self.cancelled > len(self.ready) // 2:
                 self.sweep()
+        if self._held_back:
+            self._held_back.pop(consumer, None)  # a pause may last, while consumers come and go
         if self.exclusive is consumer:
             self.exclusive = None
         if self.active is consumer:
@@ -223,6 +230,7 @@ class ConsumerRotation:
         self.ready = _NOBODY_READY
         self.cancelled = 0
         self._waiting = _NOBODY_WAITING
+        self._held_back = _NOBODY
         self._prioritised = False
         self._is_alike = None
 
@@ -280,8 +288,18 @@ class ConsumerRotation:
 
     @property
     def is_suspended(self) -> bool:
-        """True between `suspend` and `resume`."""
-        return self._suspensions > 0
+        """True between `suspend` and `resume`; a pause does not count."""
+        return self._suspensions > self.is_paused
+
+    def pause(self) -> None:
+        """Take all consumers out of the rotation until `unpause`, as `suspend` does; must not be paused."""
+        self.suspend()
+        self.is_paused = True
+
+    def unpause(self) -> bool:
+        """Wake the consumers again, unless they are suspended; return true if they are not. Must be paused."""
+        self.is_paused = False
+        return self.resume()
 
     def suspend(self) -> None:
         """Take all consumers out of the rotation until `resume` has been called as many times."""

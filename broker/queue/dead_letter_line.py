@@ -33,6 +33,8 @@ class DiscardingQueue(Runnable, Protocol):
     """A queue, as its line of dead letters sees it."""
 
     backing: BackingQueue
+    moving: int
+    """Number of messages whose dead letters, among others, are being written to files."""
 
     @property
     def turn(self) -> Turn:
@@ -58,7 +60,7 @@ class DeadLetterPublisher(Protocol):
         Returns:
             The number of messages taken, from the first on: at least one, fewer than all if the step is over. And the
             seq_ids of those that may be removed in the same commit; the others are removed when their dead letters are
-            safely stored (`Queue.dead_letter_stored`).
+            safely stored (`Queue.remove_moved`).
 
         """
 
@@ -72,11 +74,10 @@ class DeadLetterLine:
 
     Attributes:
         wants_time: true if messages could be published now, but the step was over.
-        moving: number of messages whose dead letters are being written to files; they are removed afterwards.
 
     """
 
-    __slots__ = ("_line", "_publisher", "_queue", "moving", "wants_time")
+    __slots__ = ("_line", "_publisher", "_queue", "wants_time")
 
     def __init__(self, queue: DiscardingQueue, publisher: DeadLetterPublisher) -> None:
         self._queue = queue
@@ -84,7 +85,6 @@ class DeadLetterLine:
         self._line: deque[tuple[str, deque[int]]] = deque()
         """Runs of messages discarded for the same reason."""
         self.wants_time = False
-        self.moving = 0
 
     def __bool__(self) -> bool:
         """Return whether messages wait to be published."""
@@ -92,8 +92,8 @@ class DeadLetterLine:
 
     @property
     def is_done(self) -> bool:
-        """True if everything discarded is published, and no dead letter is still being written to a file."""
-        return not self._line and not self.moving
+        """True if everything discarded is published, and nothing that has moved is still being written to a file."""
+        return not self._line and not self._queue.moving
 
     @property
     def is_long(self) -> bool:
@@ -143,6 +143,6 @@ class DeadLetterLine:
         if not letters:
             return 0
         count, moved = self._publisher.dead_letter(self._queue, letters, reason)
-        self.moving += count - len(moved)
+        self._queue.moving += count - len(moved)
         self._queue.dead_lettered(count, moved)
         return count

@@ -21,27 +21,26 @@ from typing import Any, Protocol
 from leveret.broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.dead_letter_line import DeadLetterLine, DeadLetterPublisher, DiscardingQueue
+from leveret.broker.queue.retention import RetainingQueue, Retention
 from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 """Reasons for which a queue discards a message."""
+FULL, TOO_LARGE = "full", "too large"
+"""Reasons for which a queue cannot take a message."""
 _STEP = 256
 """Messages discarded between two checks of the time."""
 
 
-class LimitedQueue(DiscardingQueue, Protocol):
+class LimitedQueue(DiscardingQueue, RetainingQueue, Protocol):
     """A queue, as its limits see it."""
 
-    name: str
     inbox: list[Message]
     acks: list[int]
-    deleted: bool
-    awaiting: ConsumerAckQueue | None
     tally: QueueTally
 
     @property
@@ -72,6 +71,9 @@ class ParentVHost(DeadLetterPublisher, Protocol):
     def queue_finished(self, queue: Any) -> None:
         """Called when a deleted queue has discarded what it had to."""
 
+    def make_retention(self, queue: Any) -> Retention:
+        """Create the retention of a queue, with the queue of its retained messages."""
+
 
 class QueueLimits:
     """Limits and expiry of one queue.
@@ -98,6 +100,7 @@ class QueueLimits:
         "_sizes",
         "_timer",
         "dead_letters",
+        "retention",
         "settings",
     )
 
@@ -108,6 +111,8 @@ class QueueLimits:
         self.settings = NO_SETTINGS
         self.dead_letters = DeadLetterLine(queue, parent)
         """Unacked messages on their way to the dead letter exchange."""
+        self.retention: Retention | None = None
+        """Takes the acks if the queue retains acked messages."""
         self._has_expired = False
         """True if the head has expired, but the queue had no time to discard it."""
         self._ended: int | None = None
@@ -144,6 +149,21 @@ class QueueLimits:
             self._returned.clear()
         if not was_limited:
             self.recount()
+        self._configure_retention(settings)
+
+    def _configure_retention(self, settings: QueueSettings) -> None:
+        """Begin or end to retain acked messages, or apply other limits to them."""
+        if not settings.retains:
+            self._close_retention()
+        elif not self._queue.deleted:
+            if self.retention is None:
+                self.retention = self._parent.make_retention(self._queue)
+            self.retention.retained.retain(settings)
+
+    def _close_retention(self) -> None:
+        if self.retention is not None:
+            self.retention.close()
+            self.retention = None
 
     def recount(self) -> None:
         """Count the bytes of messages that were ready before the limit was set."""
@@ -162,6 +182,12 @@ class QueueLimits:
             yield
         self._size_count = None
         self._queue.touch()
+
+    @property
+    def octets(self) -> int:
+        """Total body size of ready messages in bytes, if it is limited."""
+        self._forget_lost()
+        return max(0, self._octets)
 
     def _forget_lost(self) -> None:
         """Subtract the sizes of messages that turned out to be damaged."""
@@ -203,8 +229,9 @@ class QueueLimits:
 
     @property
     def is_discarding(self) -> bool:
-        """True if messages wait to be discarded, for any reason."""
-        return bool(self.dead_letters) or self.is_behind
+        """True if messages wait to be discarded, for any reason, or acked ones to be retained."""
+        is_retaining = self.retention is not None and not self.retention.is_done
+        return bool(self.dead_letters) or self.is_behind or is_retaining
 
     def queue_deleted(self) -> bool:
         """Handle the deletion of the queue; return whether there is nothing left to discard.
@@ -213,6 +240,7 @@ class QueueLimits:
         the last of them. Without a dead letter exchange there is nothing to wait for.
         """
         self.close()
+        self._close_retention()
         if self.settings.dead_letter_exchange is None:
             return True
         self._ended = self._clock()
@@ -223,14 +251,15 @@ class QueueLimits:
         """Check whether the head has expired; a head that is being read from disk counts as expired."""
         backing = self._queue.backing
         if backing.expiring and backing.ready_count:
-            length, expired = backing.head_run(self._now(), 1)
+            length, expired = backing.head_run(self.now(), 1)
             self._has_expired = expired or not length
 
     @property
     def _is_finished(self) -> bool:
         return self.dead_letters.is_done and not self.is_behind
 
-    def _now(self) -> int:
+    def now(self) -> int:
+        """Return the time (epoch ms) until which messages have expired."""
         return self._clock() if self._ended is None else self._ended
 
     # -- publishes --------------------------------------------------------------------------------------------------
@@ -257,6 +286,32 @@ class QueueLimits:
             return False
         self._forget_lost()
         return self._octets + sum([each.body_size for each in inbox]) + message.body_size > octets
+
+    def obstacle(self, message: Message, count: int, octets: int) -> str:
+        """Return why the queue would refuse a message, or could not even keep it alone; '' if it takes it.
+
+        Nothing is changed, and arrivals of this turn count as ready.
+
+        Args:
+            message: the message.
+            count: messages that go to the queue before it.
+            octets: bytes of their bodies.
+
+        """
+        queue, length, most = self._queue, self.settings.max_length, self.settings.max_octets
+        if most is not None and message.body_size > most:
+            return TOO_LARGE
+        if length == 0:
+            return FULL
+        if not self.settings.rejects:
+            return ""
+        if length is not None and queue.backing.ready_count + len(queue.inbox) + count >= length:
+            return FULL
+        if most is None:
+            return ""
+        self._forget_lost()
+        there = self._octets + sum([each.body_size for each in queue.inbox]) + octets
+        return FULL if there + message.body_size > most else ""
 
     def take_in(self, inbox: list[Message]) -> None:
         """Pass arrivals to the queue, each with its expiry time."""
@@ -312,7 +367,7 @@ class QueueLimits:
         backing = self._queue.backing
         if not backing.expiring:
             return count
-        now = self._now()
+        now = self.now()
         is_over = self._queue.turn.slices.is_over
         while backing.ready_count:
             length, expired = backing.head_run(now, count)
@@ -330,6 +385,8 @@ class QueueLimits:
 
     def fetched(self, batch: Fetched, *, ack_required: bool) -> Fetched:
         """Update counts after messages were fetched; return the messages as they are to be delivered."""
+        if not ack_required and self.retention is not None:
+            self.retention.take_delivered(batch.messages)
         if self.settings.max_octets is not None:
             sizes = [message.body_size for message in batch.messages]
             self._octets -= sum(sizes)
@@ -338,6 +395,15 @@ class QueueLimits:
         if batch.redelivered and self.settings.delivery_limit is not None:
             return self._with_counts(batch, ack_required=ack_required)
         return batch
+
+    def withdrawn(self, messages: Mapping[int, Message]) -> None:
+        """Forget ready messages, by seq_id, that were withdrawn from the middle of the queue."""
+        if self.settings.max_octets is not None:
+            self._octets -= sum([message.body_size for message in messages.values()])
+        if self.settings.delivery_limit is not None:
+            self._queue.backing.take_returns(list(messages))
+            for seq_id in messages:
+                self._returned.pop(seq_id, None)
 
     def _with_counts(self, batch: Fetched, *, ack_required: bool) -> Fetched:
         """Return redelivered messages with `x-delivery-count`; requeues before the last restart are included."""
@@ -353,6 +419,10 @@ class QueueLimits:
     def delivery_counts(self) -> dict[int, int]:
         """Return the requeue counts of ready and unacked messages that were requeued since the start."""
         return self._returned | self._returns
+
+    def delivery_count(self, seq_id: int) -> int:
+        """Return how often a message was requeued since the start."""
+        return self._returns.get(seq_id) or self._returned.get(seq_id) or 0
 
     def end(self) -> bool:
         """End a run of the queue: drop messages over a limit, and set the timer; return true if more time is needed."""
@@ -440,11 +510,19 @@ class QueueLimits:
                 for seq_id in seq_ids:
                     table.pop(seq_id, None)
 
+    def removed(self, seq_ids: Collection[int]) -> None:
+        """Remove unacked messages that are not acked: they are not retained."""
+        self.acked(seq_ids)
+        self._queue.backing.ack(seq_ids)
+
     def rejected(self, seq_ids: Collection[int], reason: str = REJECTED) -> None:
         """Discard unacked messages; the caller must run the queue afterwards."""
         if self.settings.dead_letter_exchange is None:
             if reason != REJECTED:
                 self._refuse(seq_ids)
+            if self.retention is not None:
+                self.removed(seq_ids)
+                return
             self._queue.acks.extend(seq_ids)
             self._queue.tally.discarded += len(seq_ids)
         else:
@@ -494,13 +572,17 @@ class QueueLimits:
         """
         backing, lifetime = self._queue.backing, self.settings.expires
         has_expiry = backing.expiring and backing.ready_count and not self._has_expired
-        when = backing.head_expires() or 0 if has_expiry else 0
+        when = self._head_due() if has_expiry else 0
         if lifetime is not None:
             own = self._last_used + lifetime
             when = min(when, own) if when else own
         if when and (self._timer is None or self._timer.when > when):
             self.close()
             self._timer = self._parent.context.timers.at(when, self._wake)
+
+    def _head_due(self) -> int:
+        """Return when the head expires (epoch ms); 0 for never, or if it is being read."""
+        return self._queue.backing.head_expires() or 0
 
     def _wake(self) -> None:
         self._timer = None

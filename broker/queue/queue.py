@@ -85,6 +85,7 @@ class Queue:
         "ineffective_pauses",
         "largest",
         "limits",
+        "moving",
         "name",
         "no_pause_until",
         "published",
@@ -100,6 +101,8 @@ class Queue:
         "type",
         "vhost",
     )
+
+    limits_class: type[QueueLimits] = QueueLimits
 
     def __init__(
         self,
@@ -155,6 +158,9 @@ class Queue:
         """Size in bytes of the largest content since the queue was last empty, if over 4 KiB."""
         self.run_listeners = _NO_LISTENERS
         self.finish_callbacks: tuple[Callable[[], object], ...] = ()
+        self.moving = 0
+        """Number of unacked messages of which copies for other queues are being written to files; they stay here until
+        then, even if the queue is deleted."""
         self.no_pause_until = 0.0
         """Time (monotonic seconds) until which publishers are not paused for this queue (`connection.flow_control`)."""
         self.ineffective_pauses = 0
@@ -238,9 +244,14 @@ class Queue:
         if acks:
             count = len(acks)
             self.acked += count
-            backing.ack(acks)
-            if limits is not None:
+            if limits is None:
+                backing.ack(acks)
+            elif limits.retention is None:
+                backing.ack(acks)
                 limits.acked(acks)
+            else:
+                limits.acked(acks)
+                limits.retention.take(acks)
             del acks[:count]  # removing one of its own dead letters may have added another ack
         more = is_behind = False
         if limits is not None:
@@ -302,6 +313,8 @@ class Queue:
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
+        if self.limits is not None and self.limits.retention is not None:
+            self.limits.retention.forget(acked)
         if acked:  # they are no longer in the unacked table of a channel
             held, away = self.backing.unacked_messages(acked)
             self.requeue([*[seq_id for seq_id, _ in held], *away])
@@ -438,6 +451,18 @@ class Queue:
         """The backing queue that keeps the messages, without the `ConsumerAckQueue` in front of it."""
         return self.backing if self.awaiting is None else self.awaiting.inner
 
+    @property
+    def retained(self) -> "Queue | None":
+        """The queue of its retained messages (`broker.queue.retained_queue`); None if it retains none."""
+        retention = None if self.limits is None else self.limits.retention
+        return None if retention is None else cast("Queue", retention.retained)
+
+    @property
+    def stores(self) -> tuple[BackingQueue, ...]:
+        """Everything that keeps messages of the queue: its `store`, and that of its retained messages."""
+        retained = self.retained
+        return (self.store,) if retained is None else (self.store, retained.store)
+
     def used(self) -> None:
         """Restart the time until an unused queue expires: it was declared, or its last consumer was removed."""
         if self.limits is not None:
@@ -455,10 +480,12 @@ class Queue:
         if self.limits is not None:
             self.limits.recount()
             self.touch()
+        if self.retained is not None:
+            self.retained.recovered()
 
     def _need_limits(self) -> None:
         if self.limits is None and self._parent is not None:
-            self.limits = QueueLimits(self, self._parent)
+            self.limits = self.limits_class(self, self._parent)
             self.limits.configure(self.settings)
 
     # -- consumers ----------------------------------------------------------------------------------------------
@@ -493,6 +520,27 @@ class Queue:
         """Resume delivery."""
         if self.consumers.resume():
             self.touch()
+
+    @property
+    def is_paused(self) -> bool:
+        """True while an operator has paused the deliveries to consumers."""
+        return self.consumers.is_paused
+
+    def pause(self) -> None:
+        """Deliver nothing to consumers until `unpause`: an operator wants that. No effect if the queue is paused.
+
+        What consumers have stays unacked, and everything else goes on: publishes, acks, requeues, expiry, limits.
+        """
+        if not self.consumers.is_paused:
+            self.consumers.pause()
+            self.no_pause_until = float("inf")  # there is no reason to slow publishers down
+
+    def unpause(self) -> None:
+        """Resume deliveries after `pause`; no effect if the queue is not paused."""
+        if self.consumers.is_paused:
+            self.no_pause_until = 0.0
+            if self.consumers.unpause():
+                self.touch()
 
     # -- exact operations -----------------------------------------------------------------------------------------
 
@@ -598,17 +646,30 @@ class Queue:
             self.limits.acked(moved)
         self.backing.ack(moved, moved=True)
 
-    def dead_letter_stored(self, seq_id: int) -> None:
-        """Remove the original of a dead letter whose body has been written to its file."""
-        if self.limits is not None:
-            self.limits.dead_letters.moving -= 1
-        self.remove_moved(seq_id)
+    def remove_moved(self, seq_id: int, is_written: bool) -> None:
+        """Remove one of the `moving` messages, because its copies elsewhere are safe or settled.
 
-    def remove_moved(self, seq_id: int) -> None:
-        """Remove an unacked message that is safely stored elsewhere."""
-        if not self.finished:
+        Args:
+            seq_id: its number.
+            is_written: true if the copies are written by the next commit, which has to remove the message as well;
+                false if all of them are settled. It is then removed in the next run, as this may be one.
+
+        """
+        self.moving -= 1
+        if self.finished:
+            return
+        if is_written:
+            if self.limits is not None:
+                self.limits.acked((seq_id,))
+            self.backing.ack((seq_id,), moved=True)
+        elif self.limits is not None and self.limits.retention is not None:
+            self.limits.removed([seq_id])
+        else:
             self.acks.append(seq_id)
             self.tally.discarded += 1
+        if self.deleted and self.limits is None and not self.moving:
+            self.finish()
+        else:
             self.touch()
 
     def purge(self) -> int:
@@ -626,15 +687,17 @@ class Queue:
         """Delete the queue; return its consumers, to which the caller must send a `basic.cancel`.
 
         The queue is `finished` immediately, or it keeps its messages and runs until those that had to be discarded by
-        now are discarded, as without the deletion; then the vhost is notified (`ParentVHost.queue_finished`). Without
-        `discards` there are no dead letters.
+        now are discarded, as without the deletion, and those that move elsewhere have moved; then the vhost is notified
+        (`ParentVHost.queue_finished`). Without `discards` there are no dead letters, and nothing is waited for.
         """
         self.settle()
         self.deleted = True
         consumers = self.consumers.clear()
         for consumer in consumers:
             self._count_removed(consumer)
-        if self.limits is None or self.limits.queue_deleted() or not discards:
+        if self.limits is not None and (self.limits.queue_deleted() or not discards):
+            self.limits = None  # nothing expires any more, and messages rejected from now on are only dropped
+        if not discards or (self.limits is None and not self.moving):
             self._empty()
         else:
             self.touch()
@@ -645,7 +708,7 @@ class Queue:
     def _empty(self) -> None:
         """Drop every message."""
         self.finished = True
-        self.limits = None  # nothing expires any more, and messages rejected from now on are only dropped
+        self.limits = None
         self.backing.delete()
         self.inbox.clear()
 

@@ -16,6 +16,8 @@ from leveret.confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"
+RETAIN_OCTETS = 128 * 1024 * 1024
+"""Default of `retain_octets`: the largest message fits."""
 COUNTED = 1 << 62
 """Delivery limit of quorum queues that set none: deliveries are counted and reported to consumers, never limited."""
 
@@ -37,6 +39,8 @@ class QueueSettings:
         lazy: true to keep as little as possible in memory.
         confirm_mode: the effective confirm mode, one of `confirm.modes.CONFIRM_MODES`; it may differ from the
             requested one (`queue_settings`).
+        retain_for: time in ms for which acked messages are retained for a replay; 0 to retain none.
+        retain_octets: maximum total body size of retained messages in bytes.
 
     """
 
@@ -51,11 +55,18 @@ class QueueSettings:
     consumer_timeout: int | None = None
     lazy: bool = False
     confirm_mode: str = STANDARD
+    retain_for: int = 0
+    retain_octets: int = RETAIN_OCTETS
 
     @property
     def rejects(self) -> bool:
         """True if publishes may be refused."""
         return self.overflow != DROP_HEAD and (self.max_length is not None or self.max_octets is not None)
+
+    @property
+    def retains(self) -> bool:
+        """True if acked messages are retained."""
+        return bool(self.retain_for and self.retain_octets)
 
     @property
     def needs_limits(self) -> bool:
@@ -67,17 +78,19 @@ class QueueSettings:
             and self.max_octets is None
             and self.dead_letter_exchange is None
             and self.delivery_limit is None
+            and not self.retains
         )
 
 
 NO_SETTINGS = QueueSettings()
 
-_LIMITS = frozenset(
+LIMITS = frozenset(
     (
         "consumer-timeout", "delivery-limit", "expires", "max-in-memory-bytes", "max-in-memory-length", "max-length",
-        "max-length-bytes", "message-ttl",
+        "max-length-bytes", "message-ttl", "retain-bytes", "retain-for",
     )
 )  # fmt: skip
+"""Keys of policies of which the smaller value applies, if several give one."""
 
 
 def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +99,7 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
         return dict(policy or operator)
     return {
         key: min(policy[key], operator[key])
-        if key in _LIMITS and key in policy and key in operator
+        if key in LIMITS and key in policy and key in operator
         else operator.get(key, policy.get(key))
         for key in sorted({*policy, *operator})
     }
@@ -123,6 +136,7 @@ def queue_settings(
         return None if asked is None else min(asked, MAX_EXPIRY_MS)
 
     limit, octets = smaller("delivery-limit"), smaller("max-length-bytes")
+    retain_for, retain_octets = time("retain-for") or 0, smaller("retain-bytes")
     dead_letter_exchange = either("dead-letter-exchange")
     is_quorum = queue_type(arguments) == QUORUM
     if is_quorum and limit is None:
@@ -130,7 +144,7 @@ def queue_settings(
     mode = effective_mode(
         either("confirm-mode") or confirm_mode,
         is_quorum=is_quorum,
-        needs_delivered=(limit, octets, dead_letter_exchange) != (None, None, None),
+        needs_delivered=(limit, octets, dead_letter_exchange, retain_for) != (None, None, None, 0),
     )
     return QueueSettings(
         message_ttl=time("message-ttl"),
@@ -144,4 +158,6 @@ def queue_settings(
         consumer_timeout=smaller("consumer-timeout"),
         lazy=either("queue-mode") == "lazy",
         confirm_mode=mode,
+        retain_for=retain_for,
+        retain_octets=RETAIN_OCTETS if retain_octets is None else retain_octets,
     )

@@ -1,7 +1,8 @@
 """Work lists of one turn of the event loop: the queues, channels and connections affected by one batch of input.
 
-The work caused by a read is collected here and done once at its end: each touched queue runs once, each publisher gets
-its confirms in one frame, each connection is written to once. The batch is whatever has accumulated; there is no timer.
+The work caused by the reads of one round of the event loop is collected here and done once at its end: each touched
+queue runs once, each publisher gets its confirms in one frame, each connection is written to once. The batch is
+whatever has accumulated, up to limits (`Turn.gather`); there is no timer.
 
 Hot path: see docs/performance.md.
 """
@@ -15,6 +16,10 @@ from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 
 log = logging.getLogger("leveret.queue")
 
+GATHER_OCTETS = 256 * 1024
+"""Bytes of reads whose effects wait for the same run of the turn, at most, and the last read."""
+GATHER_NS = 2_000_000
+"""Nanoseconds from the first of these reads after which a further one runs the turn."""
 INPUT_PRIORITY_NS = 50_000_000
 """Nanoseconds for which arrivals go before other deferred work; after that the other work gets the time of one step."""
 
@@ -43,11 +48,30 @@ class Runnable(Protocol):
         """Drop the accumulated work after an internal error."""
 
 
+class Settling(Protocol):
+    """Acks that have no effect yet (`broker.queue.retention`)."""
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back once when they have."""
+
+
 class Flushing(Protocol):
     """The outgoing frames of a connection (`broker.scheduling.outbox.Outbox`)."""
 
     def flush(self) -> None:
         """Hand the frames to the transport."""
+
+
+class Read(Protocol):
+    """A read from a socket whose messages and acks are noted, but not processed (`Turn.gather`)."""
+
+    def turn_ran(self, *, is_deferred: bool) -> None:
+        """Called once, after the next run of the turn.
+
+        Args:
+            is_deferred: as returned by `Turn.run`.
+
+        """
 
 
 class Confirming(Protocol):
@@ -72,17 +96,22 @@ class Turn:
     __slots__ = (
         "_deferred_input",
         "_deferred_others",
+        "_gathered_octets",
+        "_gathered_since",
         "_is_running_deferred",
         "_is_turn_of_others",
         "_not_stored",
         "_others_due",
         "_paused_jobs",
+        "_reads",
         "_stored",
         "channels",
         "is_backlogged",
         "is_full",
         "outboxes",
         "queues",
+        "reads",
+        "settling",
         "slices",
         "unfinished",
         "waiting_for_disk",
@@ -91,6 +120,8 @@ class Turn:
     def __init__(self, slices: TimeSlices | None = None) -> None:
         self.slices = TimeSlices() if slices is None else slices
         self.queues: list[Runnable] = []
+        self.reads = 0
+        """Number of reads from sockets so far."""
         self.channels: list[Confirming] = []
         self.outboxes: list[Flushing] = []
         self.unfinished: list[Runnable] = []
@@ -101,6 +132,11 @@ class Turn:
         """True if the disk is full: jobs are not paused then, because deletions free space. Set by the driver, too."""
         self.waiting_for_disk: dict[Runnable, None] = {}
         """Queues that discard nothing more until `disk_caught_up`."""
+        self.settling: dict[Settling, None] = {}
+        """Queues with acks that have no effect yet: the commit of a transaction waits for them."""
+        self._reads: list[Read] = []
+        """Reads that the next run tells."""
+        self._gathered_octets = self._gathered_since = 0
         self._paused_jobs: list[tuple[Iterator[None], str]] = []
         """Jobs that write nothing more until then."""
         self._deferred_input: deque[Runnable] = deque()
@@ -151,7 +187,32 @@ class Turn:
             for channel in channels:
                 channel.flush_confirms()
             channels.clear()
+        if self._reads:
+            reads, self._reads = self._reads, []
+            for read in reads:
+                read.turn_ran(is_deferred=is_deferred)
         return is_deferred
+
+    def gather(self, read: Read, octets: int, now: int) -> bool:
+        """Have a read told by the next run, which serves all sockets that were read since the last.
+
+        A queue with many publishers and consumers runs once for all of them, and each connection is written to once.
+
+        Args:
+            read: what is told; it may not be read again before that.
+            octets: its size in bytes.
+            now: time at which it began (ns).
+
+        Returns:
+            True if the turn should run at once; otherwise the caller must see that it runs in this round of the loop.
+
+        """
+        if self._reads:
+            self._gathered_octets += octets
+        else:
+            self._gathered_octets, self._gathered_since = octets, now
+        self._reads.append(read)
+        return self._gathered_octets >= GATHER_OCTETS or now - self._gathered_since >= GATHER_NS
 
     @property
     def is_split(self) -> bool:

@@ -14,7 +14,9 @@ def test_nothing_is_discarded_while_arrivals_of_others_are_deferred():
     )
     backing = SimpleNamespace(unacked_messages=lambda ids: ([(seq_id, b"") for seq_id in ids], []))
     taken: list[int] = []
-    queue = SimpleNamespace(turn=turn, backing=backing, dead_lettered=lambda _, moved: taken.extend(moved))
+    queue = SimpleNamespace(
+        moving=0, turn=turn, backing=backing, dead_lettered=lambda _, moved: taken.extend(moved)
+    )
     publisher = SimpleNamespace(
         dead_letter=lambda _, letters, __: (len(letters), [seq_id for seq_id, _ in letters])
     )

@@ -122,6 +122,14 @@ class Bench:
         self.channels[channel].wake_consumers()
         self.model.wake_channel(channel)
 
+    def pause(self, paused: bool) -> None:
+        """Pause or resume the queue."""
+        if paused:
+            self.queue.pause()
+        else:
+            self.queue.unpause()
+        self.model.pause(paused)
+
     def cancel(self, at: int) -> None:
         if not self.queue.consumers:
             return
@@ -167,6 +175,8 @@ class Model:
         self.tags = [0 for _ in global_prefetch]
         self.unacked: list[dict[int, tuple[Taker, int]]] = [{} for _ in global_prefetch]
         self.delivered: list[list[tuple[str, int, bool, int]]] = [[] for _ in global_prefetch]
+        self.is_paused = False
+        self.held_back: dict[str, Taker] = {}
 
     def add(self, tag: str, spec: Spec) -> None:
         self.consumers[tag] = Taker(tag, spec)
@@ -183,7 +193,11 @@ class Model:
         for taker in takers:
             if taker.parked and self.consumers.get(taker.tag) is taker and self.has_room(taker):
                 taker.parked = False
-                self.join(taker)
+                if self.is_paused:
+                    taker.parked = True
+                    self.held_back[taker.tag] = taker
+                else:
+                    self.join(taker)
 
     def wake_channel(self, channel: int) -> None:
         """Wake all consumers of a channel, another one first each time."""
@@ -214,8 +228,23 @@ class Model:
         else:
             self.wake(list(dict.fromkeys(taker for taker, _ in records)))
 
+    def pause(self, paused: bool) -> None:
+        """Hold all consumers back, or let them join again in the order in which they would have."""
+        if paused is self.is_paused:
+            return
+        self.is_paused = paused
+        if paused:
+            for taker in self.rotation:
+                taker.parked = True
+                self.held_back[taker.tag] = taker
+            self.rotation = []
+        else:
+            takers, self.held_back = list(self.held_back.values()), {}
+            self.wake(takers)
+
     def cancel(self, tag: str) -> None:
         taker = self.consumers.pop(tag)
+        self.held_back.pop(tag, None)
         if taker in self.rotation:
             self.rotation.remove(taker)
 
@@ -255,6 +284,7 @@ operations = st.one_of(
     st.tuples(st.just("requeue"), st.integers(0, 3), st.integers(0, 20), st.booleans()),
     st.tuples(st.just("limit"), st.integers(0, 3), st.integers(0, 4)),
     st.tuples(st.just("cancel"), st.integers(0, 4)),
+    st.tuples(st.just("pause"), st.booleans()),
     st.just(("run",)),
 )
 
@@ -278,6 +308,8 @@ def test_messages_are_handed_out_one_at_a_time_in_rotation(specs, global_prefetc
             bench.limit(*arguments)
         elif kind == "cancel":
             bench.cancel(*arguments)
+        elif kind == "pause":
+            bench.pause(*arguments)
         else:
             bench.run()
 

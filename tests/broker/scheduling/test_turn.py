@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
-from leveret.broker.scheduling.turn import INPUT_PRIORITY_NS, Turn
+from leveret.broker.scheduling.turn import GATHER_NS, GATHER_OCTETS, INPUT_PRIORITY_NS, Turn
 
 
 class Work:
@@ -484,3 +484,50 @@ def test_a_queue_that_cannot_even_give_up_stops_no_other():
         [each.ran for each in (first, second, last)],
         [each.ran for each in later],
     )
+
+
+class Read:
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.told: list[bool] = []
+
+    def turn_ran(self, *, is_deferred: bool) -> None:
+        self.told.append(is_deferred)
+
+
+def test_gathered_reads_are_told_once():
+    """Each read is told by the next run, after the queues have run, and not again."""
+    turn = Turn()
+    reads = [Read(turn), Read(turn)]
+    for read in reads:
+        assert not turn.gather(read, 100, 0)
+    turn.run()
+    turn.run()
+
+    assert [[False], [False]] == [read.told for read in reads]
+
+
+def test_gathered_reads_are_told_that_queues_are_deferred():
+    """All reads of a run that had no time for each queue must wait."""
+    turn = Turn(TimeSlices(iter(range(0, 100 * SLICE, SLICE)).__next__))
+    read = Read(turn)
+    for _ in range(3):
+        work = Work(turn)
+        work.has_input = True
+        work.touch()
+    turn.gather(read, 100, 0)
+    turn.slices.begin()
+    turn.run()
+
+    assert [True] == read.told
+
+
+def test_reads_are_gathered_up_to_a_size_and_a_time():
+    """The read that makes too many octets together, or begins too late, asks for a run; the next one begins anew."""
+    turn = Turn()
+    assert not turn.gather(Read(turn), GATHER_OCTETS - 1, 5)
+    assert turn.gather(Read(turn), 1, 5)
+    turn.run()
+    assert not turn.gather(Read(turn), 1, 6)
+    assert not turn.gather(Read(turn), 1, 6 + GATHER_NS - 1)
+    assert turn.gather(Read(turn), 1, 6 + GATHER_NS)

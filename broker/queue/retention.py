@@ -1,0 +1,359 @@
+"""Retention: acked messages of a queue go to its retained ones, in the commit that has their acks.
+
+Theory. A queue that retains has a `Retention`, which its acks go to instead of its backing queue (`take`). Each acked
+message is appended to a second queue, which is not listed anywhere (`broker.queue.retained_queue`), and removed from
+its own as one that moves: whenever the broker is killed, it is in one of the two. Its publisher is told when it is safe
+in either: a message that is acked before its commit is written to the retained ones in its stead.
+
+Usually that happens at once. Acked messages wait in a line, still unacked for the backing queue, if the step of the
+event loop is over, if their bodies have to be read from disk, or while too many writes are pending. Nothing overtakes
+them, so the retained ones are in the order of acks. A body that goes to a file of its own takes longer than a commit:
+its original stays until the file is written.
+
+Some are not retained: while the disk is full, since acks have to free space then, and those that `skipped` counts.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol
+
+from leveret.broker.amqp.properties import delivery_mode, has_delivery_mode, may_expire
+from leveret.broker.scheduling.turn import Turn
+from leveret.confirm.consumer_ack import ConsumerAckQueue
+from leveret.confirm.promise import joined
+from leveret.storage.message import Message, Moved, Persistent, moving
+from leveret.storage.queues.backing_queue import BackingQueue
+
+STEP = 256
+"""Number of messages between two checks of the time."""
+_PERSISTENT = 2
+HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
+"""Causes for which an acked message is not retained."""
+
+
+class RetainingQueue(Protocol):
+    """A queue, as far as its retention needs it."""
+
+    name: str
+    backing: BackingQueue
+    awaiting: ConsumerAckQueue | None
+    saves_all: bool
+    deleted: bool
+
+    @property
+    def durable(self) -> bool:
+        """True if the queue survives a restart."""
+
+    @property
+    def store(self) -> BackingQueue:
+        """The backing queue that keeps the messages."""
+
+    @property
+    def turn(self) -> Turn:
+        """The server's work list."""
+
+    def touch(self) -> None:
+        """Schedule a run of the queue at the end of this turn."""
+
+    def after_next_run(self, callback: Callable[[], object]) -> None:
+        """Call back once, after the next run; the queue runs when messages have been read from disk."""
+
+
+class RetainedMessages(Protocol):
+    """The queue of retained messages (`broker.queue.retained_queue.RetainedQueue`)."""
+
+    settings: Any
+
+    def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
+        """Append messages; see `RetainedQueue.keep`."""
+
+    def retain(self, settings: Any) -> None:
+        """Apply the settings of the queue that the messages come from."""
+
+    def delete(self) -> Any:
+        """Delete it."""
+
+
+class Retention:
+    """The way of acked messages from a queue to its retained ones. A turn runs it like a queue if it has to wait.
+
+    Args:
+        queue: the queue.
+        retained: its retained messages.
+        blob_threshold: bytes from which a content is written to a file of its own.
+
+    Attributes:
+        retained: as given.
+        skipped: number of acked messages that were not retained, by cause.
+        touched: true if the turn will run it.
+
+    """
+
+    __slots__ = (
+        "_blob_threshold",
+        "_callbacks",
+        "_is_closed",
+        "_is_waiting",
+        "_line",
+        "_moving",
+        "_queue",
+        "_safe",
+        "retained",
+        "skipped",
+        "touched",
+    )
+
+    durable = has_input = stores_input = False
+    """For the turn: what waits here is not noted for the disk yet, so no commit has to wait for it."""
+
+    def __init__(self, queue: RetainingQueue, retained: RetainedMessages, blob_threshold: int) -> None:
+        self._queue = queue
+        self._blob_threshold = blob_threshold
+        self._line: deque[int] = deque()
+        """Acked messages that are neither retained nor removed."""
+        self._moving = 0
+        """Messages whose bodies are being written to files for their copies."""
+        self._safe: list[int] = []
+        """Those of which the copies are settled."""
+        self._is_closed = False
+        self._is_waiting = False
+        """True if the next run of the queue runs this."""
+        self._callbacks: list[Callable[[], object]] = []
+        self.retained = retained
+        self.skipped: Counter[str] = Counter()
+        self.touched = False
+
+    def __repr__(self) -> str:
+        """Return a description with the name of the queue."""
+        return f"<retention of queue {self._queue.name!r}>"
+
+    @property
+    def is_done(self) -> bool:
+        """True if every message taken is retained and removed."""
+        return not (self._line or self._moving or self._safe)
+
+    # -- what comes in ----------------------------------------------------------------------------------------------
+
+    def take(self, keys: Collection[Any]) -> None:
+        """Take messages that consumers have acked, and remove them from the queue, now or later.
+
+        Args:
+            keys: their seq_ids, and promises of light deliveries, which are no longer kept and so not retained.
+
+        """
+        queue = self._queue
+        if queue.awaiting is not None:
+            keys, settled = queue.awaiting.split(keys)
+            if settled:
+                queue.backing.ack(settled)  # type: ignore[arg-type] # a promise is a key, too
+        if queue.deleted:
+            queue.backing.ack(keys)
+            return
+        self._line.extend(keys)
+        if self._proceed() and self._line:
+            self.touch()
+
+    def take_delivered(self, messages: Collection[Message]) -> None:
+        """Retain messages that were delivered without waiting for an ack, and are no longer in the queue."""
+        if self._queue.turn.is_full():
+            self.skipped[DISK_FULL] += len(messages)
+        else:
+            self._keep([(-1, message) for message in messages])
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back once when `is_done`, in a step of the event loop."""
+        self._callbacks.append(callback)
+
+    def close(self) -> None:
+        """Delete the retained messages, and remove what is still in the line without retaining it."""
+        self._is_closed = True
+        self.retained.delete()
+        if self._line:
+            self._queue.turn.add_writing_job(self._drain(), f"acks of {self._queue}")
+
+    def _drain(self) -> Iterator[None]:
+        while self._line:
+            self._remove(STEP)
+            yield
+        self._ended()
+
+    def forget(self, seq_ids: Collection[int]) -> None:
+        """Leave messages to the queue that requeues them after an internal error."""
+        gone = frozenset(seq_ids)
+        self._line = deque(seq_id for seq_id in self._line if seq_id not in gone)
+        self.touch()  # somebody may wait for the line to end
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Schedule a run at the end of this turn."""
+        if not self.touched:
+            self.touched = True
+            self._queue.turn.queues.append(self)
+
+    def run(self) -> bool:
+        """Go on; return true if there was not enough time."""
+        queue = self._queue
+        if self._safe:
+            safe, self._safe = self._safe, []
+            self._moving -= len(safe)
+            queue.backing.ack(safe)
+            queue.touch()
+        if self._is_closed or not self._line:
+            self._ended()
+            return False
+        if queue.turn.wait_for_arrivals(self):
+            return False
+        before = len(self._line)
+        more = self._proceed()
+        if len(self._line) < before:  # else it would run this again, and again
+            queue.touch()
+        return more
+
+    def give_up(self) -> None:
+        """Recover from an internal error: remove the messages without retaining them."""
+        self._remove(len(self._line))
+        self._ended()
+
+    # -- the way ----------------------------------------------------------------------------------------------------
+
+    def _proceed(self) -> bool:
+        """Retain and remove messages at the head of the line; return true if the time is over."""
+        line, turn = self._line, self._queue.turn
+        while line:
+            if turn.is_full():
+                self.skipped[DISK_FULL] += min(STEP, len(line))
+                self._remove(STEP)
+            elif self._queue.durable and turn.wait_for_disk(self):
+                break
+            elif not self._move(list(islice(line, STEP))):
+                self._await_read()
+                break
+            if line and turn.slices.is_over():
+                turn.settling[self] = None
+                return True
+        if line or self._moving:
+            turn.settling[self] = None
+        else:
+            self._ended()
+        return False
+
+    def _await_read(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._queue.after_next_run(self._has_run)
+
+    def _has_run(self) -> None:
+        self._is_waiting = False
+        self.touch()
+
+    def _ended(self) -> None:
+        """Tell those who wait that nothing is left."""
+        if not self.is_done:
+            return
+        self._queue.turn.settling.pop(self, None)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def _remove(self, most: int) -> None:
+        """Remove messages at the head of the line without retaining them."""
+        popleft = self._line.popleft
+        self._queue.backing.ack([popleft() for _ in range(min(most, len(self._line)))])
+
+    def _move(self, seq_ids: list[int]) -> bool:
+        """Move these messages, which are at the head of the line; return false if one has to be read first."""
+        queue, line = self._queue, self._line
+        found, waiting = queue.store.unacked_messages(seq_ids)
+        if waiting:
+            missing = frozenset(waiting)
+            del seq_ids[next(at for at, seq_id in enumerate(seq_ids) if seq_id in missing) :]
+            before = frozenset(seq_ids)
+            found = [each for each in found if each[0] in before]
+        if len(seq_ids) == len(line):
+            line.clear()
+        else:
+            for _ in seq_ids:
+                line.popleft()
+        moved, left = self._keep(found)
+        if moved:
+            queue.backing.ack(moved, moved=True)
+        if left:
+            queue.backing.ack(left)
+        return not waiting
+
+    def _keep(self, messages: Collection[tuple[int, Message]]) -> tuple[list[int], list[int]]:
+        """Append messages to the retained ones.
+
+        Args:
+            messages: by seq_id; -1 for one that is not in the queue any more.
+
+        Returns:
+            The seq_ids of those that are in this commit, and of those that are not retained. The others are removed
+            when their files are written.
+
+        """
+        queue = self._queue
+        durable, saves_all = queue.durable, queue.saves_all
+        most = self.retained.settings.max_octets
+        kept: list[Message] = []
+        moved: list[int] = []
+        left: list[int] = []
+        largest = 0
+        persistent = False
+        for seq_id, message in messages:
+            content = message.content
+            size = len(content)
+            if may_expire(content):
+                self.skipped[HAS_EXPIRATION] += 1
+                left.append(seq_id)
+                continue
+            if size > most and message.body_size > most:
+                self.skipped[LARGE] += 1
+                left.append(seq_id)
+                continue
+            largest = max(largest, size)
+            if durable:
+                if type(message) is Persistent and message.open_copies and not message.msg_id:
+                    message.open_copies += 1  # not written yet: one write, and one promise, for both
+                    persistent = True
+                elif (
+                    saves_all
+                    or message.persistent
+                    or (has_delivery_mode(content) and delivery_mode(message.header) == _PERSISTENT)
+                ):
+                    message = self._copied(seq_id, message)  # noqa: PLW2901 - the message goes on as its copy
+                    persistent = True
+                    if isinstance(message, Moved):
+                        kept.append(message)
+                        continue
+            kept.append(message)
+            moved.append(seq_id)
+        if kept:
+            self.retained.keep(kept, largest=largest, persistent=persistent)
+        return moved, left
+
+    def _copied(self, seq_id: int, message: Message) -> Persistent:
+        """Return a copy to be written; the original of a very large one stays until then."""
+        publisher, seq_no = None, 0
+        if isinstance(message, Persistent) and message.publisher is not None:
+            publisher, seq_no = joined(message)
+        on_safe = None if seq_id < 0 else partial(self._is_safe, seq_id)
+        copy = moving(message, 1, self._blob_threshold, on_safe, publisher=publisher, seq_no=seq_no)
+        if isinstance(copy, Moved):
+            self._moving += 1
+        return copy
+
+    def _is_safe(self, seq_id: int, is_written: bool) -> None:
+        """Remove the original of a copy: with the commit that has the copy, or after this run if that is settled."""
+        if is_written:
+            self._moving -= 1
+            self._queue.backing.ack((seq_id,), moved=True)
+            self._queue.touch()
+        else:
+            self._safe.append(seq_id)
+        self.touch()

@@ -1,0 +1,567 @@
+"""Acked messages are retained, in the commit of their acks; others are not."""
+
+from collections.abc import Iterator
+from math import inf
+
+import pytest
+from fakes import Client, DiskNode, Node, basic_consume, hurry, queue_declare
+from retained import (
+    HOUR,
+    RETAIN,
+    ack,
+    commit,
+    consume,
+    declare,
+    get,
+    publish,
+    queue,
+    read,
+    ready,
+    retained,
+    write_files,
+)  # fmt: skip
+
+from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
+from leveret.broker.config.config import StorageConfig
+from leveret.broker.queue.retention import STEP
+
+QUORUM = {"queue_type": ("longstr", "quorum")}
+PRIORITIES = {"max_priority": ("signedint", 3)}
+KINDS = {
+    "classic": {},
+    "quorum": QUORUM,
+    "priorities": PRIORITIES,
+    "consumer-ack": {"confirm_mode": ("longstr", "consumer-ack")},
+    "consumer-ack-light": {"confirm_mode": ("longstr", "consumer-ack-light")},
+    "lazy": {"queue_mode": ("longstr", "lazy")},
+}
+
+
+@pytest.fixture(params=["memory", "disk", "late"])
+def node(request, tmp_path) -> Iterator[Node]:
+    """A broker in memory, one with a disk, and one that writes what is acked before its commit."""
+    if request.param == "memory":
+        yield Node()
+        return
+    config = StorageConfig(sync=False, check_invariants=True, early_confirm=request.param == "disk")
+    made = DiskNode(tmp_path / "data", storage=config)
+    yield made
+    made.disk.close()
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[list[DiskNode]]:
+    """A broker with a disk; its followers replace it in the list."""
+    nodes = [DiskNode(tmp_path / "data")]
+    yield nodes
+    nodes[0].disk.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_acked_messages_are_retained_in_the_order_of_their_acks(node, kind):
+    """Of three deliveries the acked ones are retained, the last acked one last; the third stays in the queue."""
+    client = Client(node)
+    declare(client, **KINDS[kind])
+    publish(client, b"1", b"2", b"3")
+    commit(node)
+    tags = [get(client) for _ in range(3)]
+    ack(client, tags[2])
+    ack(client, tags[0])
+
+    assert [b"3", b"1"] == retained(node)
+    assert 1 == queue(node).unacked_count
+    commit(node)
+    assert [b"3", b"1"] == retained(node)
+
+
+def test_without_the_setting_nothing_is_retained(node):
+    """Queues retain nothing by default, nor with a time or a size of 0."""
+    client = Client(node)
+    for name, arguments in (
+        ("plain", {}),
+        ("no time", {"x-retain-for": ("signedint", 0)}),
+        ("no size", {**RETAIN, "x-retain-bytes": ("signedint", 0)}),
+    ):
+        client.send(queue_declare(name, durable=True, arguments=arguments))
+        commit(node)
+        consume(client, b"1", key=name)
+
+        assert retained(node, name) is None
+
+
+def test_deliveries_without_ack_count_as_acked(node):
+    """Messages that basic.get or a consumer gets without acks are retained."""
+    client = Client(node)
+    declare(client)
+    publish(client, b"got", b"stored")
+    get(client, no_ack=True)
+    client.send(basic_consume("q", "c", no_ack=True))
+    publish(client, b"passed on", b"transient", delivery_mode=1)
+
+    assert [b"got", b"stored", b"passed on", b"transient"] == retained(node)
+    commit(node)
+    assert 0 == queue(node).unacked_count
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "priorities", "consumer-ack"])
+def test_discarded_messages_are_not_retained(node, kind):
+    """Messages that expire, exceed a limit, are rejected, purged, moved or discarded are not retained."""
+    client = Client(node)
+    declare(client, **KINDS[kind], max_length=("signedint", 4), message_ttl=("signedint", 1000))
+    declare(client, "other")
+    publish(client, b"dropped", b"rejected", b"nacked", b"acked", b"expired")
+    for method in (Basic.Reject, Basic.Nack):
+        tag = get(client)
+        client.send(make(method, tag, False) if method is Basic.Reject else make(method, tag, False, False))
+    ack(client, get(client))
+    node.pass_time(1000)
+    publish(client, b"purged")
+    commit(node)
+    client.send(make(Wire.Purge, 0, "q", False))
+    commit(node)
+    publish(client, b"moved")
+    commit(node)
+    node.administration.transfers.start_move(None, "/", "q", "other")
+    node.clock.run()
+    publish(client, b"discarded")
+    node.administration.transfers.start_discard(None, "/", "q")
+    node.clock.run()
+
+    assert [b"acked"] == retained(node)
+    assert [b"moved"] == ready(node, "other")
+    assert (0, 0) == (queue(node).ready_count, queue(node).unacked_count)
+
+
+def test_dead_letters_and_messages_over_the_delivery_limit_are_not_retained(node):
+    """A rejected message that goes to a dead letter exchange, or that was requeued too often, is not retained."""
+    client = Client(node)
+    declare(
+        client,
+        dead_letter_exchange=("longstr", ""),
+        dead_letter_routing_key=("longstr", "dead"),
+    )
+    declare(client, "dead")
+    declare(client, "limited", delivery_limit=("signedint", 0))
+    publish(client, b"rejected")
+    client.send(make(Basic.Reject, get(client), False))
+    publish(client, b"returned", key="limited")
+    client.send(make(Basic.Reject, get(client, "limited"), True))
+
+    assert ([], []) == (retained(node), retained(node, "limited"))
+    assert [b"rejected"] == ready(node, "dead")
+    assert 0 == queue(node, "limited").ready_count
+
+
+def test_messages_leave_after_the_retention_time(node):
+    """A message is retained from its ack until the retention time has passed, and not longer."""
+    client = Client(node)
+    declare(client)
+    consume(client, b"1")
+    node.pass_time(1000)
+    consume(client, b"2")
+    node.pass_time(HOUR - 1001)
+
+    assert [b"1", b"2"] == retained(node)
+    node.pass_time(1)
+    assert [b"2"] == retained(node)
+    node.pass_time(1000)
+    assert [] == retained(node)
+
+
+def test_the_oldest_leave_when_there_are_too_many_bytes(node):
+    """Retained bodies take at most x-retain-bytes; the oldest acks leave, and a body above it empties nothing."""
+    client = Client(node)
+    declare(client, retain_bytes=("signedint", 10))
+    consume(client, b"aaaa", b"bbbb", b"cc")
+    assert [b"aaaa", b"bbbb", b"cc"] == retained(node)
+
+    consume(client, b"d")
+    assert [b"bbbb", b"cc", b"d"] == retained(node)
+    consume(client, b"larger than that")
+    assert [b"bbbb", b"cc", b"d"] == retained(node)
+    assert {"too large": 1} == queue(node).limits.retention.skipped  # type: ignore[union-attr]
+
+
+def test_messages_with_an_expiration_of_their_own_are_not_retained(node):
+    """A message that its publisher gave an expiration never comes back after it, because it is not retained."""
+    client = Client(node)
+    declare(client)
+    consume(client, b"short", expiration="60000")
+    publish(client, b"short too", expiration="60000")
+    get(client, no_ack=True)
+
+    assert [] == retained(node)
+    assert {"own expiration": 2} == queue(node).limits.retention.skipped  # type: ignore[union-attr]
+    assert 0 == queue(node).unacked_count
+
+
+def policy(node: Node, **definition: int) -> None:
+    """Set the policy of all queues, or clear it."""
+    policies = node.administration.policies
+    named = {key.replace("_", "-"): value for key, value in definition.items()}
+    if named:
+        policies.set(None, "/", "keep", {"pattern": ".*", "definition": named})
+    else:
+        policies.clear(None, "/", "keep")
+    node.run_turn()
+    node.clock.run()
+    commit(node)
+
+
+def test_policies_switch_retention_on_shorten_it_and_switch_it_off(node):
+    """Retention follows policies: a shorter time trims what is retained, without one all of it is dropped."""
+    client = Client(node)
+    client.send(queue_declare("q", durable=True))
+    commit(node)
+    consume(client, b"before")
+    policy(node, retain_for=HOUR)
+    consume(client, b"1")
+    node.pass_time(5000)
+    consume(client, b"2")
+    assert [b"1", b"2"] == retained(node)
+
+    policy(node, retain_for=2 * HOUR)
+    node.pass_time(HOUR)
+    assert [b"1", b"2"] == retained(node)
+    policy(node, retain_for=HOUR + 3000)
+    assert [b"2"] == retained(node)
+    policy(node, retain_for=2 * HOUR, retain_bytes=0)
+    assert retained(node) is None
+    policy(node, retain_for=2 * HOUR)
+    consume(client, b"3")
+    assert [b"3"] == retained(node)
+    policy(node)
+    assert retained(node) is None
+    consume(client, b"4")
+    policy(node, retain_for=HOUR)
+    assert [] == retained(node)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["restarted", "killed"])
+def test_retained_messages_survive_the_broker(disk, kind, end):
+    """After a stop or a kill the retained messages are those of before, with the times of their acks."""
+    client = Client(disk[0])
+    declare(client, **KINDS[kind])
+    consume(client, b"early")  # acked before its commit
+    publish(client, b"stored", b"large" * 2000, b"left")
+    disk[0].commit()
+    ack(client, get(client))
+    ack(client, get(client))
+    read(disk[0])
+    disk[0].commit()
+    disk[0].pass_time(1000)
+    disk[0].commit()
+    disk[0] = node = getattr(disk[0], end)()
+
+    assert [b"early", b"stored", b"large" * 2000] == retained(node)
+    assert [b"left"] == ready(node)
+    node.pass_time(HOUR - 1001)
+    assert 3 == len(retained(node) or ())
+    node.pass_time(1)
+    assert [] == retained(node)
+
+
+def test_a_message_is_in_its_queue_or_retained_at_every_kill(disk):
+    """Killed before the commit of an ack the message is ready again, afterwards it is retained, and never both."""
+    client = Client(disk[0])
+    declare(client)
+    client.send(make(Confirm.Select, False))
+    publish(client, b"1")
+    disk[0].commit()
+    tag = get(client)
+    ack(client, tag)
+    assert [b"1"] == retained(disk[0])
+    disk[0] = disk[0].killed()
+
+    assert ([b"1"], []) == (ready(disk[0]), retained(disk[0]))
+    client = Client(disk[0])
+    ack(client, get(client))
+    disk[0].commit()
+    disk[0] = disk[0].killed()
+    assert ([], [b"1"]) == (ready(disk[0]), retained(disk[0]))
+
+
+def test_a_publish_is_confirmed_when_its_message_is_safe_among_the_retained_ones(disk):
+    """A message that is acked before its commit is confirmed with the commit that has it among the retained ones."""
+    client = Client(disk[0])
+    declare(client)
+    client.send(make(Confirm.Select, False))
+    client.send(basic_consume("q", "c"))
+    client.take()
+    publish(client, b"1", b"large" * 2000)
+    ack(client, 0, multiple=True)
+    assert [] == [line for line in client.sent() if "basic.ack" in line]
+
+    disk[0].commit()
+    assert ["1 basic.ack delivery_tag=2 multiple"] == client.sent()
+    disk[0] = disk[0].killed()
+    assert [b"1", b"large" * 2000] == retained(disk[0])
+
+
+def test_transient_messages_are_retained_while_the_broker_runs(disk):
+    """Transient messages of a durable queue are retained, and lost when the broker ends."""
+    client = Client(disk[0])
+    declare(client)
+    consume(client, b"transient", delivery_mode=1)
+    consume(client, b"persistent")
+    disk[0].commit()
+
+    assert [b"transient", b"persistent"] == retained(disk[0])
+    disk[0] = disk[0].restarted()
+    assert [b"persistent"] == retained(disk[0])
+
+
+def test_the_retained_messages_are_deleted_with_their_queue(disk):
+    """A deleted queue leaves nothing on disk, and one declared again under its name has nothing retained."""
+    client = Client(disk[0])
+    declare(client)
+    consume(client, b"1", b"large" * 2000)
+    disk[0].commit()
+    client.send(make(Wire.Delete, 0, "q", False, False, False))
+    disk[0].commit()
+    declare(client)
+
+    assert [] == retained(disk[0])
+    disk[0].commit()
+    with disk[0].disk.environment.store.env.begin() as txn:
+        tables = disk[0].disk.environment.store.db
+        assert (0, 0) == (txn.stat(tables["blocks"])["entries"], txn.stat(tables["bodies"])["entries"])
+
+
+def test_what_a_policy_no_longer_retains_is_gone_after_a_start(disk):
+    """Retention that is switched off is off after a kill, too, and leaves nothing on disk."""
+    client = Client(disk[0])
+    client.send(queue_declare("q", durable=True))
+    disk[0].commit()
+    policy(disk[0], retain_for=HOUR)
+    consume(client, b"1")
+    disk[0].commit()
+    policy(disk[0])
+    disk[0].commit()
+    disk[0] = disk[0].killed()
+
+    assert retained(disk[0]) is None
+    with disk[0].disk.environment.store.env.begin() as txn:
+        assert 0 == txn.stat(disk[0].disk.environment.store.db["blocks"])["entries"]
+
+
+def test_very_many_acks_are_retained_in_steps(node):
+    """One ack of many messages is carried out in many steps, in each of which time is left for others."""
+    client = Client(node)
+    declare(client)
+    client.send(basic_consume("q", "c"))
+    bodies = [b"%d" % number for number in range(3000)]
+    publish(client, *bodies)
+    commit(node)
+    hurry(node, looks=1)
+    queue(node).limits.retention.take(sorted(queue(node).backing.unacked_ids()))  # type: ignore[union-attr]
+    assert 3000 - STEP == queue(node).backing.unacked_count
+    for _ in range(100):
+        node.turn.slices.begin()
+        node.run_turn()
+        node.clock.run()
+
+    assert 0 == queue(node).backing.unacked_count
+    assert bodies == retained(node)
+
+
+def test_a_transaction_waits_until_its_acks_are_retained(node):
+    """The commit of a transaction is answered when none of its acks waits for time, and is durable then."""
+    client = Client(node)
+    declare(client)
+    client.send(make(Tx.Select))
+    client.send(basic_consume("q", "c"))
+    for number in range(1000):
+        publish(client, b"%d" % number)
+    client.send(make(Tx.Commit))
+    commit(node)
+    node.clock.run()
+    commit(node)
+    client.take()
+    hurry(node, looks=3)
+    client.send(make(Basic.Ack, 0, True))
+    client.send(make(Tx.Commit))
+    for _ in range(1000):
+        node.turn.slices.begin()
+        node.turn.resume_unfinished()
+        node.run_turn()
+        node.clock.run()
+        commit(node)
+        if [line for line in client.sent() if "commit-ok" in line]:
+            break
+
+    assert 0 == queue(node).backing.unacked_count
+    assert 1000 == len(retained(node) or ())
+
+
+def test_messages_that_were_paged_out_are_read_before_they_are_retained(disk):
+    """An ack of a message whose body is on disk takes effect when it has been read, and nothing overtakes it."""
+    client = Client(disk[0])
+    declare(client)
+    publish(client, b"1" * 100, b"2" * 100, b"3" * 100)
+    disk[0].commit()
+    tags = [get(client) for _ in range(3)]
+    backing = queue(disk[0]).store
+    backing.set_ram_target(0, 0)  # type: ignore[attr-defined]
+    disk[0].commit()
+    ack(client, tags[1])
+    ack(client, tags[2])
+    assert 3 == queue(disk[0]).backing.unacked_count
+
+    assert [b"2" * 100, b"3" * 100] == retained(disk[0])
+    assert 1 == queue(disk[0]).backing.unacked_count
+
+
+def test_the_original_of_a_very_large_message_stays_until_its_copy_is_written(tmp_path):
+    """A body in a file of its own is in its queue until the file of the retained message is complete."""
+    config = StorageConfig(sync=False, check_invariants=True, blob_threshold=10_000)
+    node = DiskNode(tmp_path / "data", storage=config)
+    client = Client(node)
+    declare(client)
+    body = b"x" * 20_000
+    publish(client, body)
+    write_files(node)
+    ack(client, get(client))
+    node.commit()
+    assert 1 == queue(node).backing.unacked_count
+    node = node.killed()
+    assert ([body], []) == (ready(node), retained(node))
+    client = Client(node)
+    ack(client, get(client))
+    write_files(node)
+    node.commit()
+    assert 0 == queue(node).backing.unacked_count
+    node = node.killed()
+
+    assert ([], [body]) == (ready(node), retained(node))
+    node.disk.close()
+
+
+def test_acks_free_space_while_the_disk_is_full(disk):
+    """While the disk is full acks remove messages without retaining them, and retention resumes afterwards."""
+    client = Client(disk[0])
+    declare(client)
+    publish(client, b"1", b"2", b"3")
+    disk[0].commit()
+    tags = [get(client) for _ in range(3)]
+    ack(client, tags[0])
+    disk[0].fail()
+    ack(client, tags[1])
+    assert {"disk full": 1} == queue(disk[0]).limits.retention.skipped  # type: ignore[union-attr]
+    disk[0].commit()
+    ack(client, tags[2])
+    disk[0].commit()
+
+    assert [b"1", b"3"] == retained(disk[0])
+    disk[0] = disk[0].killed()
+    assert ([], [b"1", b"3"]) == (ready(disk[0]), retained(disk[0]))
+
+
+def test_clients_cannot_see_the_retained_messages(node):
+    """Retained messages are in no listing, and no queue name leads to them."""
+    client = Client(node)
+    declare(client)
+    consume(client, b"1")
+
+    assert ["q"] == [row["name"] for row in node.administration.listings.queues(None, "/")]
+    assert ["q"] == [each.name for each in node.vhosts["/"].all_queues()]
+
+
+def page_out(node: DiskNode) -> None:
+    """Page out the messages of the queue, as far as they are on disk."""
+    queue(node).store.set_ram_target(0, 0)  # type: ignore[attr-defined]
+    node.commit()
+
+
+def test_nothing_overtakes_a_message_that_is_being_read(disk):
+    """A message that is acked after one that has to be read is retained after it."""
+    client = Client(disk[0])
+    declare(client)
+    publish(client, b"1" * 100)
+    disk[0].commit()
+    first = get(client)
+    page_out(disk[0])
+    queue(disk[0]).store.set_ram_target(inf, 1 << 20)  # type: ignore[attr-defined]
+    publish(client, b"2")
+    second = get(client)
+    ack(client, first)
+    ack(client, second)
+    assert 2 == queue(disk[0]).backing.unacked_count
+
+    assert [b"1" * 100, b"2"] == retained(disk[0])
+
+
+def test_a_transaction_waits_for_what_is_being_read(disk):
+    """The commit of a transaction is answered when what it has acked is retained, and on disk there."""
+    client = Client(disk[0])
+    declare(client)
+    publish(client, b"1" * 100)
+    disk[0].commit()
+    tag = get(client)
+    page_out(disk[0])
+    client.ask(make(Tx.Select))
+    ack(client, tag)
+    client.send(make(Tx.Commit))
+    disk[0].commit()
+    assert [] == client.sent()
+    read(disk[0])
+    disk[0].clock.run()
+    disk[0].commit()
+
+    assert ["1 tx.commit-ok"] == client.sent()
+    disk[0] = disk[0].killed()
+    assert ([], [b"1" * 100]) == (ready(disk[0]), retained(disk[0]))
+
+
+def test_the_end_of_a_message_is_written_with_its_retained_copy_only(disk):
+    """A commit for which there is space for deletions only leaves the acked message where it is."""
+    client = Client(disk[0])
+    declare(client)
+    publish(client, b"1")
+    disk[0].commit()
+    ack(client, get(client))
+    batch = disk[0].disk.journal.cut()
+
+    assert batch.durable.moves is not None
+    assert ([], []) == (batch.durable.deletes, batch.durable.merges)
+    disk[0].disk.environment.commit(batch)
+    disk[0]._settled(None)
+    disk[0] = disk[0].killed()
+    assert ([], [b"1"]) == (ready(disk[0]), retained(disk[0]))
+
+
+def test_a_publish_that_is_being_written_is_confirmed_when_it_is_retained(disk):
+    """A large message that is acked while its commit is under way is confirmed with the commit of its retained copy."""
+    client = Client(disk[0])
+    declare(client)
+    client.send(make(Confirm.Select, False))
+    client.send(basic_consume("q", "c"))
+    publish(client, b"large" * 2000)
+    client.take()
+    disk[0].disk.environment.commit(disk[0].disk.journal.cut())
+    ack(client, 0, multiple=True)
+    disk[0]._settled(None)
+    assert [] == [line for line in client.sent() if "basic.ack" in line]
+
+    disk[0].commit()
+    assert ["1 basic.ack delivery_tag=1"] == client.sent()
+
+
+def test_a_very_large_message_that_was_moved_is_not_retained(tmp_path):
+    """An operator's move of a message whose body goes to a file of its own retains nothing."""
+    config = StorageConfig(sync=False, check_invariants=True, blob_threshold=10_000)
+    node = DiskNode(tmp_path / "data", storage=config)
+    client = Client(node)
+    declare(client)
+    declare(client, "other")
+    publish(client, b"x" * 20_000)
+    write_files(node)
+    node.administration.transfers.start_move(None, "/", "q", "other")
+    node.clock.run()
+    write_files(node)
+    node.commit()
+
+    assert ([], []) == (ready(node), retained(node))
+    assert [b"x" * 20_000] == ready(node, "other")
+    node.disk.close()

@@ -1,0 +1,257 @@
+"""Retention compared with a model: after any operations, stops and kills, what is retained is what was acked."""
+
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fakes import Client, DiskNode, queue_declare
+from hypothesis import given, strategies as st
+from retained import commit, queue, read, ready, retained
+
+from leveret.broker.amqp.commands import Basic, Queue as Wire, make
+from leveret.broker.config.config import StorageConfig
+from leveret.broker.queue.limits import QueueLimits
+from leveret.broker.queue.retained_queue import RetainedLimits
+
+SECOND = 1000
+KINDS = {
+    "classic": {},
+    "quorum": {"x-queue-type": ("longstr", "quorum")},
+    "priorities": {"x-max-priority": ("signedint", 2)},
+    "consumer-ack": {"x-confirm-mode": ("longstr", "consumer-ack")},
+}
+NAMES = (
+    "publish", "publish", "publish", "transient", "large", "expiration", "get", "get", "get", "ack", "ack", "ack",
+    "ack all", "reject", "requeue", "auto-ack", "wait", "commit", "commit", "kill", "stop", "page", "purge", "policy",
+)  # fmt: skip
+OPERATIONS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 1000)), max_size=60)
+
+
+class Sent(NamedTuple):
+    """A published message."""
+
+    number: int
+    body: bytes
+    is_saved: bool
+    may_expire: bool = False
+
+
+class Model:
+    """Expected contents of a queue: messages by number, and the retained ones with the times of their acks."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, Sent] = {}
+        self.retained: list[tuple[int, Sent]] = []
+        self.retain_for, self.most = 10 * SECOND, 3000
+        self.on_disk: tuple[dict[int, Sent], list[tuple[int, Sent]]] = ({}, [])
+
+    def ack(self, number: int, now: int) -> None:
+        """Retain a message, if it may be."""
+        sent = self.messages.pop(number)
+        if not sent.may_expire and len(sent.body) <= self.most:
+            self.retained.append((now, sent))
+
+    def trim(self, now: int) -> None:
+        """Drop what is retained for too long, or above the limit in bytes."""
+        self.retained = [each for each in self.retained if each[0] > now - self.retain_for]
+        while sum(len(sent.body) for _, sent in self.retained) > self.most:
+            del self.retained[0]
+
+    def commit(self) -> None:
+        """Note what survives a kill."""
+        self.on_disk = (
+            {number: sent for number, sent in self.messages.items() if sent.is_saved},
+            [each for each in self.retained if each[1].is_saved],
+        )
+
+    def restart(self) -> None:
+        """Continue with what is on disk."""
+        self.messages, self.retained = dict(self.on_disk[0]), list(self.on_disk[1])
+
+
+class Run:
+    """A broker beside its model."""
+
+    def __init__(self, folder: Path, kind: str, *, early: bool) -> None:
+        self.kind = kind
+        config = StorageConfig(sync=False, check_invariants=True, early_confirm=early)
+        self.node = DiskNode(folder / "data", storage=config)
+        self.model = Model()
+        self.count = 0
+        self.connect()
+        self.client.send(queue_declare("q", durable=True, arguments=KINDS[kind]))
+        self.policy(10 * SECOND, 3000)
+
+    def connect(self) -> None:
+        """Continue as a new client."""
+        self.client = Client(self.node)
+        self.tags: dict[int, int] = {}
+
+    def policy(self, retain_for: int, most: int) -> None:
+        """Set the policy, which is on disk afterwards."""
+        definition = {"retain-for": retain_for, "retain-bytes": most}
+        self.node.administration.policies.set(None, "/", "keep", {"pattern": "^q$", "definition": definition})
+        self.node.run_turn()
+        self.node.clock.run()
+        self.model.retain_for, self.model.most = retain_for, most
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit both."""
+        self.settle()
+        commit(self.node)
+        commit(self.node)  # a `LateQueue` writes the ends of what it has just written
+        self.model.commit()
+
+    def settle(self) -> None:
+        """Let the broker do what it can without time or a commit."""
+        self.node.clock.run()
+        read(self.node)
+        self.model.trim(self.node.context.clock())
+
+    def publish(self, body: bytes, *, mode: int = 2, **properties: Any) -> None:
+        """Publish a message."""
+        self.count += 1
+        is_saved = mode == 2 or self.kind == "quorum"
+        self.model.messages[self.count] = Sent(self.count, body, is_saved, "expiration" in properties)
+        self.client.publish("q", body, delivery_mode=mode, **properties)
+
+    def get(self, *, no_ack: bool = False) -> None:
+        """Get the next message."""
+        waiting = sorted(self.model.messages.keys() - self.tags.values())
+        self.client.take()
+        self.client.send(make(Basic.Get, 0, "q", no_ack))
+        while not (found := self.client.take()):
+            if self.node.disk.loads:
+                read(self.node)
+            else:
+                self.commit()
+        tag = getattr(found[-1].method, "delivery_tag", 0)
+        assert bool(tag) is bool(waiting)
+        if tag:
+            assert self.model.messages[waiting[0]].body == found[-1].body
+            if no_ack:
+                self.model.ack(waiting[0], self.node.context.clock())
+            else:
+                self.tags[tag] = waiting[0]
+
+    def do(self, operation: str, number: int) -> None:
+        """Carry out an operation."""
+        tags = list(self.tags)
+        match operation:
+            case "publish":
+                self.publish(b"%d" % self.count)
+            case "transient":
+                self.publish(b"%d" % self.count, mode=1)
+            case "large":
+                self.publish(b"%d" % self.count * number)
+            case "expiration":
+                self.publish(b"%d" % self.count, expiration="1000000000")
+            case "get":
+                self.get()
+            case "auto-ack":
+                self.get(no_ack=True)
+            case "ack" if tags:
+                tag = tags[number % len(tags)]
+                self.client.send(make(Basic.Ack, tag, False))
+                self.model.ack(self.tags.pop(tag), self.node.context.clock())
+            case "ack all":
+                self.client.send(make(Basic.Ack, 0, True))
+                for tag in tags:
+                    self.model.ack(self.tags.pop(tag), self.node.context.clock())
+            case "reject" if tags:
+                tag = tags[number % len(tags)]
+                self.client.send(make(Basic.Reject, tag, False))
+                del self.model.messages[self.tags.pop(tag)]
+            case "requeue" if tags:
+                tag = tags[number % len(tags)]
+                self.client.send(make(Basic.Reject, tag, True))
+                del self.tags[tag]
+            case "wait":
+                self.node.pass_time(number * 7)
+            case "commit":
+                self.commit()
+            case "kill" | "stop":
+                self.node = self.node.killed() if operation == "kill" else self.stopped()
+                self.model.restart()
+                self.connect()
+            case "page":
+                for store in queue(self.node).stores:
+                    for each in getattr(store, "levels", {0: store}).values():
+                        each.set_ram_target(0, 0)
+            case "purge":
+                self.client.take()
+                self.client.send(make(Wire.Purge, 0, "q", False))
+                while not self.client.take():
+                    commit(self.node)
+                kept = set(self.tags.values())
+                self.model.messages = {key: sent for key, sent in self.model.messages.items() if key in kept}
+                self.commit()
+            case "policy":
+                self.policy((1 + number % 20) * SECOND, 10 + number * 5)
+
+    def stopped(self) -> DiskNode:
+        """Stop the broker and start it again."""
+        self.commit()
+        return self.node.restarted()
+
+    def check(self) -> None:
+        """Compare."""
+        self.settle()
+        waiting = sorted(self.model.messages.keys() - self.tags.values())
+        assert [self.model.messages[number].body for number in waiting] == ready(self.node)
+        assert [sent.body for _, sent in self.model.retained] == retained(self.node)
+        assert len(self.tags) == queue(self.node).backing.unacked_count
+        assert (
+            sum(len(sent.body) for _, sent in self.model.retained) == queue(self.node).retained.limits.octets
+        )  # type: ignore[union-attr]
+
+
+def run(kind: str, operations: list[tuple[str, int]], *, early: bool) -> None:
+    """Carry out operations, and compare after each."""
+    with tempfile.TemporaryDirectory() as folder:
+        both = Run(Path(folder), kind, early=early)
+        try:
+            for operation, number in operations:
+                both.do(operation, number)
+                both.check()
+        finally:
+            both.node.disk.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(operations=OPERATIONS, early=st.booleans())
+def test_the_retained_messages_are_the_acked_ones(kind, operations, early):
+    """After any sequence with stops and kills, acked messages within time and bytes are retained, and no others."""
+    run(kind, operations, early=early)
+
+
+MISTAKES = {
+    "it forgets the time": (RetainedLimits, "now", lambda limits: 0),
+    "it keeps what was rejected": (
+        QueueLimits,
+        "removed",
+        lambda limits, seq_ids: limits.retention.take(seq_ids),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_comparison_finds_a_mistake(monkeypatch, mistake):
+    """A retention that keeps what has expired, or what was rejected, is found."""
+    operations = [
+        ("publish", 0),
+        ("get", 0),
+        ("reject", 0),
+        ("publish", 0),
+        ("get", 0),
+        ("ack", 0),
+        ("wait", 1000),
+    ]
+    operations += [("wait", 1000), ("commit", 0)]
+    run("classic", operations, early=True)
+    place, name, replacement = MISTAKES[mistake]
+    monkeypatch.setattr(place, name, replacement)
+    with pytest.raises(AssertionError):
+        run("classic", operations, early=True)
