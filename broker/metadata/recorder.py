@@ -16,6 +16,7 @@ predeclared exchanges have rows like others, because bindings refer to exchanges
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple
 from typing import Any, Protocol, cast
 
 from leveret.broker.amqp.tables import Field, Table, encode_table
@@ -28,6 +29,7 @@ from leveret.exchanges.base import Exchange
 from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
+    ParameterRow,
     PermissionRow,
     PolicyRow,
     QueueRow,
@@ -39,6 +41,7 @@ from leveret.storage.store.metadata_rows import (
     VHostRow,
     encode,
     entity_key,
+    parameter_key,
     policy_key,
     relation_key,
 )
@@ -145,14 +148,15 @@ class Definitions:
         for exchange in vhost.router.exchanges.values():
             if exchange.durable and not exchange.number:
                 topology.declared(exchange)
-        vhost.record = vhost.router.listener = vhost.policies.record = topology
+        vhost.record = vhost.router.listener = topology
+        vhost.policies.record = vhost.parameters.record = topology
 
 
 class StoredTopology:
-    """Records the durable queues, exchanges and bindings of one vhost, and its policies.
+    """Records the durable queues, exchanges and bindings of one vhost, its policies and parameters.
 
-    It is the listener of the vhost's router (`exchanges.router.Listener`) and the `record` of the vhost and of its
-    policies.
+    It is the listener of the vhost's router (`exchanges.router.Listener`) and the `record` of the vhost, its policies
+    and its parameters.
 
     Attributes:
         vhost_id: the id of the vhost; exchanges and queues have ids of their own.
@@ -170,9 +174,21 @@ class StoredTopology:
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """Record a new durable queue; returns its qid."""
         qid = self._definitions.new_id()
-        table = encode_table(arguments) if arguments else _NO_ARGUMENTS
-        self._definitions.put(QueueRow(qid, self.vhost_id, octets(name), auto_delete, table))
+        self._definitions.put(QueueRow(qid, self.vhost_id, octets(name), auto_delete, _encoded(arguments)))
         return qid
+
+    def queue_paused(self, queue: Queue) -> None:
+        """Record whether a durable queue is paused now."""
+        self._definitions.put(
+            QueueRow(
+                queue.qid,
+                self.vhost_id,
+                octets(queue.name),
+                queue.auto_delete,
+                _encoded(queue.arguments),
+                queue.is_paused,
+            )
+        )
 
     def queue_ending(self, qid: int) -> None:
         """Record that a durable queue is being deleted: the rows of its bindings are deleted with its own."""
@@ -205,6 +221,14 @@ class StoredTopology:
     def policy_cleared(self, name: str, *, operator: bool) -> None:
         """Record that a policy was removed."""
         self._definitions.delete(policy_key(self.vhost_id, octets(name), operator=operator))
+
+    def parameter_set(self, component: str, name: str, value: Any) -> None:
+        """Record a parameter that is new, or that replaces the one of its name."""
+        self._definitions.put(ParameterRow(self.vhost_id, octets(component), octets(name), to_json(value)))
+
+    def parameter_cleared(self, component: str, name: str) -> None:
+        """Record that a parameter was removed."""
+        self._definitions.delete(parameter_key(self.vhost_id, octets(component), octets(name)))
 
     def identify(self, exchange: Exchange, number: int) -> None:
         """Set the id of an exchange and of its delay line."""
@@ -353,22 +377,30 @@ class StoredUsers(Users):
         super().clear_topic_permissions(user, vhost, exchange)
 
     def set_user_limits(self, user: str, limits: UserLimits) -> None:
-        """Set the user's limits; a negative number is unlimited, as in RabbitMQ."""
+        """Set the user's limits."""
         super().set_user_limits(user, limits)
-        kept = self.user_limits(user)
-        self._definitions.put(UserLimitsRow(octets(user), kept.max_connections, kept.max_channels))
+        self._definitions.put(UserLimitsRow(octets(user), *astuple(limits)))
+
+    def clear_vhost_limits(self, vhost: str) -> None:
+        """Remove all of the vhost's limits."""
+        super().clear_vhost_limits(vhost)
+        self._definitions.delete(relation_key(VHostLimitsRow.kind, octets(vhost)))
 
     def set_vhost_limits(self, vhost: str, limits: VHostLimits) -> None:
-        """Set the vhost's limits; a negative number is unlimited, as in RabbitMQ."""
+        """Set the vhost's limits."""
         super().set_vhost_limits(vhost, limits)
-        kept = self.vhost_limits(vhost)
-        self._definitions.put(VHostLimitsRow(octets(vhost), kept.max_connections, kept.max_queues))
+        self._definitions.put(VHostLimitsRow(octets(vhost), *astuple(limits)))
 
 
 def _vhost_row(number: int, vhost: VHost) -> VHostRow:
     tags = [octets(tag) for tag in vhost.tags]
     return VHostRow(
-        number, octets(vhost.name), octets(vhost.description), tags, octets(vhost.default_queue_type)
+        number,
+        octets(vhost.name),
+        octets(vhost.description),
+        tags,
+        octets(vhost.default_queue_type),
+        vhost.is_protected,
     )
 
 

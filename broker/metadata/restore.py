@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
+import msgspec
+
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
@@ -24,6 +26,7 @@ from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
+    ParameterRow,
     PermissionRow,
     PolicyRow,
     QueueRow,
@@ -80,6 +83,7 @@ def restore(
             global_parameters.set(text(parameter.name), _json(parameter, parameter.value))
         restoring.restore_vhosts(_of(found, VHostRow))
         restoring.restore_policies(_of(found, PolicyRow))
+        restoring.restore_parameters(_of(found, ParameterRow))
         _restore_users(found, users)
         restoring.restore_exchanges(_of(found, ExchangeRow))
         restoring.restore_queues(_of(found, QueueRow))
@@ -109,6 +113,7 @@ class _Restoring:
             vhost = self._make_vhost(text(row.name))
             vhost.description, vhost.default_queue_type = text(row.description), text(row.default_queue_type)
             vhost.tags = tuple(map(text, row.tags))
+            vhost.is_protected = row.protected
             self.vhosts[row.id] = vhost, StoredTopology(self._definitions, row.id)
 
     def restore_policies(self, rows: Iterable[PolicyRow]) -> None:
@@ -125,6 +130,12 @@ class _Restoring:
                 text(row.apply_to),
                 operator=row.operator,
             )
+
+    def restore_parameters(self, rows: Iterable[ParameterRow]) -> None:
+        for row in rows:
+            found = self._vhost_of(row)
+            if found is not None:
+                found[0].parameters.set(text(row.component), text(row.name), _json(row, row.value))
 
     def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
         for row in sorted(rows, key=_id):
@@ -162,6 +173,8 @@ class _Restoring:
                 arguments=_arguments(row),
                 qid=row.id,
             )
+            if row.paused:
+                queue.pause()
             self.queues.append(queue)
             self._things[row.id] = vhost, queue
 
@@ -180,7 +193,9 @@ class _Restoring:
             except ExchangeError as error:
                 self._drop(row, f"binding with key '{text(row.binding_key)}' of {source!r}: {error}")
 
-    def _vhost_of(self, row: PolicyRow | ExchangeRow | QueueRow) -> tuple[VHost, StoredTopology] | None:
+    def _vhost_of(
+        self, row: PolicyRow | ParameterRow | ExchangeRow | QueueRow
+    ) -> tuple[VHost, StoredTopology] | None:
         found = self.vhosts.get(row.vhost)
         if found is None:
             self._drop(row, f"'{text(row.name)}': its vhost no longer exists")
@@ -194,9 +209,9 @@ class _Restoring:
 def _restore_limits(found: dict[type[Row], list[Row]], users: Users) -> None:
     """Restore the limits, before the vhosts that use theirs."""
     for limits in _of(found, VHostLimitsRow):
-        users.set_vhost_limits(text(limits.vhost), VHostLimits(limits.max_connections, limits.max_queues))
+        users.set_vhost_limits(text(limits.vhost), VHostLimits(*msgspec.structs.astuple(limits)[1:]))
     for row in _of(found, UserLimitsRow):
-        users.set_user_limits(text(row.user), UserLimits(row.max_connections, row.max_channels))
+        users.set_user_limits(text(row.user), UserLimits(*msgspec.structs.astuple(row)[1:]))
 
 
 def _restore_users(found: dict[type[Row], list[Row]], users: Users) -> None:
@@ -223,7 +238,7 @@ def _name(row: UserRow) -> bytes:
     return row.name
 
 
-def _json(row: PolicyRow | GlobalParameterRow, value: bytes) -> Any:
+def _json(row: PolicyRow | ParameterRow | GlobalParameterRow, value: bytes) -> Any:
     """Decode the JSON value of a row; raises DamagedError."""
     try:
         return json.loads(value)

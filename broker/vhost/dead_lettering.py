@@ -2,9 +2,9 @@
 
 Theory. The dead letter enters its queues' inboxes in the same turn in which its original is removed, so one commit
 covers both. Two cases need more care. If the original is not on disk yet, its publisher still waits for a confirm: the
-dead letter takes over that promise, so the publish is confirmed when both are safe (`_joined`). And a body that goes to
-a file of its own takes longer than a commit: its original stays until the file is written, and may be delivered twice
-after a crash.
+dead letter takes over that promise, so the publish is confirmed when both are safe (`joined`). And a body that goes to
+a file of its own takes longer than a commit: its original stays until the file is written, even if its queue is deleted
+meanwhile, and is removed by the commit that has the dead letter's record (`storage.message.Moved`).
 
 A full queue may dead-letter a dead letter that arrives, and so on through any number of queues: to avoid recursion
 dead letters wait in one FIFO (`broker.vhost.fan_out.Deliveries`), which the outermost call drains.
@@ -23,11 +23,12 @@ from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import PERSISTENT_MODE, offer, saved_among
+from leveret.broker.vhost.tail import Tail
 from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
-from leveret.confirm.promise import Promise
+from leveret.confirm.promise import Promise, joined
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.errors import TooManyHopsError
-from leveret.storage.message import Awaited, Message, Moved, Persistent, Publisher, moving
+from leveret.storage.message import Awaited, Message, Moved, moving
 
 
 class DeadLettering:
@@ -60,6 +61,8 @@ class DeadLettering:
         self._most_deaths = most_deaths
         self._cycles = Cycles()
         self._deliveries = Deliveries(turn)
+        self.tails_on: Callable[[Exchange], Sequence[Tail]] = lambda _exchange: ()
+        """Returns the tails that are told of dead letters to an exchange."""
 
     def publish(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
@@ -77,6 +80,7 @@ class DeadLettering:
         is_over = self._turn.slices.is_over
         moved = []
         count = 0
+        tails = self.tails_on(exchange)
         for seq_id, message in letters:
             if count and is_over():
                 break
@@ -94,6 +98,9 @@ class DeadLettering:
             targets = self._targets(exchange, letter.routing_keys, letter.rewritten.headers)
             targets = self._cycles.remove_cycling(targets, letter.deaths)
             exchange.tally(len(targets), letter.routing_keys[0]).published += 1
+            for tail in tails:
+                copy = Message(letter.address, letter.message_content, message.channel_id)
+                tail.dead_lettered(exchange, letter.routing_keys, copy, targets)
             promise = None if reason == REJECTED else message.promise
             if promise is not None and not targets:
                 promise.refused()
@@ -122,8 +129,8 @@ class DeadLettering:
         persistent = delivery_mode(copy.header) == PERSISTENT_MODE
         durable = saved_among(targets, persistent=persistent)
         if durable:
-            publisher, seq_no = _joined(original)
-            on_safe = partial(queue.dead_letter_stored, seq_id) if seq_id >= 0 else None
+            publisher, seq_no = joined(original)
+            on_safe = partial(queue.remove_moved, seq_id) if seq_id >= 0 else None
             copy = moving(
                 copy, len(durable), self._blob_threshold, on_safe, publisher=publisher, seq_no=seq_no
             )
@@ -144,16 +151,3 @@ def _put(letter: Message, promise: Awaited | None, target: Queue) -> None:
         target.tally.forwarded += 1
     elif promise is not None:
         promise.refused()
-
-
-def _joined(original: Message) -> tuple[Publisher | None, int]:
-    """Return the promise that waits for the original, and its number; the dead letter joins it as one more copy."""
-    waiting: object = original.promise
-    if isinstance(original, Persistent) and original.publisher is not None:
-        if not isinstance(original.publisher, Promise):
-            original.publisher = Promise(original.publisher, original.seq_no, 1)
-        waiting = original.publisher
-    if not isinstance(waiting, Promise):
-        return None, 0
-    waiting.open += 1
-    return waiting, waiting.seq_no

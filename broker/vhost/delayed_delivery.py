@@ -20,7 +20,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.broker.vhost.delayed_look import DelayLook, DelaySnapshot, destinations, look
+from leveret.broker.vhost.delayed_look import DelayLook, DelaySnapshot, Pieces, destinations, look, pieces
 from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import Special, offer, saved_among
 from leveret.exchanges.base import Exchange
@@ -286,12 +286,22 @@ class DelayLine:
             snapshots: the snapshot that is to be used, if one is needed; if the list is empty, one is added.
 
         """
+        return look(self.number, *self._known(snapshots))
+
+    def pieces(self, snapshots: list[DelaySnapshot]) -> Pieces:
+        """Look at the messages as they are now, piece by piece; the argument is that of `peek`."""
+        return pieces(self.number, *self._known(snapshots))
+
+    def _known(
+        self, snapshots: list[DelaySnapshot]
+    ) -> tuple[dict[Due, bytes], DelaySnapshot | None, Due | None, Collection[Due]]:
+        """Return what memory knows now, and the snapshot with the rest."""
         rows, horizon, gone = self.window.peek()
         if horizon is None or self._disk is None:
-            return look(self.number, rows)
+            return rows, None, None, ()
         if not snapshots:
             snapshots.append(self._disk.snapshot())
-        return look(self.number, rows, snapshots[0], horizon, gone)
+        return rows, snapshots[0], horizon, gone
 
     def destinations(self, message: Message) -> Collection[Any]:
         """Return the queues to which a delayed message would be routed now."""
@@ -364,8 +374,9 @@ class DelayLine:
         self._deliveries.add(queues, partial(offer, message), is_stored=is_stored)
         return not stays
 
-    def _moved(self, due: Due) -> None:
+    def _moved(self, due: Due, is_written: bool) -> None:
         """Delete the row of a message that has become safe in its queues."""
+        del is_written  # the row is deleted by the next commit in any case
         self._moving -= 1
         self._delete(due)
         self.touch()

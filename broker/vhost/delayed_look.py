@@ -35,6 +35,10 @@ class DelaySnapshot(Protocol):
         """Read messages of a line, in a thread that may wait for the disk."""
 
 
+Pieces = Generator[list[tuple[int, Message]] | Callable[[], DelayedRows], Any, None]
+"""A look piece by piece: it yields messages with the times at which they are due, or a read."""
+
+
 def look(
     line: int,
     rows: dict[Due, bytes],
@@ -42,7 +46,30 @@ def look(
     start: Due | None = None,
     gone: Collection[Due] = (),
 ) -> DelayLook:
-    """Look at the messages of a line.
+    """Look at the messages of a line; the arguments are those of `pieces`."""
+    found: list[tuple[int, Message]] = []
+    steps = pieces(line, rows, snapshot, start, gone)
+    answer: Any = None
+    while True:
+        try:
+            piece = steps.send(answer)
+        except StopIteration:
+            return found
+        if isinstance(piece, list):
+            found += piece
+            answer = yield None
+        else:
+            answer = yield piece
+
+
+def pieces(
+    line: int,
+    rows: dict[Due, bytes],
+    snapshot: DelaySnapshot | None = None,
+    start: Due | None = None,
+    gone: Collection[Due] = (),
+) -> Pieces:
+    """Look at the messages of a line, in the order in which they are due.
 
     Args:
         line: number of the line.
@@ -53,6 +80,7 @@ def look(
 
     """
     while start is not None and snapshot is not None:
+        yield from _decoded(line, rows, start)
         found: DelayedRows = yield partial(snapshot.read_delayed, line, start)
         for due, value in found.rows:
             if due not in gone:
@@ -60,14 +88,19 @@ def look(
             start = due[0], due[1] + 1
         if not found.more:
             break
-    messages: list[tuple[int, Message]] = []
-    for number, due in enumerate(sorted(rows), 1):
-        with suppress(DamagedError):
-            address, content = unpack_row(pack_key(line, due), rows[due])
-            messages.append((due[0], Message(address, content, content[1] << 8 | content[2])))
-        if not number % PIECE:
-            yield None
-    return messages
+    yield from _decoded(line, rows, None)
+
+
+def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
+    """Yield the messages that are due before a time, all for None, and remove their rows."""
+    ready = sorted(due for due in rows if until is None or due < until)
+    for at in range(0, len(ready), PIECE):
+        messages = []
+        for due in ready[at : at + PIECE]:
+            with suppress(DamagedError):
+                address, content = unpack_row(pack_key(line, due), rows.pop(due))
+                messages.append((due[0], Message(address, content, content[1] << 8 | content[2])))
+        yield messages
 
 
 def destinations(router: Router, exchange: Exchange, message: Message) -> Collection[Any]:

@@ -1,32 +1,25 @@
 """Runtime parameters: values set while the broker runs, by component and name, per vhost or global.
 
 Theory. There is no separate store for a vhost's parameters: each component keeps its values where they are used, vhost
-limits in `broker.auth.users.Users` and operator policies in `broker.vhost.policies.Policies`. `Parameters` is the
-interface that RabbitMQ's tools use for them, and it refuses components that have no effect here.
+limits in `broker.auth.users.Users`, operator policies in `broker.vhost.policies.Policies`, shovels in the
+`VHostParameters` of the vhost. `Parameters` is the interface that RabbitMQ's tools use for them, and it refuses
+components that have no effect here.
 Global parameters belong to no component: any name may have any value.
-
-Values are JSON values. The texts of errors are RabbitMQ's (rabbit_runtime_parameters, rabbit_parameter_validation),
-because tools show and compare them; terms in them are printed as Erlang does, without its line breaks.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from leveret.broker.amqp.tables import binary_text, float_text, string_text
-from leveret.broker.auth.users import Users, VHostLimits
+from leveret.broker.auth.users import VHOST_LIMITS, Users, VHostLimits, limits_by_name
+from leveret.broker.vhost.parameter_checks import ParameterError, check_keys, limit_checks, refuse
+from leveret.broker.vhost.shovel_keys import SHOVEL, check_shovel
+from leveret.broker.vhost.vhost_parameters import VHostParameters
 
 LIMITS = "vhost-limits"
 OPERATOR_POLICY = "operator_policy"
 LIMITS_NAME = "limits"
-_MAX_CHARACTER = 255
-
-Check = Callable[[str, Any], Iterable[str]]
-"""Validator: given a key and its value, yields the errors found."""
-
-
-class ParameterError(ValueError):
-    """A parameter or policy cannot be set or cleared; the text is RabbitMQ's."""
+_LIMIT_KEYS = limit_checks(VHOST_LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +51,10 @@ class ParameterVHost(Protocol):
     @property
     def policies(self) -> OperatorPolicies:
         """The vhost's policies."""
+
+    @property
+    def parameters(self) -> VHostParameters:
+        """The vhost's parameters that have no other place."""
 
 
 class ParameterHost(Protocol):
@@ -94,10 +91,11 @@ class Parameters:
             self._host.vhosts[vhost].policies.set_term(name, value, operator=True)
             return
         check_parameter(component, name, value)
+        if component == SHOVEL:
+            self._host.vhosts[vhost].parameters.set(component, name, value)
+            return
         limits = value or {}
-        self._host.users.set_vhost_limits(
-            vhost, VHostLimits(limits.get("max-connections"), limits.get("max-queues"))
-        )
+        self._host.users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))
 
     def clear(self, vhost: str, component: str, name: str) -> None:
         """Remove a parameter of a vhost that exists; the caller runs a turn afterwards.
@@ -110,28 +108,27 @@ class Parameters:
             raise ParameterError("policies may not be cleared using this method")
         if component == OPERATOR_POLICY:
             self._host.vhosts[vhost].policies.clear(name, operator=True)
-        elif component == LIMITS and name == LIMITS_NAME and self._limits(vhost):
-            self._host.users.set_vhost_limits(vhost, VHostLimits())
-        else:
+        elif component == LIMITS and name == LIMITS_NAME and self._host.users.has_vhost_limits(vhost):
+            self._host.users.clear_vhost_limits(vhost)
+        elif component != SHOVEL or not self._host.vhosts[vhost].parameters.clear(component, name):
             raise ParameterError("Parameter does not exist")
 
     def list(self, vhost: str | None = None, component: str | None = None) -> list[Parameter]:
         """Return all parameters, or those of one vhost or component: operator policies but not policies."""
         found = []
         for place in self._host.vhosts if vhost is None else (vhost,):
-            limits = self._limits(place)
-            if limits:
-                found.append(Parameter(place, LIMITS, LIMITS_NAME, limits))
+            if self._host.users.has_vhost_limits(place):
+                found.append(Parameter(place, LIMITS, LIMITS_NAME, self._limits(place) or []))
             found += [
                 Parameter(place, OPERATOR_POLICY, name, term)
                 for name, term in self._host.vhosts[place].policies.terms(operator=True).items()
             ]
+            found += [Parameter(place, *each) for each in self._host.vhosts[place].parameters.items()]
         return [parameter for parameter in found if component in {None, parameter.component}]
 
     def _limits(self, vhost: str) -> dict[str, int]:
         limits = self._host.users.vhost_limits(vhost)
-        pairs = (("max-connections", limits.max_connections), ("max-queues", limits.max_queues))
-        return {key: value for key, value in pairs if value is not None}
+        return limits_by_name(limits)
 
 
 class GlobalParameters:
@@ -157,117 +154,27 @@ class GlobalParameters:
             raise ParameterError("Parameter does not exist")
         del self._values[name]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str) -> Any:
+        """Return a value; None if there is none."""
+        return self._values.get(name)
+
     def list(self) -> dict[str, Any]:
         """Return the values by name."""
         return dict(self._values)
-
-
-# -- checking --------------------------------------------------------------------------------------------------------
-
-MAX_DEPTH = 64
-"""Maximum nesting depth of objects and lists in values set from outside."""
-
-
-def is_too_deep(value: Any) -> bool:
-    """Return whether objects and lists are nested deeper than `MAX_DEPTH`; not recursive, so safe for any value."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (Mapping, list, tuple))
-            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def refuse(faults: Sequence[str]) -> None:
-    """Raise ParameterError if there are any faults."""
-    if faults:
-        raise ParameterError("Validation failed\n\n" + "".join(f"{fault}\n" for fault in faults))
-
-
-def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> list[str]:
-    """Return the faults of an object: missing mandatory keys, unknown keys and invalid values.
-
-    Args:
-        name: the name of what it is the value of, for messages.
-        keys: for each key its validator, and whether it is mandatory.
-        term: the object. An empty list is an object without keys, as in Erlang.
-
-    """
-    if is_too_deep(term):
-        return [f"{name} is nested deeper than {MAX_DEPTH} levels"]
-    if not isinstance(term, Mapping):
-        if term == []:
-            term = {}
-        elif isinstance(term, list):
-            return [f"Unrecognised terms {term_text(term)} in {name}"]
-        else:
-            return [f"{name} not a list {term_text(term)}"]
-    strange = {key: value for key, value in term.items() if key not in keys}
-    faults = [f"Unrecognised terms {pairs_text(strange)} in {name}"] if strange else []
-    for key, (check, mandatory) in reversed(list(keys.items())):  # RabbitMQ reports the last fault first
-        if key in term:
-            faults += check(key, term[key])
-        elif mandatory:
-            faults.append(f'Key "{key}" not found in {name}')
-    return faults
 
 
 def check_parameter(component: str, name: str, value: Any) -> None:
     """Raise ParameterError for a parameter that cannot be set; operator policies are validated by `Policies`."""
     if component == "policy":
         raise ParameterError("policies may not be set using this method")
+    if component == SHOVEL:
+        check_shovel(name, value)
+        return
     if component != LIMITS:
         refuse([f"component {component} not found"])
     refuse(check_keys(name, _LIMIT_KEYS, value))
     if name != LIMITS_NAME:
         raise ParameterError(f"the parameter of component {LIMITS} is named '{LIMITS_NAME}'")
-
-
-def check_number(key: str, value: Any) -> Iterable[str]:
-    """Accept an integer of 64 bits (the range that can be stored) or a float."""
-    if not isinstance(value, float) and not _is_integer(value):
-        yield f"{key} should be a number, actually was {term_text(value)}"
-
-
-def check_integer(key: str, value: Any) -> Iterable[str]:
-    """Accept an integer of 64 bits."""
-    if not _is_integer(value):
-        yield f"{key} should be a number, actually was {term_text(value)}"
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-
-
-_LIMIT_KEYS = {"max-connections": (check_integer, False), "max-queues": (check_integer, False)}
-
-
-def pairs_text(pairs: Mapping[str, Any]) -> str:
-    """Format an object as RabbitMQ's validators see it: as a list of pairs sorted by key."""
-    return f"[{','.join(f'{{{term_text(key)},{term_text(pairs[key])}}}' for key in sorted(pairs))}]"
-
-
-def term_text(value: Any) -> str:
-    """Format a JSON value as Erlang's `~p` prints the term that RabbitMQ makes of it."""
-    if isinstance(value, str):
-        return binary_text(value.encode("utf-8", "surrogatepass"))
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, float):
-        return float_text(value)
-    if isinstance(value, Mapping):
-        return f"#{{{','.join(f'{term_text(key)} => {term_text(value[key])}' for key in sorted(value))}}}"
-    if isinstance(value, list):
-        return _string_of_numbers(value) or f"[{','.join(map(term_text, value))}]"
-    return str(value)
-
-
-def _string_of_numbers(items: Sequence[Any]) -> str:
-    """Return a list of printable character codes as the string that Erlang takes it for; '' for any other list."""
-    numbers = all(type(item) is int and 0 <= item <= _MAX_CHARACTER for item in items)
-    return string_text(bytes(items)) if items and numbers else ""

@@ -15,7 +15,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.settings import merged_definition
-from leveret.broker.vhost.parameters import ParameterError, check_keys, refuse
+from leveret.broker.vhost.parameter_checks import ParameterError, check_keys, refuse
 from leveret.broker.vhost.policy_keys import CLASSIC_QUEUES, EXCHANGES, IMPOSSIBLE, QUORUM_QUEUES, policy_keys
 
 

@@ -4,7 +4,7 @@ Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, 
 rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern is RE2's or Python's, an `ha-mode` that
 is not a string is refused where RabbitMQ crashes, `delivery-limit` applies to classic queues too, which support it
 here,
-and there is `confirm-mode`, for classic queues.
+and there are `retain-for` and `retain-bytes`, and `confirm-mode` for classic queues.
 `ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for streams
 are stored and have no effect.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
-from leveret.broker.vhost.parameters import Check, check_number, pairs_text, term_text
+from leveret.broker.vhost.parameter_checks import Check, check_number, pairs_text, term_text
 from leveret.confirm.modes import CONFIRM_MODES
 
 CLASSIC_QUEUES = "classic_queues"
@@ -67,6 +67,8 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     ),
     "queue-mode": (_one_of("default", "lazy"), "queue-mode value"),
     "queue-version": (_one_of(1, 2), "queue-version value"),
+    "retain-bytes": (_at_least(0), "maximum size of retained messages in bytes"),
+    "retain-for": (_at_least(0), "retention time"),
     "stream-filter-size-bytes": (_is_filter_size, "filter size. Valid range is 16-255"),
     "stream-max-segment-size-bytes": (_at_least(0), "segment size"),
     # keys with a validator in a module of their own, checked after the others
@@ -83,7 +85,7 @@ _OPERATOR_POLICY = frozenset(
     (
         "confirm-mode", "delivery-limit", "expires", "ha-mode", "ha-params", "ha-sync-mode", "max-in-memory-bytes",
         "max-in-memory-length", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-version",
-        "target-group-size",
+        "retain-bytes", "retain-for", "target-group-size",
     )
 )  # fmt: skip
 

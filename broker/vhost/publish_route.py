@@ -25,6 +25,7 @@ from leveret.broker.amqp.properties import (
     parse_expiration,
 )
 from leveret.broker.amqp.tables import Field, Table
+from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import Queue
 from leveret.confirm.channel_confirms import ChannelConfirms
@@ -48,6 +49,42 @@ class PublishingChannel(Protocol):
     confirms: ChannelConfirms | None
 
 
+class Tap(Protocol):
+    """Is told of publishes, beside the queues (`broker.vhost.tapping`)."""
+
+    def published(
+        self,
+        channel: "ClientChannel",
+        exchange: Exchange,
+        keys: Sequence[str],
+        message: Message,
+        queues: Sequence[Queue],
+    ) -> None:
+        """Take a publish: its routing key and those of CC and BCC, and the queues that it was routed to."""
+
+
+class ClientConnection(Protocol):
+    """The connection of a channel, or what stands for it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def user(self) -> User:
+        """The user that has logged in."""
+
+
+class ClientChannel(Protocol):
+    """The channel of a publish or of a delivery, as taps see it."""
+
+    number: int
+
+    @property
+    def host(self) -> ClientConnection:
+        """Its connection."""
+
+
 class Route:
     """The destination of publishes whose method frames are byte-identical.
 
@@ -58,6 +95,8 @@ class Route:
 
     Messages that need more than their bytes are created by `make`: those to be stored on disk and, if all queues
     confirm on consumer acks (`AwaitedRoute`), every message.
+
+    `taps` are told of each publish; a route with some is not plain.
     """
 
     always_makes = False
@@ -74,6 +113,7 @@ class Route:
         "queues",
         "routing_key",
         "tally",
+        "taps",
         "wide",
     )
 
@@ -103,6 +143,7 @@ class Route:
         self.plain = plain
         self.generation = generation
         self.error = error
+        self.taps: tuple[Tap, ...] = ()
         self.tally = Tally() if exchange is None else exchange.tally(len(queues), routing_key)
         """Counts the messages published by this route."""
 

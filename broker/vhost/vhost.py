@@ -11,13 +11,15 @@ from typing import Protocol
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import Patterns
-from leveret.broker.auth.users import VHostLimits
+from leveret.broker.auth.users import VHostLimits, is_reached
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts, added
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Owner, Queue
+from leveret.broker.queue.retained_queue import RetainedQueue
+from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.settings import queue_settings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
@@ -27,6 +29,8 @@ from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.policies import Applied, Policies, PolicyRecord, queue_kind
 from leveret.broker.vhost.policy_keys import EXCHANGES
 from leveret.broker.vhost.publish_route import REPLY_TO
+from leveret.broker.vhost.tapping import Tapping
+from leveret.broker.vhost.vhost_parameters import VHostParameters
 from leveret.broker.vhost.x_death import MOST_DEATHS
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
@@ -35,6 +39,7 @@ from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
 from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.queues.priority_queue import PriorityQueue
+from leveret.storage.queues.queue_ids import retained_qid
 
 REPLY_PREFIX = REPLY_TO + "."
 _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
@@ -46,6 +51,9 @@ class VHostRecord(PolicyRecord, Protocol):
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """Record a new durable queue; returns its qid, which is never reused and not 0."""
+
+    def queue_paused(self, queue: Queue) -> None:
+        """Record whether a durable queue is paused now."""
 
     def queue_ending(self, qid: int) -> None:
         """Record that a durable queue is being deleted: its binding changes are now written with `queue_deleted`."""
@@ -93,6 +101,8 @@ class VHost:
     Attributes:
         record: notified of changes to durable queues; None without persistence, and then no queue has a qid.
         policies: the policies and operator policies of its queues and exchanges.
+        tapping: the firehose, and what else is told of messages.
+        parameters: its parameters that have no other place, such as shovels.
         description, tags: metadata for administrators; they have no effect.
 
     """
@@ -116,8 +126,11 @@ class VHost:
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""
         """The type of queues that clients declare without one; '' means classic, without adding an argument."""
+        self.is_protected = False
+        """True if it may not be deleted: an administrator has to remove the protection first."""
         self.record: VHostRecord | None = None
         self.policies = Policies(name, self.reconfigure, patterns)
+        self.parameters = VHostParameters(name)
         self._policies_changed = 0
         """Number of policy changes so far."""
         self._is_reconfiguring = False
@@ -147,11 +160,13 @@ class VHost:
         self._limits = limits
         self.object_limits = object_limits or ObjectLimits({})
         self._make_backing = make_backing
-        blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
+        self._blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
         self._dead_lettering = DeadLettering(
-            router.get, self.route, turn, context, blob_threshold, most_deaths
+            router.get, self.route, turn, context, self._blob_threshold, most_deaths
         )
         self._confirm_mode = confirm_mode
+        self.tapping = Tapping(self, turn)
+        self._dead_lettering.tails_on = self.tapping.tails_on
 
     def count_closed(self, counts: ChannelCounts) -> None:
         """Add the counters of a closed channel to those of the vhost and of the node."""
@@ -267,6 +282,7 @@ class VHost:
         self.queues[name] = queue
         self.router.add_queue(name, queue)
         self._configure_queue(queue)
+        self.tapping.follow(queue)
         self.context.totals.queues_created += is_new
         self.context.note("queue_created", self.name, name)
         return queue
@@ -277,12 +293,34 @@ class VHost:
         """Publish messages that a queue discards; see `broker.queue.dead_letter_line.Publisher`."""
         return self._dead_lettering.publish(queue, letters, reason)
 
+    def make_retention(self, queue: Queue) -> Retention:
+        """Create the retention of a queue; before a recovery of messages, which then finds those retained earlier."""
+        qid = retained_qid(queue.qid)
+        backing = self._make_backing(qid, {})
+        retained = RetainedQueue(
+            queue.name, self.name, backing, self._turn, durable=queue.durable, qid=qid, parent=self
+        )
+        return Retention(queue, retained, self._blob_threshold)
+
     def expire(self, queue: Queue) -> None:
         """Delete a queue that was unused for `x-expires`; its ready messages are not dead-lettered."""
         if queue.qid:
             self._delete_later(queue, is_lapsed=True)
         else:
             self.delete_queue(queue)
+
+    def set_paused(self, queue: Queue, *, paused: bool) -> None:
+        """Pause or resume the deliveries of a queue, and record that of a durable one. The caller runs a turn."""
+        if queue.is_paused is paused:
+            return
+        if paused:
+            queue.pause()
+            self.context.note("queue_paused", self.name, queue.name)
+        else:
+            queue.unpause()
+            self.context.note("queue_resumed", self.name, queue.name)
+        if queue.qid and self.record is not None:
+            self.record.queue_paused(queue)
 
     def find_declared(self, name: str) -> Queue | None:
         """Return the queue that a declaration finds.
@@ -305,7 +343,7 @@ class VHost:
     def check_queue_limit(self, name: str) -> None:
         """Raise 406 if the vhost or the broker has the maximum number of queues."""
         most = self._limits().max_queues
-        if most is not None and len(self.queues) >= most:
+        if is_reached(most, len(self.queues)):
             limit = f"queue limit in vhost '{self.name}' ({most}) is reached"
             raise precondition_failed(f"cannot declare queue '{name}': {limit}")
         self.object_limits.check_queue(name)
@@ -403,7 +441,9 @@ class VHost:
             for policy in self.policies.list(operator=operator):
                 self.policies.clear(policy.name, operator=operator)
                 yield
-        self.record = self.router.listener = self.policies.record = None
+        for component, parameter, _ in self.parameters.items():
+            self.parameters.clear(component, parameter)
+        self.record = self.router.listener = self.policies.record = self.parameters.record = None
 
     def queue_finished(self, queue: Queue) -> None:
         """Finish the deletion of a queue that has discarded all its messages."""

@@ -22,6 +22,7 @@ from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
+    ParameterRow,
     PolicyRow,
     QueueRow,
     VHostRow,
@@ -400,6 +401,7 @@ def test_damage_stops_the_start(client, node):
     [
         PolicyRow(1, False, b"p", b"", b"{", 0, b"all"),
         PolicyRow(1, True, b"p", b"", b"\xff", 0, b"all"),
+        ParameterRow(1, b"shovel", b"s", b"{"),
         GlobalParameterRow(b"n", b""),
     ],
 )
@@ -450,7 +452,9 @@ def test_users_and_their_rights_survive(node):
     users.set_topic_permissions("ada", "/two", "amq.topic", "^{username}", ".*")
     users.set_topic_permissions("ada", "/two", "x", "", "")
     users.set_user_limits("ada", UserLimits(3, -1))
-    users.set_vhost_limits("/two", VHostLimits(None, 7))
+    users.set_vhost_limits("/two", VHostLimits(-1, 7))
+    users.set_vhost_limits("/", VHostLimits(1, 1))
+    users.clear_vhost_limits("/")
     users.add(User("bob", "changed"))
     node.commit()
 

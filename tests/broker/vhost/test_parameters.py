@@ -6,7 +6,8 @@ import pytest
 from fakes import StoringNode
 
 from leveret.broker.auth.users import VHostLimits
-from leveret.broker.vhost.parameters import Parameter, ParameterError
+from leveret.broker.vhost.parameter_checks import ParameterError
+from leveret.broker.vhost.parameters import Parameter
 
 
 @pytest.fixture
@@ -22,10 +23,12 @@ def fault(node: StoringNode, component: str, name: str, value: Any) -> str:
 
 
 def test_a_vhosts_limits_are_a_parameter(node):
-    """The vhost's limits are set by the parameter; a negative one is none, and clearing removes them."""
+    """The vhost's limits are set by the parameter; negative ones are kept, and clearing removes them."""
     node.parameters.set("/", "vhost-limits", "limits", {"max-connections": 5, "max-queues": -1})
-    assert VHostLimits(5, None) == node.users.vhost_limits("/")
-    assert [Parameter("/", "vhost-limits", "limits", {"max-connections": 5})] == node.parameters.list("/")
+    assert VHostLimits(5, -1) == node.users.vhost_limits("/")
+    assert [
+        Parameter("/", "vhost-limits", "limits", {"max-connections": 5, "max-queues": -1})
+    ] == node.parameters.list("/")
     node.parameters.clear("/", "vhost-limits", "limits")
 
     assert VHostLimits() == node.users.vhost_limits("/")
@@ -38,6 +41,7 @@ def test_an_empty_list_sets_no_limits(node):
     node.parameters.set("/", "vhost-limits", "limits", [])
 
     assert VHostLimits() == node.users.vhost_limits("/")
+    assert [Parameter("/", "vhost-limits", "limits", [])] == node.parameters.list()
 
 
 def test_operator_policies_are_parameters(node):
@@ -58,7 +62,7 @@ def test_operator_policies_are_parameters(node):
 @pytest.mark.parametrize(
     ("component", "value", "text"),
     [
-        ("shovel", {"a": 1}, "component shovel not found"),
+        ("federation", {"a": 1}, "component federation not found"),
         ("policy", {}, "policies may not be set using this method"),
         ("vhost-limits", {"foo": 1}, 'Unrecognised terms [{<<"foo">>,1}] in limits'),
         ("vhost-limits", [1], "Unrecognised terms [1] in limits"),

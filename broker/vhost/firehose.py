@@ -1,0 +1,281 @@
+"""The firehose: RabbitMQ's trace of what is published to and delivered from a virtual host, as messages.
+
+Theory. While it is on, each publish of a client and each delivery is published a second time, to `amq.rabbitmq.trace`,
+with the routing key `publish.EXCHANGE` or `deliver.QUEUE`, the body of the message, and headers that describe it
+(rabbit_trace.erl). It sees a publish where its route is found (`broker.vhost.tapping`), a delivery in the rotation of
+the queue (`broker.queue.traced_rotation`), and the answer to a `basic.get` in the channel. Messages that came by the
+trace exchange are not traced. As in RabbitMQ, neither acks nor what the broker itself publishes (dead letters, delayed
+messages that are due) are traced, until that is delivered.
+
+A queue that is running must get no messages from its own deliveries: so what is traced waits, and is published when the
+queues of the turn have run. While much is waiting, queues deliver nothing, and a publisher publishes what waits itself,
+so that deliveries get their share: tracing slows a broker down, but takes no more memory than its queues.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from leveret.broker.amqp.properties import Properties, build
+from leveret.broker.amqp.tables import Field, Table
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
+from leveret.broker.vhost.publish_route import ClientChannel, spread
+from leveret.exchanges.base import Exchange, Headers
+from leveret.exchanges.errors import TooManyHopsError
+from leveret.exchanges.router import Router
+from leveret.storage.message import Message
+from leveret.storage.queues.backing_queue import Fetched
+
+EXCHANGE = "amq.rabbitmq.trace"
+MOST_WAITING = 1000
+"""Number of traced messages that wait to be published, from which deliveries are held back."""
+MOST_OCTETS = 16 << 20
+"""Sum of their contents in bytes, likewise."""
+MOST_NAMES = 1000
+"""Queues of a publish that are named."""
+_OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()
+"""Beginning of the addresses of messages that came by the trace exchange."""
+_MOST_KEY = 255
+_PROPERTIES = (
+    "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
+    "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
+)  # fmt: skip
+
+
+class RoutingVHost(Protocol):
+    """A virtual host, as far as messages are published in it."""
+
+    name: str
+    router: Router
+    queues: dict[str, Queue]
+
+    def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
+        """Return the queues that a message goes to."""
+
+
+class Traced(NamedTuple):
+    """A publish or a delivery that is to be traced.
+
+    Attributes:
+        kind: publish or deliver.
+        name: name of the exchange that it was published to, or of the queue that it is delivered from.
+        message: the message.
+        keys: the routing keys of a publish.
+        more: the headers that only one of the kinds has.
+        connection: name of the connection.
+        channel: number of the channel.
+        user: name of the user.
+
+    """
+
+    kind: str
+    name: str
+    message: Message
+    keys: Sequence[str]
+    more: Table
+    connection: str
+    channel: int
+    user: str
+
+
+def names_of(vhost: RoutingVHost, queues: Sequence[Queue]) -> list[str]:
+    """Return the names of those that are queues: not delay lines, nor queues of direct reply-to consumers.
+
+    There may be a hundred thousand: only the first `MOST_NAMES` are named.
+    """
+    known = vhost.queues
+    return [queue.name for queue in queues[:MOST_NAMES] if known.get(queue.name) is queue]
+
+
+class Firehose:
+    """The firehose of one virtual host.
+
+    Args:
+        vhost: the virtual host.
+        turn: the work lists of the server.
+        node_name: the name of the node.
+
+    """
+
+    durable = stores_input = False
+
+    __slots__ = ("_held_back", "_node_name", "_octets", "_turn", "_vhost", "_waiting", "touched")
+
+    def __init__(self, vhost: RoutingVHost, turn: Turn, node_name: str) -> None:
+        self._vhost = vhost
+        self._turn = turn
+        self._node_name = node_name
+        self._waiting: deque[Traced] = deque()
+        self._octets = 0
+        self._held_back: list[Queue] = []
+        self.touched = False
+
+    def __repr__(self) -> str:
+        return f"<firehose of vhost {self._vhost.name!r}>"
+
+    # -- what is traced -----------------------------------------------------------------------------------------------
+
+    def published(
+        self,
+        channel: ClientChannel,
+        exchange: Exchange,
+        keys: Sequence[str],
+        message: Message,
+        queues: Sequence[Queue],
+    ) -> None:
+        """Take a publish: `keys` are its routing key, and those of CC and BCC. Must not be called in a queue's run."""
+        names: list[Field] = [("longstr", name) for name in names_of(self._vhost, queues)]
+        self._add(channel, "publish", exchange.name, message, keys, {"routed_queues": ("array", names)})
+        if self._held_back:
+            enough = (
+                MOST_WAITING // 2
+            )  # or publishers would take all the time, and nothing would be delivered
+            while len(self._waiting) > enough or self.is_behind:
+                self._publish_next()
+            self._resume()
+        while self.is_behind:
+            self._publish_next()
+
+    def delivered(self, queue: Queue, consumers: Sequence[Consumer], batch: Fetched) -> None:
+        """Take deliveries: the messages of the batch went to the consumers in turn."""
+        width = len(consumers)
+        for number, message in enumerate(batch.messages):
+            channel: ClientChannel = consumers[number % width].channel  # type: ignore[assignment]
+            self.sent(channel, queue, message, redelivered=batch.redelivered)
+
+    def sent(self, channel: ClientChannel, queue: Queue, message: Message, *, redelivered: bool) -> None:
+        """Take a message that was delivered, or fetched by `basic.get`."""
+        if not message.address.startswith(_OWN):
+            more: Table = {"redelivered": ("signedint", int(redelivered))}
+            self._add(channel, "deliver", queue.name, message, (), more)
+
+    def _add(
+        self,
+        channel: ClientChannel,
+        kind: str,
+        name: str,
+        message: Message,
+        keys: Sequence[str],
+        more: Table,
+    ) -> None:
+        connection = channel.host
+        self._waiting.append(
+            Traced(kind, name, message, keys, more, connection.name, channel.number, connection.user.name)
+        )
+        self._octets += len(message.content)
+        if not self.touched:
+            self.touched = True
+            self._turn.queues.append(self)
+
+    @property
+    def is_behind(self) -> bool:
+        """True while so much waits to be published that deliveries are held back."""
+        return len(self._waiting) >= MOST_WAITING or self._octets >= MOST_OCTETS
+
+    def hold_back(self, queue: Queue) -> None:
+        """Resume a suspended queue when less waits to be published."""
+        self._held_back.append(queue)
+
+    # -- the turn -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_input(self) -> bool:
+        """True if something waits to be published."""
+        return bool(self._waiting)
+
+    def run(self) -> bool:
+        """Publish what waits while the step has time; return true if some is left."""
+        is_over = self._turn.slices.is_over
+        while self._waiting:
+            self._publish_next()
+            if is_over():
+                break
+        if not self.is_behind:
+            self._resume()
+        return bool(self._waiting)
+
+    def give_up(self) -> None:
+        """Drop what waits after an internal error."""
+        self._waiting.clear()
+        self._octets = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        held_back, self._held_back = self._held_back, []
+        for queue in held_back:
+            queue.resume()
+
+    def _publish_next(self) -> None:
+        traced = self._waiting.popleft()
+        self._octets -= len(traced.message.content)
+        vhost = self._vhost
+        exchange = vhost.router.get(EXCHANGE)
+        if exchange is None:  # the virtual host is being deleted
+            return
+        key = f"{traced.kind}.{traced.name}"
+        properties = Properties(traced.message.header, max_entries=1 << 62)
+        headers: Table = {}
+
+        def headers_of() -> Table:
+            headers.update(self._headers(traced, properties))
+            return headers
+
+        try:
+            queues = vhost.route(exchange, (key,), headers_of)
+        except TooManyHopsError as error:
+            queues = error.reached  # type: ignore[assignment]
+        if not queues:
+            return
+        table = headers or headers_of()
+        copy = traced.message.with_header(build(properties.body_size, headers=table))
+        short = key.encode("utf-8", "surrogateescape")[:_MOST_KEY]
+        message = Message(_OWN + bytes((len(short),)) + short, copy.content, copy.channel_id)
+        if len(queues) > AT_ONCE:
+            FanOut(self._turn, queues, message, None, persistent=False)
+        else:
+            spread(queues, message, None, persistent=False)
+
+    def _headers(self, traced: Traced, properties: Properties) -> Table:
+        """Return the headers that describe a message, in RabbitMQ's order and with its types."""
+        address = traced.message.address
+        end = 1 + address[0]
+        keys = traced.keys or (_text(address[end + 1 :]), *_copies(properties))
+        return {
+            "exchange_name": ("longstr", _text(address[1:end])),
+            "routing_keys": ("array", [("longstr", key) for key in keys]),
+            "properties": ("table", _shown(properties)),
+            "node": ("longstr", self._node_name),
+            **({} if traced.kind == "publish" else traced.more),
+            "vhost": ("longstr", self._vhost.name),
+            "connection": ("longstr", traced.connection),
+            "channel": ("signedint", traced.channel),
+            "user": ("longstr", traced.user),
+            **(traced.more if traced.kind == "publish" else {}),
+        }
+
+
+def _shown(properties: Properties) -> Table:
+    """Return the properties that are set as a table: the last first, and numbers as 32 bits, as RabbitMQ does."""
+    shown: Table = {}
+    for name in reversed(_PROPERTIES):
+        value = getattr(properties, name)
+        if isinstance(value, dict):
+            shown[name] = "table", value
+        elif isinstance(value, int):
+            shown[name] = "signedint", (value + (1 << 31)) % (1 << 32) - (1 << 31)
+        elif value is not None:
+            shown[name] = "longstr", value
+    return shown
+
+
+def _copies(properties: Properties) -> list[str]:
+    """Return the keys of the header CC; those of BCC are not kept."""
+    kind, value = (properties.headers or {}).get("CC", ("void", None))
+    return [key for item, key in value if item == "longstr"] if kind == "array" else []
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "surrogateescape")

@@ -1,0 +1,246 @@
+"""Keys of a shovel's definition: their validators, with the texts of RabbitMQ 3.13 (rabbit_shovel_parameters).
+
+Intentional differences: only AMQP 0-9-1 is supported, so `amqp10` is refused; keys and values of `src-queue-args` and
+`dest-queue-args` are checked by the broker that declares the queue; errors quote URIs without logins and passwords.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from leveret.broker.amqp.tables import encode_table, typed
+from leveret.broker.client.amqp_uri import MalformedUriError, parse, without_secrets
+from leveret.broker.vhost.parameter_checks import (
+    Check,
+    check_keys,
+    check_number,
+    refuse,
+    term_text,
+)
+
+SHOVEL = "shovel"
+"""The component of parameters."""
+PROTOCOL = "amqp091"
+ACK_MODES = ("no-ack", "on-publish", "on-confirm")
+NEVER, QUEUE_LENGTH = "never", "queue-length"
+MOST_NAME = 255
+URIS = ("src-uri", "dest-uri")
+_PROPERTIES = {
+    "content_type": str,
+    "content_encoding": str,
+    "delivery_mode": int,
+    "priority": int,
+    "correlation_id": str,
+    "reply_to": str,
+    "expiration": str,
+    "message_id": str,
+    "timestamp": int,
+    "type": str,
+    "user_id": str,
+    "app_id": str,
+    "cluster_id": str,
+}
+_MOST = {"delivery_mode": 255, "priority": 255, "timestamp": 2**64 - 1}
+
+
+def _text(key: str, value: Any) -> Iterable[str]:
+    if not isinstance(value, str):
+        yield f"{key} should be binary, actually was {term_text(value)}"
+    elif not _is_unicode(value):
+        yield f"{key} should be UTF-8"
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be sent: JSON may contain halves of surrogate pairs."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _short_text(key: str, value: Any) -> Iterable[str]:
+    """Accept a name of at most 255 octets."""
+    yield from _text(key, value)
+    if isinstance(value, str) and (size := len(value.encode("utf-8", "surrogatepass"))) > MOST_NAME:
+        yield f"{key} should be less than 255 bytes, actually was {size}"
+
+
+def _boolean(key: str, value: Any) -> Iterable[str]:
+    if not isinstance(value, bool):
+        yield f"{key} should be boolean, actually was {term_text(value)}"
+
+
+def _one_of(*allowed: str) -> Check:
+    options = f"[{','.join(map(term_text, allowed))}]"
+
+    def check(key: str, value: Any) -> Iterable[str]:
+        if not isinstance(value, str):
+            yield f"{key} should be binary, actually was {term_text(value)}"
+        elif value not in allowed:
+            yield f"{key} should be one of {options}, actually was {term_text(value)}"
+
+    return check
+
+
+def _protocol(key: str, value: Any) -> Iterable[str]:
+    if value == "amqp10":
+        yield f"{key} amqp10 is not supported: only {PROTOCOL} is"
+        return
+    yield from _one_of("amqp10", PROTOCOL)(key, value)
+
+
+def _count(key: str, value: Any) -> Iterable[str]:
+    """Accept a number, as RabbitMQ does, that is a prefetch count: RabbitMQ's shovel would fail later."""
+    yield from check_number(key, value)
+    if isinstance(value, float) or (isinstance(value, int) and not 0 <= value <= 65_535):  # noqa: PLR2004 - of the protocol
+        yield f"{key} should be an integer from 0 to 65535, actually was {term_text(value)}"
+
+
+def _delay(key: str, value: Any) -> Iterable[str]:
+    yield from check_number(key, value)
+    if isinstance(value, int | float) and value < 0:
+        yield f"{key} should be a number greater than or equal to 0, actually was {term_text(value)}"
+
+
+def _uri(key: str, value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        if not _is_unicode(value):
+            yield f"{key} should be UTF-8"
+            return
+        try:
+            parse(value)
+        except MalformedUriError as fault:
+            yield f'"{without_secrets(value)}" not a valid URI: {fault}'
+    elif isinstance(value, list):
+        for each in value:
+            if faults := list(_uri(key, each)):
+                yield faults[0]
+                return
+        if not value:
+            yield f"{key} should have at least one URI"
+    else:
+        yield f"{key} should be list, actually was {term_text(value)}"
+
+
+def _delete_after(key: str, value: Any) -> Iterable[str]:
+    if value in {NEVER, QUEUE_LENGTH} if isinstance(value, str) else type(value) is int and value >= 0:
+        return
+    yield (
+        f'{key} should be a number greater than or equal to 0, "never" or "queue-length", '
+        f"actually was {term_text(value)}"
+    )
+
+
+def _object(key: str, value: Any) -> Iterable[str]:
+    """Accept a table of arguments; an empty list is one, as in Erlang."""
+    if not isinstance(value, Mapping) and value != []:
+        yield f"{key} not a list {term_text(value)}"
+        return
+    try:
+        encode_table(typed(value or {}))
+    except (ValueError, TypeError) as error:
+        yield f"{key} cannot be sent: {error}"
+
+
+def _property(kind: type) -> Check:
+    if kind is str:
+        return _short_text
+
+    def check(key: str, value: Any) -> Iterable[str]:
+        yield from check_number(key, value)
+        if isinstance(value, float) or (isinstance(value, int) and not 0 <= value <= _MOST[key]):
+            yield f"{key} should be an integer from 0 to {_MOST[key]}, actually was {term_text(value)}"
+
+    return check
+
+
+_PROPERTY_KEYS: Mapping[str, tuple[Check, bool]] = {
+    name: (_property(kind), False) for name, kind in _PROPERTIES.items()
+}
+
+
+def _properties(key: str, value: Any) -> Iterable[str]:
+    return check_keys(key, _PROPERTY_KEYS, value)
+
+
+def _optional(check: Check, *keys: str) -> dict[str, tuple[Check, bool]]:
+    return dict.fromkeys(keys, (check, False))
+
+
+_KEYS: Mapping[str, tuple[Check, bool]] = {
+    "reconnect-delay": (_delay, False),
+    "ack-mode": (_one_of(*ACK_MODES), False),
+    "src-protocol": (_protocol, False),
+    "dest-protocol": (_protocol, False),
+    "src-uri": (_uri, True),
+    "src-exchange": (_short_text, False),
+    "src-exchange-key": (_short_text, False),
+    "src-queue": (_short_text, False),
+    **_optional(_object, "src-queue-args", "src-consumer-args"),
+    **_optional(_count, "prefetch-count", "src-prefetch-count"),
+    **_optional(_delete_after, "delete-after", "src-delete-after"),
+    "dest-uri": (_uri, True),
+    "dest-exchange": (_short_text, False),
+    "dest-exchange-key": (_short_text, False),
+    "dest-queue": (_short_text, False),
+    "dest-queue-args": (_object, False),
+    **_optional(
+        _boolean,
+        "add-forward-headers",
+        "add-timestamp-header",
+        "dest-add-forward-headers",
+        "dest-add-timestamp-header",
+    ),
+    **_optional(_properties, "publish-properties", "dest-publish-properties"),
+}
+
+
+def check_shovel(name: str, value: Any) -> None:
+    """Raise ParameterError for a shovel that cannot be set."""
+    given = value if isinstance(value, Mapping) else {}
+    faults = []
+    ends = [key for key in ("src-exchange", "src-queue") if key in given]
+    if not ends:
+        faults.append("Must specify 'src-exchange' or 'src-queue'")
+    elif len(ends) > 1:
+        faults.append("Cannot specify 'src-exchange' and 'src-queue'")
+    after = given.get("src-delete-after", given.get("delete-after"))
+    if type(after) is int and given.get("ack-mode") == "no-ack":
+        faults.append("Cannot specify 'no-ack' and numerical 'delete-after'")
+    if "dest-exchange" in given and "dest-queue" in given:
+        faults.append("Cannot specify 'dest-exchange' and 'dest-queue'")
+    refuse([*faults, *check_keys(name, _KEYS, value)])
+
+
+def check_local_access(value: Any, user: str, may_access: Callable[[str], bool]) -> None:
+    """Raise ParameterError if a valid shovel uses a vhost of this broker that whoever sets it may not connect to.
+
+    Args:
+        value: the shovel's definition.
+        user: name of who sets it.
+        may_access: whether the vhost of that name exists and the user may connect to it.
+
+    """
+    for key in URIS:
+        for uri in uris(value, key):
+            endpoint = parse(uri)
+            if endpoint.address is None and not may_access(endpoint.vhost):
+                refuse([f'user "{user}" may not connect to vhost "{endpoint.vhost}"'])
+
+
+def uris(value: Mapping[str, Any], key: str) -> list[str]:
+    """Return the URIs of one side."""
+    given = value[key]
+    return [given] if isinstance(given, str) else list(given)
+
+
+def shown_without_secrets(value: Any) -> Any:
+    """Return a shovel's definition for those who may not see passwords: its URIs have no login and no query."""
+    if not isinstance(value, Mapping):
+        return value
+    shown = dict(value)
+    for key in URIS:
+        if key in value:
+            hidden = [parse(uri).shown for uri in uris(value, key)]
+            shown[key] = hidden[0] if isinstance(value[key], str) else hidden
+    return shown
