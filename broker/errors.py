@@ -101,12 +101,15 @@ class NotYet(Exception):  # noqa: N818 - not an error: the method will be execut
 
     Args:
         subscribe: registers the callback to be called when the method can be tried again; must not call it immediately.
+        retry: the rest of a publish whose content has arrived, to be called instead of the method; it may raise the
+            same errors. None for a method that is to be executed again from its frame.
 
     """
 
-    def __init__(self, subscribe: Subscribe) -> None:
+    def __init__(self, subscribe: Subscribe, retry: Callable[[], object] | None = None) -> None:
         super().__init__("not yet")
         self.subscribe = subscribe
+        self.retry = retry
 
 
 def access_refused(explanation: str) -> AMQPError:

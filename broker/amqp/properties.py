@@ -179,6 +179,11 @@ def may_expire(content: bytes) -> bool:
     return bool(content[_FLAGS_IN_FRAME] & _EXPIRATION)
 
 
+def has_delivery_mode(content: bytes) -> bool:
+    """Return whether a message, given as its frames, has a delivery mode; without one it is transient."""
+    return bool(content[_FLAGS_IN_FRAME] & _DELIVERY_MODE)
+
+
 def expiration(payload: bytes) -> str | None:
     """Return the expiration as it was sent (see `parse_expiration`), None if absent.
 

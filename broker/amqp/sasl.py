@@ -4,7 +4,7 @@ The password is not verified here, but in `broker.auth.users`.
 """
 # ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from leveret.broker.amqp.errors import MalformedResponse, MalformedTable, UnknownMechanism
 from leveret.broker.amqp.tables import decode_fields
@@ -47,13 +47,22 @@ def amqplain(response: str) -> Credentials:
     return login[1], Password(password[1])
 
 
+ANONYMOUS = "ANONYMOUS"
+"""A login without credentials, as the user of the configuration; its response does not matter (RFC 4505)."""
+
 MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN": amqplain}
 """Supported mechanisms, in the order of RabbitMQ's configuration."""
 
 
-def mechanisms(enabled: Sequence[str] = tuple(MECHANISMS)) -> str:
-    """Return the mechanisms for `connection.start`: the supported ones among `enabled`, separated by spaces."""
-    return " ".join(name for name in enabled if name in MECHANISMS)
+def mechanisms(enabled: Sequence[str] = tuple(MECHANISMS), more: Collection[str] = ()) -> str:
+    """Return the mechanisms for `connection.start`, separated by spaces.
+
+    Args:
+        enabled: names in the order of the configuration; others than supported ones are left out.
+        more: further supported ones, which need no response.
+
+    """
+    return " ".join(name for name in enabled if name in MECHANISMS or name in more)
 
 
 def read_response(mechanism: str, response: str, enabled: Sequence[str] = tuple(MECHANISMS)) -> Credentials:

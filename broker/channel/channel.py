@@ -6,11 +6,12 @@ everything else goes through the methods here.
 
 Hot path: see docs/performance.md.
 """
-# ruff: noqa: C901, PLR0912 - hot: one flat function is several times cheaper than small ones
+# ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
 # ruff: noqa: S101 - asserts state invariants for the type checker; no input is checked by them
 # ruff: noqa: TRY301 - errors are raised and handled in the same function
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from leveret.broker.amqp.codec import encode_method
@@ -26,6 +27,7 @@ from leveret.broker.amqp.fastpath import (
 from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
+from leveret.broker.auth.rights import AskedPermissions, AskedTopics, Decision
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
 from leveret.broker.channel.settlement import PIECE, Record, Settlements
@@ -60,10 +62,11 @@ from leveret.storage.message import Message
 class ChannelHost(Protocol):
     """A connection, as its channels see it."""
 
+    name: str
     vhost: VHost
     user: User
-    permissions: Permissions
-    topic_permissions: TopicPermissions
+    permissions: Permissions | AskedPermissions
+    topic_permissions: TopicPermissions | AskedTopics
     outbox: Outbox
     frame_max: int
     max_message_size: int
@@ -105,6 +108,7 @@ class Channel:
 
     __slots__ = (
         "_final_confirm_counts",
+        "_keys_checked",
         "_preparing",
         "acked",
         "ages",
@@ -118,6 +122,7 @@ class Channel:
         "delivery_tag",
         "dropped",
         "frame_max",
+        "generated_name",
         "get_empty",
         "global_prefetch",
         "got",
@@ -145,6 +150,8 @@ class Channel:
     )
 
     consumer_class: type[Consumer] = Consumer
+    gets_from_paused = False
+    """True if `get` takes messages of paused queues, too."""
 
     def __init__(self, number: int, host: ChannelHost) -> None:
         self.number = number
@@ -173,10 +180,14 @@ class Channel:
         self.committing: Transaction | None = None
         """The transaction that is being committed; the connection executes nothing else meanwhile."""
         self.last_queue = ""
+        self.generated_name = ""
+        """Name of the queue that is being declared without one; the same if its method is executed again."""
         # the publish whose content is arriving
         self.route: Route | None = None
         self.special: Special | None = None
         self.parts: list[bytes] = []
+        self._keys_checked = 0
+        """Number of keys in CC and BCC of the publish that waits for a decision, whose permission is known."""
         self._preparing: tuple[bytes, Iterator[None]] | None = None
         """An address whose route takes long to find, and the remaining steps of finding it."""
         self.packed = 0
@@ -268,16 +279,30 @@ class Channel:
 
     def check_permission(self, kind: str, what: str, name: str) -> None:
         """Raise 403 unless the user has a permission (configure, write, read) for the named queue or exchange."""
-        if not self.host.permissions.check(kind, name):  # type: ignore[arg-type]
+        permissions = self.host.permissions
+        if not permissions.check(kind, name, what):  # type: ignore[arg-type]
             shown = name or "amq.default"
             raise access_refused(
                 f"{kind} access to {resource(what, shown, self.vhost.name)} refused for user '{self.host.user.name}'"
+                f"{permissions.fault(kind, name, what)}"
             )
 
-    def consume_refusal(self, consumer: Consumer) -> AMQPError | None:
-        """Return the 403 that starting this consumer would now raise; None if it is still allowed, or was cancelled."""
+    def consume_refusal(
+        self, consumer: Consumer, refused: Mapping[str, Decision] | None = None
+    ) -> AMQPError | None:
+        """Return the 403 that starting this consumer would now raise; None if it is still allowed, or was cancelled.
+
+        `refused`: the queues that backends have refused, by name; None to look at the internal permissions.
+        """
         if self.consumers.get(consumer.tag) is not consumer or consumer is self.reply_consumer:
             return None
+        if refused is not None:
+            decision = refused.get(consumer.queue.name)
+            if decision is None:
+                return None
+            what = resource("queue", consumer.queue.name, self.vhost.name)
+            text = f"read access to {what} refused for user '{self.host.user.name}'{decision.fault}"
+            return access_refused(text)
         try:
             self.check_permission("read", "queue", consumer.queue.name)
         except AMQPError as error:
@@ -292,16 +317,19 @@ class Channel:
         """
         permissions = self.host.permissions
         if not (
-            self.host.passive_is_open or permissions.check("read", name) or permissions.check("write", name)
+            self.host.passive_is_open
+            or permissions.check("read", name, what)
+            or permissions.check("write", name, what)
         ):
             self.check_permission("configure", what, name)
 
     def check_topic_permission(self, kind: str, exchange: str, routing_key: str) -> None:
         """Raise 403 unless the user may use the routing key with a topic exchange."""
-        if not self.host.topic_permissions.check(exchange, kind, routing_key):  # type: ignore[arg-type]
+        topics = self.host.topic_permissions
+        if not topics.check(exchange, kind, routing_key):  # type: ignore[arg-type]
             raise access_refused(
                 f"{kind} access to topic '{routing_key}' in {resource('exchange', exchange, self.vhost.name)} "
-                f"refused for user '{self.host.user.name}'"
+                f"refused for user '{self.host.user.name}'{topics.fault(exchange, kind, routing_key)}"
             )
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -347,7 +375,9 @@ class Channel:
         except AMQPError as error:
             return Route(address, bits, None, routing_key, (), plain=False, generation=now, error=error)
         if router.needs_headers(exchange):
-            return Route(address, bits, exchange, routing_key, (), plain=False, generation=now)
+            route = Route(address, bits, exchange, routing_key, (), plain=False, generation=now)
+            route.taps = self.vhost.tapping.on(exchange)
+            return route
         try:
             queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
         except TooManyHopsError as hops:
@@ -365,8 +395,11 @@ class Channel:
             and len(waits) < 2  # noqa: PLR2004 - one or none
             and not any(map(_may_refuse, queues))
         )
+        taps = self.vhost.tapping.on(exchange)
         kind = AwaitedRoute if waits == {True} else Route
-        return kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
+        route = kind(address, bits, exchange, routing_key, queues, plain=plain and not taps, generation=now)
+        route.taps = taps
+        return route
 
     @property
     def unfinished(self) -> int:
@@ -394,8 +427,7 @@ class Channel:
             user = self.host.user
             special.validate(user.name, impersonator=user.may_impersonate)
             if special.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
-                for key in special.extra_keys:  # the routing key itself is checked in `find_route`
-                    self.check_topic_permission("write", exchange.name, key)
+                self._check_extra_keys(route, special, content)
             keys, most = len(special.extra_keys), self.host.cc_keys
             if keys > most:
                 raise precondition_failed(
@@ -409,6 +441,8 @@ class Channel:
             headers = {} if special is None else special.headers
             queues = self._route(exchange, (route.routing_key,), headers)
         exchange.tally(len(queues), route.routing_key).published += 1
+        if route.taps:
+            self._tap(route, exchange, special, message, queues)
         if route.mandatory and not queues:
             exchange.returned += 1
         self.published += 1
@@ -434,6 +468,36 @@ class Channel:
             self.confirm_unroutable(route, confirms)
         elif not is_taken:
             confirms.refused(confirms.seq_no)
+
+    def _check_extra_keys(self, route: Route, special: Special, content: bytes) -> None:
+        """Check the topic permissions for the keys in CC and BCC; that for the routing key is in `find_route`.
+
+        Raises NotYet with the rest of the publish: keys that are checked already are not checked again.
+        """
+        exchange = route.exchange
+        assert exchange is not None
+        first, self._keys_checked = self._keys_checked, 0
+        for position, key in enumerate(special.extra_keys[first:], first):
+            try:
+                self.check_topic_permission("write", exchange.name, key)
+            except NotYet as wait:
+                self._keys_checked = position
+                raise NotYet(
+                    wait.subscribe, partial(Channel.publish, self, route, special, content)
+                ) from None
+
+    def _tap(
+        self,
+        route: Route,
+        exchange: Exchange,
+        special: Special | None,
+        message: Message,
+        queues: Sequence[Queue],
+    ) -> None:
+        """Tell the taps of a route of a publish."""
+        keys = (route.routing_key, *(() if special is None else special.extra_keys))
+        for tap in route.taps:
+            tap.published(self, exchange, keys, message, queues)
 
     def confirm_unroutable(self, route: Route, confirms: ChannelConfirms) -> None:
         """Number a publish that has no queue, and confirm it at once."""
@@ -577,8 +641,15 @@ class Channel:
     # -- consuming --------------------------------------------------------------------------------------------------
 
     def get(self, queue: Queue, *, no_ack: bool) -> None:
-        """Handle `basic.get`: send one message, or get-empty."""
-        batch = queue.get(no_ack=no_ack)
+        """Handle `basic.get`: send one message, or get-empty.
+
+        A paused queue answers as if it were empty: who polls is a consumer, too, and an error would end it.
+        """
+        if queue.is_paused and not self.gets_from_paused:
+            queue.used()
+            batch = None
+        else:
+            batch = queue.get(no_ack=no_ack)
         if batch is None:
             self.get_empty += 1
             queue.tally.get_empty += 1
@@ -606,6 +677,9 @@ class Channel:
         left = queue.backing.ready_count
         self.outbox.send(pack_get_ok(self.number, tag, message.address, left, redelivered=batch.redelivered))
         self._send_content(message)
+        firehose = self.vhost.tapping.firehose
+        if firehose is not None:
+            firehose.sent(self, queue, message, redelivered=batch.redelivered)
 
     def overdue(self, now: float, default: int) -> tuple[int, int] | None:
         """Return a delivery that was not acked in time; must be called about once a second (see `consumer_timeout`).

@@ -110,6 +110,11 @@ class ConsumerTimeouts:
         self._longest = max(self._longest, timeout)
         return timeout
 
+    def age(self, tag: int, now: float) -> float:
+        """Return the age of a delivery in seconds by its tag; it may be some seconds older, as the marks are."""
+        at = bisect_left(self._tags, tag)
+        return now - self._times[at] if at < len(self._tags) else 0.0
+
     def _mark(self, now: float, last_tag: int) -> None:
         times, tags = self._times, self._tags
         longest = self._longest / 1000

@@ -86,6 +86,8 @@ class Transaction:
             self._is_handed_over = True
             if turn.run() or turn.has_deferred_input:  # its queues may have been deferred because of others
                 raise NotYet(turn.when_caught_up)
+        for line in turn.settling:
+            raise NotYet(line.when_done)
         return self._is_whole
 
     def finish_commit(self) -> Iterator[None]:

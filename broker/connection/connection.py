@@ -8,20 +8,25 @@ open connection's (`broker.connection.receive_loop`), `_scan_closing` once the b
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from leveret.broker.amqp.codec import decode_method, encode_method, method_ids
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
 from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
-from leveret.broker.auth.users import User
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import BackendUser, Decision, Question, Rights
+from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.handshake import Handshake
 from leveret.broker.connection.node import Node
 from leveret.broker.connection.pending_reply import PendingReply
+from leveret.broker.connection.publish_limits import PublishPace, publish_limits
 from leveret.broker.connection.receive_loop import ReceiveLoop, malformed
 from leveret.broker.connection.state import CLOSED, CLOSING, HANDSHAKE, LOST, OPEN, STATES
+from leveret.broker.connection.topology_audit import TopologyAudit
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.errors import (
     AMQPError,
@@ -35,6 +40,7 @@ from leveret.broker.errors import (
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Flushable, Outbox
+from leveret.broker.tls.peer import Peer
 from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
@@ -48,6 +54,8 @@ SILENT_TICKS = 4
 SILENT_TICKS_UNREAD = 8
 """Half intervals while the client is not read, for example during an alarm. RabbitMQ waits forever then."""
 
+EXPIRED = "credential expired"
+"""Reason of the end of a connection whose token has expired; RabbitMQ's words where it ends one for that."""
 TOPOLOGY_CLASSES = (40, 50)
 """exchange and queue: the classes of methods that write metadata."""
 TOOK_EFFECT = "the change took effect, and will be stored when there is space again"
@@ -84,6 +92,9 @@ class ConnectionDriver(Flushable, Protocol):
     def process_buffered(self) -> None:
         """Schedule a call of `receive(b"")` followed by `resume_reading`."""
 
+    def limit_reads(self, pace: PublishPace) -> None:
+        """Read no more at once than a limit of publishes allows."""
+
 
 class _ClosedDriver:
     """The driver of a connection that has ended."""
@@ -113,6 +124,9 @@ class _ClosedDriver:
 
     def process_buffered(self) -> None:
         """Do nothing: nothing is buffered."""
+
+    def limit_reads(self, pace: PublishPace) -> None:
+        """Do nothing."""
 
 
 _CLOSED_DRIVER = _ClosedDriver()
@@ -164,11 +178,13 @@ class Connection(ReceiveLoop):
         "octets_in",
         "octets_out",
         "outbox",
+        "pace",
         "passive_is_open",
         "paused_at",
         "peer",
         "reads",
         "sent",
+        "tls",
         "topic_max_hash",
     )
 
@@ -190,6 +206,8 @@ class Connection(ReceiveLoop):
         self.exclusive_queues: dict[str, Queue] = {}
         self.client_properties = b""
         self.auth_mechanism = ""
+        self.tls: Peer | None = None
+        """Facts about its TLS; None without."""
         self.connected_at = 0
         """Time at which it was opened, milliseconds since the epoch."""
         self.capabilities: frozenset[str] = frozenset()
@@ -200,6 +218,8 @@ class Connection(ReceiveLoop):
         self.close_reason = ""
         self.paused_at = float("-inf")
         """Time at which it was last paused for flow control; infinite while it waits for the disk."""
+        self.pace: PublishPace | None = None
+        """The pace of its publishes; None until there is a limit."""
         self.sent = 0
         """Number of flushes so far that had something to send."""
         self.channels_gone = ChannelCounts()
@@ -274,8 +294,11 @@ class Connection(ReceiveLoop):
                 return
             if end - at > self.node.object_limits.argument_octets:
                 self.node.object_limits.check_arguments(method)
+            audited = self._audited(channel, method) if changes_topology and self.node.audit.is_on else None
             try:
                 handler(channel, method)
+                if audited is not None:
+                    audited.executed(self.user.name, self.peer[0])
             except NotYet as wait:
                 self._resume_at = at
                 PendingReply(self, number, self._current).until(wait.subscribe)
@@ -290,6 +313,12 @@ class Connection(ReceiveLoop):
             raise AMQPError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
         else:
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
+
+    def _audited(self, channel: Channel, method: Any) -> TopologyAudit | None:
+        objects = self.node.audited_objects
+        if objects == "none" or self.is_trusted:
+            return None
+        return TopologyAudit(self.node.audit, objects, channel, method)
 
     def reply_when_safe(
         self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
@@ -344,8 +373,82 @@ class Connection(ReceiveLoop):
             self.close_reason = method.reply_text or "closed by the client"
             self.enter(CLOSED)
             self._release(self._answer_close)
-        else:  # update-secret: passwords never expire, unlike OAuth secrets; RabbitMQ's internal backend accepts any
+        elif self.rights is not None:
+            self._update_secret(self.rights, method)
+        else:  # passwords never expire, unlike OAuth secrets; RabbitMQ's internal backend accepts any
             self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
+
+    def _update_secret(self, rights: Rights, method: Any) -> None:
+        """Log the user in again by a new secret, whose rights hold from now on."""
+        backends, user = self.node.backends, rights.user
+        assert backends is not None  # noqa: S101 - they have let the user in
+        pending = PendingReply(self, 0, self._current)
+
+        def answered(found: BackendUser | LoginRefusedError) -> None:
+            if self.pending_reply is not pending:
+                return
+            pending.end()
+            if isinstance(found, LoginRefusedError):
+                log.error("connection %s: new secret of user '%s' refused: %s", self.name, user.name, found)
+                self._current = method_ids(method)
+                self._fail(not_allowed("New secret was refused by one of the backends"))
+                return
+            log.info(
+                "connection %s: user '%s' updated secret, reason: %s", self.name, user.name, method.reason
+            )
+            self.user = found
+            rights.renew(found)
+            self.forget_routes()
+            self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
+            self._review(rights)
+
+        secret = Password(method.new_secret)
+        pending.until(lambda _settled: backends.renew(user, secret, self.peer[0], answered))
+
+    def _review(self, rights: Rights) -> None:
+        """Ask the backends again about everything that is in use, and revoke what the user may no longer do."""
+        backends, vhost, peer = self.node.backends, self.vhost.name, self.peer[0]
+        assert backends is not None  # noqa: S101 - they have let the user in
+        user, refused = rights.user, dict[str, Decision]()
+        names = iter(
+            dict.fromkeys(
+                consumer.queue.name
+                for channel in self.channels.values()
+                for consumer in channel.consumers.values()
+                if consumer is not channel.reply_consumer
+            )
+        )
+
+        def following() -> None:
+            if self.state != OPEN or rights.user is not user:
+                return  # closed, or under review again
+            name = next(names, None)
+            if name is None:
+                self.node.turn.slices.add(self._revoked(refused), f"rights of connection {self.name}")
+            else:
+                rights.fetch(Question("read", "queue", name), partial(decided, name))
+
+        def decided(name: str, decision: Decision) -> None:
+            if not decision.is_allowed:
+                refused[name] = decision
+            following()
+
+        def admitted(access: Decision) -> None:
+            if self.state == OPEN and not access.is_allowed:
+                self.force_close(f"access to vhost '{vhost}' refused for user '{user.name}'{access.fault}")
+            following()
+
+        backends.ask_vhost(user, vhost, peer, admitted)
+
+    def _check_rights(self, rights: Rights) -> None:
+        """Forget old decisions, and close a connection whose login has ended."""
+        if rights.expire():
+            self.forget_routes()
+        if self.state == OPEN and rights.user.is_over(self.node.time_source.wall()):
+            log.warning(
+                "closing connection %s: the credentials of user '%s' have expired", self.name, self.user.name
+            )
+            self.force_close(EXPIRED)
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
@@ -353,6 +456,16 @@ class Connection(ReceiveLoop):
         """Convert an error into a Close; the only place where that happens."""
         if self.state == CLOSED:
             return
+        if error.code is ReplyCode.ACCESS_REFUSED and self.state == OPEN and not self.is_trusted:
+            self.node.audit.record_repeatable(
+                "access",
+                self.node.time_source.now(),
+                outcome="refused",
+                actor=self.user.name,
+                peer=self.peer[0],
+                vhost=self.vhost.name,
+                reason=error.explanation,
+            )
         class_id, method_id = (error.class_id, error.method_id) if error.class_id else self._current
         if isinstance(error, FrameError) or (
             error.code is ReplyCode.INTERNAL_ERROR and not error.explanation
@@ -555,18 +668,32 @@ class Connection(ReceiveLoop):
         cancelled; if the client does not support that, their channel is closed. Later requests are checked when they
         arrive.
         """
-        if self.state != OPEN:
+        if self.state != OPEN or self.is_trusted:
+            return
+        if self.rights is not None:
+            if self.rights.is_local:
+                self.rights.forget()
+                self._review(self.rights)
             return
         self._refresh()
         name, vhost = self.user.name, self.vhost.name
         if not self.node.users.may_access(name, vhost):
             self.force_close(f"access to vhost '{vhost}' refused for user '{name}'")
             return
-        cancelled = 0
+        yield from self._revoked(None)
+
+    def _revoked(self, refused: Mapping[str, Decision] | None) -> Iterator[None]:
+        """Return a job that cancels the consumers of queues that may no longer be read.
+
+        Args:
+            refused: the queues that backends have refused, by name; None to look at the internal permissions.
+
+        """
+        cancelled, name = 0, self.user.name
         for channel in list(self.channels.values()):
             yield
             for consumer in list(channel.consumers.values()):
-                refusal = channel.consume_refusal(consumer)
+                refusal = channel.consume_refusal(consumer, refused)
                 if refusal is not None:
                     cancelled += 1
                     if not self.notifies_cancel:
@@ -602,6 +729,10 @@ class Connection(ReceiveLoop):
         """Complete the handshake."""
         self.user = user
         self.vhost = vhost
+        if isinstance(user, BackendUser):
+            assert self.node.backends is not None  # noqa: S101 - they have let the user in
+            self.rights = self.node.backends.rights(user, vhost.name, self.peer[0])
+            self.permissions, self.topic_permissions = self.rights.permissions, self.rights.topics
         self.notifies_cancel = "consumer_cancel_notify" in self.capabilities
         self.enter(OPEN)
         self._deadline = None
@@ -633,6 +764,56 @@ class Connection(ReceiveLoop):
                 "By default, this feature is not permitted anymore."
             )
             raise AMQPError(ReplyCode.INTERNAL_ERROR, text)
+
+    # -- publish limits -----------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        has_new_limits = self._seen_users != self.node.users.generation and not self.is_trusted
+        super()._refresh()
+        if has_new_limits:
+            self._set_pace()
+
+    def refresh_limits(self) -> None:
+        """Take over limits that have changed while the connection is not read."""
+        if self.state == OPEN and self._seen_users != self.node.users.generation:
+            self._refresh()
+
+    @property
+    def published_count(self) -> int:
+        """Number of messages that were published so far."""
+        return self.channels_gone.published + sum([channel.published for channel in self.channels.values()])
+
+    def _set_pace(self) -> None:
+        """Take over the publish limits of the configuration, the user and the vhost."""
+        node, user, vhost = self.node, self.user.name, self.vhost.name
+        of_user = publish_limits(node.users.user_limits(user))
+        of_vhost = publish_limits(node.users.vhost_limits(vhost))
+        if self.pace is None:
+            if not (node.publish_limits or of_user or of_vhost):
+                return
+            self.pace = PublishPace(self.published_count, self.octets_in)
+        now, buckets = node.now(), node.publish_buckets
+        shared = {
+            f"user '{user}'": buckets.of("user", user, of_user, now),
+            f"vhost '{vhost}'": buckets.of("vhost", vhost, of_vhost, now),
+        }
+        self.pace.limit(node.publish_limits, shared, now)
+        self.driver.limit_reads(self.pace)
+
+    def tell_pace(self) -> None:
+        """Tell the client that it is read slowly, or that this is over, by RabbitMQ's extension."""
+        pace = self.pace
+        if pace is None or self.state != OPEN:
+            return
+        if pace.is_told:
+            log.info(
+                "connection %s: publishes faster than the limit of %s", self.name, " and ".join(pace.names)
+            )
+        if "connection.blocked" in self.capabilities and not self.blocked:
+            reason = f"publish limit of {' and '.join(pace.names)}"
+            method = make(Wire.Blocked, reason[:255]) if pace.is_told else Wire.Unblocked()
+            self.outbox.send(encode_method(0, method))
+            self.driver.flush()
 
     # -- alarms -----------------------------------------------------------------------------------------------------
 
@@ -712,6 +893,8 @@ class Connection(ReceiveLoop):
             now: seconds of a monotonic clock.
 
         """
+        if self.rights is not None:
+            self._check_rights(self.rights)
         if self.pending_reply is not None:  # a channel's reply may be on its way
             return
         confirm_timeout = self.node.confirm_timeout

@@ -7,7 +7,8 @@ from typing import Any
 
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
-from leveret.broker.auth.users import User, Users
+from leveret.broker.auth.rights import Decision
+from leveret.broker.auth.users import User, Users, is_reached
 from leveret.broker.counters.totals import added
 from leveret.broker.errors import not_allowed
 from leveret.broker.scheduling.node_context import NodeContext
@@ -63,8 +64,15 @@ class ConnectionTracking:
         held = [(connection.unfinished, connection) for connection in self.connections]
         return sorted((each for each in held if each[0] >= least), key=lambda each: -each[0])
 
-    def admit(self, user: User, vhost: str) -> VHost:
-        """Return the vhost for one more connection of the user; raises 530 if it is refused (RabbitMQ's order)."""
+    def admit(self, user: User, vhost: str, access: Decision | None = None) -> VHost:
+        """Return the vhost for one more connection of the user; raises 530 if it is refused (RabbitMQ's order).
+
+        Args:
+            user: the user.
+            vhost: name of the vhost.
+            access: what the backends have decided about the user's access; None for the internal database.
+
+        """
         limit = self.connection_max
         if limit is not None and len(self.connections) >= limit:
             raise not_allowed(f"connection refused: node connection limit ({limit}) is reached")
@@ -73,21 +81,23 @@ class ConnectionTracking:
             raise not_allowed(f"vhost {vhost} not found")
         limit = self._users.vhost_limits(vhost).max_connections
         refused = f"access to vhost '{vhost}' refused for user '{user.name}'"
-        if limit is not None and found.connection_count >= limit:
+        if is_reached(limit, found.connection_count):
             raise not_allowed(f"{refused}: connection limit ({limit}) is reached")
         limit = self._users.user_limits(user.name).max_connections
-        if limit is not None and self.connections_of_users[user.name] >= limit:
+        if is_reached(limit, self.connections_of_users[user.name]):
             raise not_allowed(
                 f"connection refused for user '{user.name}': user connection limit ({limit}) is reached"
             )
-        if not self._users.may_access(user.name, vhost):
-            raise not_allowed(refused)
+        if access is None:
+            access = Decision(self._users.may_access(user.name, vhost))
+        if not access.is_allowed:
+            raise not_allowed(refused + access.fault)
         return found
 
     def check_channel_limits(self, user: User) -> None:
         """Raise 530 if the user or the node has the maximum number of channels."""
         limit = self._users.user_limits(user.name).max_channels
-        if limit is not None and self.channels_of_users[user.name] >= limit:
+        if is_reached(limit, self.channels_of_users[user.name]):
             raise not_allowed(
                 f"number of channels opened for user '{user.name}' has reached "
                 f"the maximum allowed user limit of {limit}"
@@ -108,10 +118,11 @@ class ConnectionTracking:
         connection.vhost.connection_count += 1
         self._report("connection_opened", connection)
         log.info(
-            "connection %s: user '%s' authenticated and granted access to vhost '%s'",
+            "connection %s: user '%s' authenticated and granted access to vhost '%s'%s",
             connection.name,
             connection.user.name,
             connection.vhost.name,
+            "" if connection.tls is None else f" ({connection.tls})",
         )
 
     def connection_closed(self, connection: Any) -> None:

@@ -10,6 +10,9 @@ paused, because its acks could then not be read.
 A queue that had no time yet to discard excess or expired messages pauses everybody who publishes to it: it delivers
 nothing until then, so this delays no acks.
 
+A connection that has published more than its limits allow is not read until that is made up for
+(`broker.connection.publish_limits`), whether it consumes or not.
+
 Publishers, and connections that declare or delete, also wait for the disk while its backlog is large; on a full disk
 those that only declare or delete do not, because they may have consumers, which free space. Any connection whose input
 was left unprocessed waits for deferred queues (`FlowControl`).
@@ -20,6 +23,8 @@ from itertools import islice
 from typing import Protocol
 
 from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.publish_limits import BREAK_SECONDS, LOOK_SECONDS, PublishPace
+from leveret.broker.connection.state import OPEN
 from leveret.broker.queue.queue import Queue, RunListener
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
@@ -39,6 +44,8 @@ PACED_READ_LIMIT = 16 * 1024
 LIGHT_OCTETS = 32 * 1024
 """Bytes per read up to which a publisher counts as light: 1 MB/s, if the loop reads it every 30 ms."""
 DRAIN_SECONDS = 0.2
+NEGLIGIBLE_SECONDS = 0.001
+"""Remainder of a wait for which no further timer is worth while."""
 _LOOK_AT = 16  # consumers
 _BRISK_SHARE = 12
 _BRISK_MESSAGES = 2500  # messages that a publisher at full speed could have sent during a pause
@@ -93,12 +100,14 @@ class FlowControl:
 
     """
 
-    __slots__ = ("_driver", "_host", "_is_behind", "_largest_read")
+    __slots__ = ("_driver", "_host", "_is_behind", "_is_looking", "_largest_read", "_whole_read")
 
     def __init__(self, host: FlowHost, driver: FlowDriver) -> None:
         self._host = host
         self._driver = driver
-        self._largest_read = driver.read_limit
+        self._largest_read = self._whole_read = driver.read_limit
+        self._is_looking = False
+        """True while a timer looks for the end of the time in which the client is told that it is too fast."""
         self._is_behind = False
         """True while the connection waits for the disk with an unprocessed part of a read."""
 
@@ -155,6 +164,8 @@ class FlowControl:
             return
         connection = driver.connection
         now = host.now()
+        if connection.pace is not None and self._exceeds(connection.pace, now):
+            return
         queue = congested(connection.published_to, now)
         if queue is not None and (queue.is_behind or not connection.consumes):
             connection.paused_at = queue.publishers_paused_at = now
@@ -163,6 +174,54 @@ class FlowControl:
             host.call_later(PAUSE_SECONDS, lambda: pause.expire(host.now()))
         elif size == driver.read_limit:
             driver.read_limit = min(2 * size, self._largest_read)
+
+    # -- publish limits -----------------------------------------------------------------------------------------------
+
+    def limit_reads(self, pace: PublishPace) -> None:
+        """Read no more at once than a limit of publishes allows."""
+        self._largest_read = pace.read_limit(self._whole_read)
+        self._driver.read_limit = min(self._driver.read_limit, self._largest_read)
+
+    def _exceeds(self, pace: PublishPace, now: float) -> bool:
+        """Return whether the connection has exceeded its limits; if so, it is not read until that is made up for."""
+        connection = self._driver.connection
+        seconds = pace.read(connection.published_count, connection.octets_in, now)
+        self.limit_reads(pace)
+        if seconds <= 0:
+            return False
+        self._driver.pause_reading()
+        self._wait_for_pace(pace, now)
+        return True
+
+    def _wait_for_pace(self, pace: PublishPace, now: float) -> None:
+        connection = self._driver.connection
+        connection.paused_at = now
+        if pace.must_tell(now):
+            connection.tell_pace()
+            if not self._is_looking:
+                self._is_looking = True
+                self._host.call_later(BREAK_SECONDS, self._look_for_break)
+        self._host.call_later(min(pace.until - now, LOOK_SECONDS), self._pace_made_up)
+
+    def _pace_made_up(self) -> None:
+        """Read again, unless it is too early."""
+        connection, now = self._driver.connection, self._host.now()
+        connection.refresh_limits()
+        pace = connection.pace
+        if pace is not None and pace.until - now > NEGLIGIBLE_SECONDS and connection.state == OPEN:
+            self._wait_for_pace(pace, now)
+        else:
+            self._driver.resume_reading()
+
+    def _look_for_break(self) -> None:
+        """Tell the client when it has not been slowed down for a while."""
+        connection = self._driver.connection
+        pace = connection.pace
+        if pace is None or connection.state != OPEN or pace.has_ended(self._host.now()):
+            self._is_looking = False
+            connection.tell_pace()
+        else:
+            self._host.call_later(BREAK_SECONDS, self._look_for_break)
 
 
 class Pause(RunListener):

@@ -12,20 +12,25 @@ of the places for clients that have not logged in, even if the client disconnect
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from leveret.broker.amqp.codec import decode_method, encode_method, frame_text, method_ids
 from leveret.broker.amqp.commands import Connection as Wire
 from leveret.broker.amqp.errors import MalformedResponse, UnknownMechanism, WireError
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
-from leveret.broker.amqp.sasl import read_response
+from leveret.broker.amqp.sasl import ANONYMOUS, read_response
 from leveret.broker.amqp.tables import Table, encode_table
+from leveret.broker.auth.external import EXTERNAL, certificate_user
 from leveret.broker.auth.login_throttle import shown
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import ALLOWED, BackendUser, Decision
 from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.connection.node import Node
+from leveret.broker.connection.pending_reply import PendingReply, WaitingConnection
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, OPENING, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
-from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.tls.peer import Peer
 from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
@@ -33,19 +38,20 @@ log = logging.getLogger("leveret.connection")
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 _HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
 _TOTAL_LIMIT = 65536
+_TLS_RECORD = b"\x16\x03"  # how a handshake of TLS begins
 
 
-class OpeningConnection(Protocol):
+class OpeningConnection(WaitingConnection, Protocol):
     """The connection that is being opened."""
 
     node: Node
 
-    outbox: Outbox
     state: str
     name: str
     peer: tuple[str, int]
     client_properties: bytes
     auth_mechanism: str
+    tls: Peer | None
     capabilities: frozenset[str]
     frame_max: int
     frame_limit: int
@@ -84,10 +90,13 @@ class Handshake:
             if header not in _HEADERS:
                 return self._wrong_header(data)
             connection.enter(STARTING)
-            connection.outbox.send(self._node.start_frame)
+            node = self._node
+            connection.outbox.send(node.start_frame if connection.tls is None else node.secure_start_frame)
             at += len(PROTOCOL_HEADER)
         size = len(data)
-        while connection.state in HANDSHAKE and size - at >= FRAME_OVERHEAD:
+        while (
+            connection.state in HANDSHAKE and size - at >= FRAME_OVERHEAD and connection.pending_reply is None
+        ):
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
             if length > self._node.initial_frame_max:
@@ -124,10 +133,11 @@ class Handshake:
             else:
                 self._close_silently(0, f"unexpected {method.name} before connection.open")
             return
+        if isinstance(method, Wire.StartOk):
+            self._start_ok(method)
+            return
         try:
-            if isinstance(method, Wire.StartOk):
-                self._start_ok(method)
-            elif isinstance(method, Wire.TuneOk):
+            if isinstance(method, Wire.TuneOk):
                 self._tune_ok(method)
             else:
                 self._open(method)
@@ -136,6 +146,24 @@ class Handshake:
                 self._connection.refuse(error, *ids)
             else:
                 self._close_silently(0, f"failed to negotiate connection parameters: {error.explanation}")
+
+    def _wait(self, ask: Callable[[Callable[[Any], object]], object], then: Callable[[Any], object]) -> None:
+        """Read nothing more until backends have answered; nothing happens then if the client has left.
+
+        Args:
+            ask: asks; given what is to be called with the answer.
+            then: called with the answer.
+
+        """
+        connection = self._connection
+        pending = PendingReply(connection, 0, (0, 0))
+
+        def answered(answer: Any) -> None:
+            if connection.pending_reply is pending:
+                pending.end()
+                then(answer)
+
+        pending.until(lambda _settled: ask(answered))
 
     def _start_ok(self, method: Any) -> None:
         connection = self._connection
@@ -147,27 +175,87 @@ class Handshake:
             )
         connection.client_properties = encode_table(properties)
         try:
-            name, password = read_response(method.mechanism, method.response, self._node.mechanisms)
+            name, password = self._credentials(method)
         except (UnknownMechanism, MalformedResponse) as error:
             self._close_silently(0, str(error))
             return
+        except LoginRefusedError as error:
+            self._login_failed(method.mechanism, "", error)
+            return
         node, mechanism, address = self._node, method.mechanism, connection.peer[0]
         try:
-            self._user = node.users.authenticate(name, password, address)
+            node.login_throttle.check(address, name, node.time_source.now)
         except LoginRefusedError as error:
-            delay = node.auth_failure_delay * node.login_throttle.failed(
-                address, name, node.time_source.now()
-            )
-            node.context.totals.auth_failed += 1
-            node.context.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
-            reason = str(error).replace(name, shown(name)) if name else str(error)
-            self._refuse_login(mechanism, reason, delay)
+            self._login_failed(mechanism, name, error)
             return
+        backends = node.backends
+        if backends is not None:
+            self._wait(
+                lambda answered: backends.log_in(name, password, address, answered),
+                lambda user: self._judged(mechanism, name, user),
+            )
+            return
+        try:
+            user: User | LoginRefusedError = node.users.authenticate(name, password, address)
+        except LoginRefusedError as error:
+            user = error
+        self._judged(mechanism, name, user)
+
+    def _judged(self, mechanism: str, name: str, user: User | LoginRefusedError) -> None:
+        """Go on with a user who was let in, or refuse the login.
+
+        Args:
+            mechanism: the mechanism of the login.
+            name: the name of the login.
+            user: the user, or the reason of the refusal.
+
+        """
+        connection, node = self._connection, self._node
+        address = connection.peer[0]
+        if isinstance(user, LoginRefusedError):
+            self._login_failed(mechanism, name, user)
+            return
+        self._user = user
         node.login_throttle.succeeded(address, name)
+        node.audit.record("login", actor=name, peer=address, protocol="amqp", mechanism=mechanism)
         connection.auth_mechanism = mechanism
-        self._node.context.totals.auth_succeeded += 1
+        node.context.totals.auth_succeeded += 1
+        node.login_sources.count(address, name, "amqp091", ok=True)
         connection.enter(TUNING)
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
+
+    def _credentials(self, method: Any) -> tuple[str, Password | None]:
+        """Return the user's name, and the password if the mechanism has one.
+
+        Raises what `read_response` raises, and LoginRefusedError.
+        """
+        if method.mechanism == ANONYMOUS and ANONYMOUS in self._node.mechanisms:
+            return self._node.anonymous_user, None
+        if method.mechanism != EXTERNAL:
+            return read_response(method.mechanism, method.response, self._node.mechanisms)
+        tls = self._connection.tls
+        if tls is None or EXTERNAL not in self._node.mechanisms:
+            raise UnknownMechanism(f"invalid authentication mechanism '{EXTERNAL}'")
+        return certificate_user(tls, self._node.certificate_login), None
+
+    def _login_failed(self, mechanism: str, name: str, error: LoginRefusedError) -> None:
+        """Refuse a login."""
+        node, address = self._node, self._connection.peer[0]
+        delay = node.auth_failure_delay * node.login_throttle.failed(address, name, node.time_source.now())
+        node.context.totals.auth_failed += 1
+        node.login_sources.count(address, name, "amqp091", ok=False)
+        node.context.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
+        reason = str(error).replace(name, shown(name)) if name else str(error)
+        node.audit.record(
+            "login",
+            outcome="refused",
+            actor=name,
+            peer=address,
+            reason=reason,
+            protocol="amqp",
+            mechanism=mechanism,
+        )
+        self._refuse_login(mechanism, reason, delay)
 
     def _refuse_login(self, mechanism: str, reason: str, delay: float) -> None:
         """Reply 403 if the client supports that, else nothing; the socket is closed after a delay either way."""
@@ -205,16 +293,36 @@ class Handshake:
         connection.enter(OPENING)
 
     def _open(self, method: Any) -> None:
-        node, user = self._node, self._user
+        node, user, name = self._node, self._user, method.virtual_host
         assert user is not None
-        vhost = node.clients.admit(user, method.virtual_host)
+        if not isinstance(user, BackendUser):
+            self._opened(user, node.clients.admit(user, name))
+            return
+        node.clients.admit(user, name, ALLOWED)  # what needs no backend comes first
+        backends, peer = node.backends, self._connection.peer[0]
+        assert backends is not None
+
+        def decided(access: Decision) -> None:
+            try:
+                self._opened(user, node.clients.admit(user, name, access))
+            except AMQPError as error:
+                self._connection.refuse(error, *method_ids(method))
+
+        self._wait(lambda answered: backends.ask_vhost(user, name, peer, answered), decided)
+
+    def _opened(self, user: User, vhost: VHost) -> None:
         self._connection.opened(user, vhost)
         self._connection.outbox.send(encode_method(0, Wire.OpenOk()))
 
     def _wrong_header(self, data: bytes) -> int:
         """Answer a header other than AMQP 0-9-1 with the supported one, and close (spec 2.2.4)."""
         connection = self._connection
-        self._log("closing connection %s: bad protocol header %r", data[:8])
+        if data[:2] == _TLS_RECORD:
+            self._log(
+                "closing connection %s: a client with TLS on a port without: let it use the port of TLS, or amqp://"
+            )
+        else:
+            self._log("closing connection %s: bad protocol header %r", data[:8])
         connection.outbox.send(PROTOCOL_HEADER)
         connection.end(0.0)
         return len(data)

@@ -3,13 +3,18 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from leveret.broker.auth.login_throttle import LoginThrottle, RefusalLog
-from leveret.broker.auth.users import Users
+from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle, RefusalLog
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import BackendUser, Decision, Rights
+from leveret.broker.auth.users import LoginRefusedError, Users
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection_tracking import ConnectionTracking
+from leveret.broker.connection.publish_limits import Buckets, PublishLimits
+from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.tls.options import CertificateLogin
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
 
@@ -28,6 +33,40 @@ class CommitNotifier(Protocol):
         """Call back also after the bodies that are being written to files of their own."""
 
 
+class Backends(Protocol):
+    """The backends of authentication and authorisation (`broker.auth.backends.access_control.AccessControl`).
+
+    All of them answer later: `done` is called in a step of the loop, and never before the call returns.
+    """
+
+    def log_in(
+        self,
+        name: str,
+        password: Password | None,
+        peer: str,
+        done: Callable[[BackendUser | LoginRefusedError], object],
+    ) -> None:
+        """Authenticate a user; without a password, one whom a certificate or the configuration has authenticated."""
+
+    def renew(
+        self,
+        user: BackendUser,
+        password: Password,
+        peer: str,
+        done: Callable[[BackendUser | LoginRefusedError], object],
+    ) -> None:
+        """Authenticate a user again, by a new secret."""
+
+    def ask_vhost(self, user: BackendUser, vhost: str, peer: str, done: Callable[[Decision], object]) -> None:
+        """Ask whether a user may open connections to a vhost."""
+
+    async def close(self) -> None:
+        """End all questions, and close the backends."""
+
+    def rights(self, user: BackendUser, vhost: str, peer: str) -> Rights:
+        """Return the rights of a user in a vhost, of which none is known yet."""
+
+
 class Node(Protocol):
     """The part of the server that connections use: settings, users, vhosts and the shared work list."""
 
@@ -36,10 +75,14 @@ class Node(Protocol):
     context: NodeContext
     time_source: TimeSource
     users: Users
+    backends: Backends | None
+    """The backends that decide about logins; None if the internal database alone does."""
     clients: ConnectionTracking
     vhosts: dict[str, VHost]
-    start_frame: bytes
     mechanisms: tuple[str, ...]
+    anonymous_user: str
+    """Name of the user of clients without credentials, if ANONYMOUS is among the mechanisms."""
+    certificate_login: CertificateLogin
     handshake_timeout: float
     auth_failure_delay: float
     initial_frame_max: int
@@ -64,8 +107,24 @@ class Node(Protocol):
     """Reason why publishers are blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
     blocked: set[Any]
     """The connections that are blocked."""
+    publish_limits: PublishLimits
+    """Limits of each connection."""
+    publish_buckets: Buckets
+    """Limits that connections share."""
+    audit: AuditLog
+    audited_objects: str
+    """Objects whose changes by clients are recorded: durable, all or none."""
     login_throttle: LoginThrottle
+    login_sources: LoginSources
     refusal_log: RefusalLog
+
+    @property
+    def start_frame(self) -> bytes:
+        """The first frame that a client receives."""
+
+    @property
+    def secure_start_frame(self) -> bytes:
+        """The first frame that a client with TLS receives, which offers EXTERNAL, too, if that is enabled."""
 
     @property
     def is_metadata_full(self) -> bool:
@@ -74,6 +133,9 @@ class Node(Protocol):
     @property
     def journal(self) -> CommitNotifier:
         """The journal of what must be on disk before clients get a reply."""
+
+    def now(self) -> float:
+        """Return seconds of a monotonic clock."""
 
     def deadline(self, connection: Any, seconds: float) -> None:
         """Set the connection's deadline to that many seconds from now."""

@@ -15,6 +15,7 @@ Hot path: see docs/performance.md.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from leveret.broker.amqp.codec import decode_method, frame_text
@@ -37,13 +38,14 @@ from leveret.broker.amqp.fastpath import (
     unpack_method,
 )
 from leveret.broker.amqp.large_body import LARGE, LargeBody
+from leveret.broker.auth.rights import AskedPermissions, AskedTopics, Rights
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.node import Node
 from leveret.broker.connection.pending_reply import PendingReply
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN
 from leveret.broker.counters.totals import MOST_SIZES
-from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
+from leveret.broker.errors import AMQPError, FrameError, NotYet, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import FanOut
@@ -102,6 +104,7 @@ class ReceiveLoop:
         "channels",
         "frame_limit",
         "has_declared",
+        "is_trusted",
         "max_message_size",
         "name",
         "node",
@@ -110,6 +113,7 @@ class ReceiveLoop:
         "published",
         "published_to",
         "received",
+        "rights",
         "stalled",
         "state",
         "topic_permissions",
@@ -120,8 +124,8 @@ class ReceiveLoop:
     # set by the handshake, before the first frame is scanned here
     vhost: VHost
     user: User
-    permissions: Permissions
-    topic_permissions: TopicPermissions
+    permissions: Permissions | AskedPermissions
+    topic_permissions: TopicPermissions | AskedTopics
     outbox: Outbox
     _scan: Callable[[bytes, int], int]
 
@@ -136,6 +140,10 @@ class ReceiveLoop:
         self.channels: dict[int, Channel] = {}
         self.frame_limit = node.initial_frame_max
         self.received = False
+        self.is_trusted = False
+        """True for a connection of the broker's own without a user: it may do everything, whatever users may."""
+        self.rights: Rights | None = None
+        """The decisions of the backends about the user; None for a user of the internal database."""
         self._closing_channels: set[int] = set()
         self._routes: dict[bytes, tuple[Channel, Route]] = {}
         self._specials: dict[bytes, Special | None] = {}
@@ -186,18 +194,34 @@ class ReceiveLoop:
     # -- octets in --------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """Process the bytes of one read. Never raises because of a peer's input; replies are in the outbox."""
+        """Process the bytes of one read and run the turn. Never raises because of a peer's input."""
+        if self.read(data):
+            self.turn_ran(is_deferred=self.node.turn.run())
+
+    def hold(self, data: bytes) -> None:
+        """Keep the bytes of a read to be processed later, before any others."""
+        self._chunks.append(data)
+        self._have = self._needed = 0
+
+    def read(self, data: bytes) -> bool:
+        """Process the bytes of one read but for what the turn does; replies are in the outbox.
+
+        Never raises because of a peer's input.
+
+        Returns:
+            True if the caller has to run the turn and call `turn_ran`, before anything else is read. False if the bytes
+            are kept: their processing continues elsewhere, or later if `stalled`.
+
+        """
         if self.pending_reply is not None or self.blocked:  # read before the driver was notified
-            self._chunks.append(data)
-            self._have = self._needed = 0
-            self.stalled = False  # processing continues elsewhere
-            return
+            self.hold(data)
+            self.stalled = self.published = False  # processing continues elsewhere
+            return False
         if self._fan_out is not None:
             if self._fan_out.has_input:
-                self._chunks.append(data)
-                self._have = self._needed = 0
+                self.hold(data)
                 self.stalled = True
-                return
+                return False
             self._fan_out = None
         self.received = True
         self.published_to = ()
@@ -207,7 +231,7 @@ class ReceiveLoop:
             self._chunks.append(data)
             self._have += len(data)
             if data and self._have < self._needed:
-                return
+                return False
             data = b"".join(self._chunks)
             self._chunks.clear()
         at = 0
@@ -221,6 +245,8 @@ class ReceiveLoop:
             except AMQPError as error:
                 # a route keeps its exception, which would keep this frame, which holds the route
                 self._fail(error.with_traceback(None))
+            except NotYet as wait:
+                self._hold(wait)
             except Exception:  # a bug in the broker: RabbitMQ, too, would report a crash this way
                 log.exception("internal error on connection %s", self.name)
                 self._fail(AMQPError(ReplyCode.INTERNAL_ERROR))
@@ -234,10 +260,48 @@ class ReceiveLoop:
                 self._needed = 0
         if len(self._sizes.fresh) > MOST_SIZES:
             self._sizes.fold()
-        if self.node.turn.run():
+        return True
+
+    def turn_ran(self, *, is_deferred: bool) -> None:
+        """Go on after the turn has processed the last read.
+
+        Args:
+            is_deferred: as returned by `Turn.run`.
+
+        """
+        if is_deferred:
             self.stalled = True
         if self.published and self.node.alarm:
             self._block(self.node.alarm)
+
+    def _hold(self, wait: NotYet) -> None:
+        """Execute nothing more until a backend has decided whether the user may publish what was sent last."""
+        self.published = True
+        pending = PendingReply(self, self._number, self._current)  # type: ignore[arg-type]
+        retry = wait.retry
+        if retry is None:
+            pending.until(wait.subscribe)
+        else:
+            rest = partial(self._publish_rest, pending, self._number, retry)
+            pending.until(lambda _settled: wait.subscribe(rest))
+
+    def _publish_rest(self, pending: PendingReply, number: int, retry: Callable[[], object]) -> None:
+        """Go on with a publish that has waited for a decision, unless its connection or channel was closed."""
+        if self.pending_reply is not pending:
+            return
+        if number in self.channels:
+            try:
+                retry()
+            except NotYet as wait:
+                wait.subscribe(partial(self._publish_rest, pending, number, wait.retry or retry))
+                return
+            except AMQPError as error:
+                self._number, self._current = number, (60, 40)
+                self._fail(error.with_traceback(None))
+            except Exception:  # a bug in the broker
+                log.exception("internal error on connection %s", self.name)
+                self._fail(AMQPError(ReplyCode.INTERNAL_ERROR))
+        pending.settled()
 
     def _keep(self, rest: bytes) -> None:
         """Buffer an incomplete frame until it can be complete."""
@@ -514,12 +578,15 @@ class ReceiveLoop:
         """Discard everything derived from the topology or permissions, which have changed."""
         self.forget_routes()
         self._seen_router = self.vhost.router.generation
-        if self._seen_users != self.node.users.generation:
+        if self._seen_users != self.node.users.generation and not self.is_trusted:
             self._seen_users = self.node.users.generation
             users, name, vhost = self.node.users, self.user.name, self.vhost.name
-            self.user = users.get(name) or self.user
-            self.permissions = users.permissions(name, vhost)
-            self.topic_permissions = users.topic_permissions(name, vhost)
+            if self.rights is not None:
+                self.rights.users_changed()
+            else:
+                self.user = users.get(name) or self.user
+                self.permissions = users.permissions(name, vhost)
+                self.topic_permissions = users.topic_permissions(name, vhost)
             for channel in self.channels.values():
                 if channel.missing and channel.route is not None:
                     channel.route.generation = -1  # looked up again when the body is complete
@@ -555,7 +622,11 @@ class ReceiveLoop:
         if not channel.is_prepared(address):
             self.stalled = True
             return None
-        route = channel.find_route(address, data[end - 2])
+        try:
+            route = channel.find_route(address, data[end - 2])
+        except NotYet:
+            self._resume_at = at
+            raise
         found = channel, route
         if route.error is None:
             if len(self._routes) >= _ROUTES_LIMIT:
@@ -661,13 +732,28 @@ class ReceiveLoop:
         route, special = channel.route, channel.special
         assert route is not None  # set together with `missing`
         if is_kept and route.generation != self.vhost.router.generation:
-            route = channel.find_route(route.address, route.bits)  # topology or permissions may have changed
+            try:
+                route = channel.find_route(
+                    route.address, route.bits
+                )  # topology or permissions may have changed
+            except NotYet as wait:
+                rest = partial(self._publish_late, channel, route, special, content)
+                raise NotYet(wait.subscribe, rest) from None
         if route.plain and (special is None or special.plain_route):
             made = (special is not None and special.persistent and bool(route.durable)) or route.makes_all
             self._enqueue(channel, route, content, made=made)
             return route.wide
         channel.publish(route, special, content)
         return True
+
+    def _publish_late(self, channel: Channel, route: Route, special: Special | None, content: bytes) -> None:
+        """Publish a complete message whose route has to be found again."""
+        try:
+            found = channel.find_route(route.address, route.bits)
+        except NotYet as wait:
+            rest = partial(self._publish_late, channel, route, special, content)
+            raise NotYet(wait.subscribe, rest) from None
+        channel.publish(found, special, content)
 
     # -- other frames -----------------------------------------------------------------------------------------------
 

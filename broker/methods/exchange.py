@@ -14,6 +14,7 @@ from leveret.broker.methods.names import (
 )
 from leveret.broker.queue.arguments import check_alternate_exchange_type, check_exchange_equivalence
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.unknown_arguments import OF_EXCHANGES, warn
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError, InvalidXMatch
 from leveret.exchanges.router import EXCHANGE_TYPES
@@ -61,7 +62,7 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
         channel.check_permission("write", "exchange", str(arguments["alternate-exchange"][1]))
     vhost.object_limits.check_exchange(name, vhost.name)
     try:
-        return vhost.declare_exchange(
+        exchange = vhost.declare_exchange(
             name,
             kind,
             durable=bool(method.durable),
@@ -71,6 +72,8 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
         )
     except ExchangeError as error:
         raise precondition_failed(str(error)) from None
+    warn(resource("exchange", name, vhost.name), arguments, OF_EXCHANGES)
+    return exchange
 
 
 def exchange_delete(channel: Channel, method: Wire.Delete) -> None:

@@ -14,6 +14,7 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.unknown_arguments import warn
 from leveret.broker.vhost.publish_route import REPLY_TO
 from leveret.broker.vhost.vhost import REPLY_PREFIX
 
@@ -61,7 +62,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
         check_name("queue", name)
     else:
         check_may_be_generated(arguments)
-        name = vhost.generated_name()
+        name = channel.generated_name = channel.generated_name or vhost.generated_name()
     durable = bool(method.durable and not method.exclusive)
     owner = host if method.exclusive else None
     channel.check_permission("configure", "queue", name)
@@ -91,8 +92,10 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     queue = vhost.create_queue(
         name, durable=durable, exclusive_owner=owner, auto_delete=auto_delete, arguments=arguments
     )
+    channel.generated_name = ""
     if owner is not None:
         host.exclusive_queues[name] = queue
+    warn(resource("queue", name, vhost.name), arguments)
     return queue
 
 
@@ -142,6 +145,7 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     channel.check_permission("configure", "queue", name)
     queue = vhost.queues.get(name)
     if queue is None:
+        channel.await_name(name)
         if not method.nowait:
             channel.reply(Wire.DeleteOk(0), durable=True)  # a durable one's deletion may not yet be committed
         return

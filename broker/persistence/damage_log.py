@@ -16,7 +16,7 @@ from leveret.storage.damage import (
     Damage,
     Damages,
 )
-from leveret.storage.queues.priority_queue import queue_qid
+from leveret.storage.queues.queue_ids import owner_qid
 
 SECONDS = 1.0
 _TEXTS = {
@@ -55,9 +55,9 @@ class DamageLog:
         return list(self._lines(met)) if met else ()
 
     def _lines(self, met: list[Damage]) -> Iterator[str]:
-        names = self._names({queue_qid(each.qid) for each in met})
+        names = self._names({owner_qid(each.qid) for each in met})
         for each in met:
-            name = names.get(queue_qid(each.qid), f"an unknown queue (id {queue_qid(each.qid)})")
+            name = names.get(owner_qid(each.qid), f"an unknown queue (id {owner_qid(each.qid)})")
             more = f"; and {each.others} more" if each.others else ""
             yield f"damaged data of {name}: {_TEXTS[each.kind]} (position {each.position}, {each.kind}){more}"
 

@@ -30,7 +30,8 @@ from leveret.storage.queues.backing_queue import BackingQueue, Read
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.memory_monitor import MemoryMonitor
 from leveret.storage.queues.pager import Pager
-from leveret.storage.queues.priority_queue import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.queues.priority_queue import PriorityQueue, parts
+from leveret.storage.queues.queue_ids import level_qid, queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from leveret.storage.store.environment import Environment

@@ -41,6 +41,7 @@ class Collector:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
+        gc.enable()
         self._runs = True
 
     def collect_due(self, now: float, used: int) -> None:

@@ -17,10 +17,11 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, TextIO
+from typing import Final, Literal, Protocol, TextIO
 
 import msgspec
 
@@ -63,7 +64,7 @@ def _escape(code: int) -> str:
 _ESCAPES: Final = {code: _escape(code) for code in _CODES} | {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
 # JSON escapes of the same characters, as one or two UTF-16 code units; the encoder itself escapes the C0 controls.
-_JSON_ESCAPES: Final = {
+JSON_ESCAPES: Final = {
     code: "".join(f"\\u{unit}" for unit in re.findall("....", chr(code).encode("utf-16-be").hex()))
     for code in _CODES
     if code > 0x1F  # noqa: PLR2004 - the last of C0
@@ -89,7 +90,8 @@ def escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _message(record: logging.LogRecord) -> str:
+def message_of(record: logging.LogRecord) -> str:
+    """Return the text of a record, also of one whose arguments do not fit."""
     try:
         return record.getMessage()
     except (TypeError, ValueError):
@@ -100,7 +102,8 @@ def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(sep=" ", timespec="microseconds")
 
 
-def _level_name(record: logging.LogRecord) -> str:
+def level_name(record: logging.LogRecord) -> str:
+    """Return RabbitMQ's name of the level of a record."""
     return _NAMES.get(record.levelno) or record.levelname.lower()
 
 
@@ -109,8 +112,8 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line or lines, without the final newline."""
-        head = f"{_time(record)} [{_level_name(record)}] <{record.process}> "
-        line = head + escaped(_message(record))
+        head = f"{_time(record)} [{level_name(record)}] <{record.process}> "
+        line = head + escaped(message_of(record))
         if not record.exc_info:
             return line
         trace = self.formatException(record.exc_info).split("\n")
@@ -122,12 +125,12 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a JSON object."""
-        message = _message(record)
+        message = message_of(record)
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
         entry = {
             "time": _time(record),
-            "level": _level_name(record),
+            "level": level_name(record),
             # JSON cannot represent the lone surrogates that stand for bytes that are not UTF-8.
             "msg": message.encode("utf-8", "backslashreplace").decode(),
             "pid": str(record.process),
@@ -136,7 +139,7 @@ class JsonFormatter(logging.Formatter):
             "line": record.lineno,
             "mfa": record.funcName,
         }
-        return msgspec.json.encode(entry).decode().translate(_JSON_ESCAPES)
+        return msgspec.json.encode(entry).decode().translate(JSON_ESCAPES)
 
 
 class _StreamHandler(logging.StreamHandler[TextIO]):
@@ -146,7 +149,7 @@ class _StreamHandler(logging.StreamHandler[TextIO]):
         """Drop the line; logging must never stop the broker."""
 
 
-class _FileHandler(logging.FileHandler):
+class RotatedFile(logging.FileHandler):
     """Writes to a file that is rotated, here or by another program (logrotate)."""
 
     def __init__(self, file: Path, rotation: Rotation) -> None:
@@ -165,6 +168,30 @@ class _FileHandler(logging.FileHandler):
             except OSError:  # the file grows until the next attempt
                 self._due = record.created + _RETRY_SECONDS
         super().emit(record)
+
+    def write_line(self, line: bytes) -> None:
+        """Write a line as it is, all of it or nothing; rotate the file first if that is due. Raises OSError."""
+        now = time.time()
+        self.acquire()
+        try:
+            if self._is_due(now):
+                try:
+                    self._rotate()
+                except OSError:  # the file grows until the next attempt
+                    self._due = now + _RETRY_SECONDS
+            if self.stream is None:
+                self.stream = self._open()
+            number = self.stream.fileno()
+            before, octets = os.fstat(number).st_size, line + b"\n"
+            try:
+                while octets:
+                    octets = octets[os.write(number, octets) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(number, before)
+                raise
+        finally:
+            self.release()
 
     def _is_due(self, now: float) -> bool:
         if self._compressing is not None:
@@ -211,15 +238,28 @@ class _FileHandler(logging.FileHandler):
             old.close()
 
 
+class Reopened(Protocol):
+    """A log file of another owner."""
+
+    def reopen(self) -> None:
+        """Continue in a new file of the same name; never raises."""
+
+
 class Logs:
     """The log outputs of this process, from ``configure`` to ``close``."""
 
-    __slots__ = ("_files", "_handlers", "_logger")
+    __slots__ = ("_files", "_handlers", "_logger", "_others")
 
     def __init__(self, logger: logging.Logger, handlers: Sequence[logging.Handler]) -> None:
         self._logger = logger
         self._handlers = tuple(handlers)
-        self._files = tuple(handler for handler in handlers if isinstance(handler, _FileHandler))
+        self._files = tuple(handler for handler in handlers if isinstance(handler, RotatedFile))
+        self._others: list[Reopened] = []
+
+    def add(self, other: "Reopened | None") -> None:
+        """Have another log file reopened together with these."""
+        if other is not None:
+            self._others.append(other)
 
     def reopen(self) -> None:
         """Reopen the files, for example after logrotate moved them. A failure is logged, and the old file kept."""
@@ -228,6 +268,8 @@ class Logs:
                 handler.reopen()
             except OSError as error:
                 self._logger.error("cannot reopen log file %s: %s", handler.baseFilename, error.strerror)  # noqa: TRY400
+        for other in self._others:
+            other.reopen()
 
     def close(self) -> None:
         """Flush and detach the handlers; may be called twice."""
@@ -261,7 +303,7 @@ def _handler(output: Output) -> logging.Handler:
     handler: logging.Handler
     if output.file is not None:
         output.file.parent.mkdir(parents=True, exist_ok=True)
-        handler = _FileHandler(output.file, output.rotation)
+        handler = RotatedFile(output.file, output.rotation)
     else:
         stream = sys.stdout if output.stream is None else output.stream
         if isinstance(stream, io.TextIOWrapper):

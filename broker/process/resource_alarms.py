@@ -19,7 +19,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 CLEARED_BELOW = 0.95
 """Fraction of the memory limit below which its alarm is cleared."""
@@ -188,3 +188,27 @@ class Alarms(Protocol):
     @property
     def disk(self) -> DiskAlarm:
         """The disk alarm."""
+
+
+class Resources(NamedTuple):
+    """Memory and disk at the last checks.
+
+    Attributes:
+        memory_used, memory_limit: bytes.
+        disk_free, disk_limit: bytes; free is None without a data directory.
+        memory_alarm, disk_alarm: True while the alarm blocks publishers.
+
+    """
+
+    memory_used: int
+    memory_limit: int
+    memory_alarm: bool
+    disk_free: int | None
+    disk_limit: int
+    disk_alarm: bool
+
+
+def resources(alarms: Alarms) -> Resources:
+    """Return memory and disk as the alarms have them."""
+    memory, disk = alarms.memory, alarms.disk
+    return Resources(memory.used, memory.limit, memory.raised, disk.free, disk.limit, disk.raised)

@@ -9,6 +9,8 @@ from pamqp.header import ContentHeader
 
 from leveret.broker.amqp import properties, tables
 from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties
+from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.properties import build, has_delivery_mode
 
 NAMES = [
     "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
@@ -227,3 +229,13 @@ def test_bad_expirations(text, reason):
     with pytest.raises(InvalidExpiration) as caught:
         properties.parse_expiration(text)
     assert reason == str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [None, 1, 2])
+def test_a_delivery_mode_is_found_in_the_frames(mode):
+    """A message has a delivery mode if its properties have one, whatever the others are."""
+    properties = {} if mode is None else {"delivery_mode": mode}
+    for others in ({}, {"headers": {"n": ("signedint", 1)}, "priority": 3}, {"expiration": "5"}):
+        frames = content_frames(1, 4096, build(0, **properties, **others), b"")
+
+        assert (mode is not None) is has_delivery_mode(frames)

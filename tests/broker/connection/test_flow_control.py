@@ -221,7 +221,7 @@ def controlled(**state: Any) -> tuple[Host, Any, FlowControl]:
     host, driver = Host(), Driver()
     driver.resumed = 0
     usual = {"stalled": False, "published": True, "published_to": (), "consumes": False, "message_size": 100}
-    usual |= {"has_declared": False, "paused_at": 0.0}
+    usual |= {"has_declared": False, "paused_at": 0.0, "pace": None}
     driver.connection = SimpleNamespace(**(usual | state))
 
     def process_buffered() -> None:

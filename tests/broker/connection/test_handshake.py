@@ -121,6 +121,21 @@ def test_a_refused_login_is_reported_to_the_client():
     assert DELAY == client.driver.closed
 
 
+def test_nobody_is_anonymous_by_default():
+    """A client without credentials is not let in unless a user is configured for it, and the mechanism is offered."""
+    anonymous = make(Wire.StartOk, {}, "ANONYMOUS", "anybody", "en_US")
+    client, sent = talk(Node(), anonymous)
+    assert_silent(client, sent)
+    assert b"ANONYMOUS" not in Node().start_frame
+    enabled: dict[str, Any] = {"auth_mechanisms": ("PLAIN", "ANONYMOUS")}
+    for user, state in (("guest", "open"), ("nobody", "closed")):
+        node = Node(anonymous_user=user, **enabled)
+        client, sent = talk(node, anonymous, *((tune_ok(), open_()) if state == "open" else ()))
+        assert b"PLAIN ANONYMOUS" in node.start_frame
+        assert state == client.connection.state
+        assert state != "open" or user == client.connection.user.name
+
+
 def test_guest_comes_from_here_only():
     """A loopback user is refused from other addresses."""
     client = Client(connect=False)

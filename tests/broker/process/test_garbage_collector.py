@@ -33,6 +33,16 @@ def blocks(monkeypatch) -> list[int]:
     return numbers
 
 
+def test_a_start_ends_the_time_without_collections(runs):
+    """While a broker is loaded and starts, nothing is collected."""
+    gc.disable()
+    try:
+        started(runs)
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+
+
 def started(runs: list[int]) -> Collector:
     made = Collector()
     made.start()

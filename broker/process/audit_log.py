@@ -1,0 +1,248 @@
+"""Audit log: one JSON object per line for each login and each change, without secrets (pure).
+
+An entry tells what happened, who did it, from which address, to what, and how it ended. Entries are encoded when they
+are recorded, and wait in a bounded buffer until a thread writes them (`broker.process.audit_writer`): recording never
+waits for a disk. What does not fit is dropped and counted, and the next entry that is written tells how many were lost.
+
+Events that a client can cause again and again, such as requests with the same login, are recorded at once and then at
+most once a minute for each actor, address and object; the next entry tells how many were left out (`repeated`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from leveret.broker.process.logs import JSON_ESCAPES
+
+MOST_ENTRIES: Final = 8192
+"""Entries that may wait to be written; each is at most a few KiB."""
+TEXT_LIMIT: Final = 512
+"""Characters of one text of an entry; longer ones are cut."""
+DETAIL_LIMIT: Final = 2048
+"""Octets of the detail of an entry; a larger one is left out."""
+REPEAT_SECONDS: Final = 60.0
+"""Time in which equal events are recorded only once."""
+REMEMBERED: Final = 4096
+"""Events whose repetitions are counted; beyond it the oldest are written and forgotten."""
+LOSS: Final = "audit.entries_lost"
+"""The event that tells how many entries were dropped."""
+
+_SECRET: Final = ("pass", "secret", "token", "hash", "uri", "credential")
+"""Parts of the names of values that are never recorded."""
+_MASK: Final = "***"
+
+
+class AuditLog:
+    """The entries that were recorded and not yet written.
+
+    Args:
+        clock: returns milliseconds since the epoch.
+        is_on: false to record nothing.
+        most: entries that may wait.
+
+    Attributes:
+        is_on: true if entries are recorded; callers that have to collect details look at it first.
+        is_failing: true while entries cannot be written.
+        is_required: true if nothing may be changed while entries cannot be written.
+        recorded: entries so far, including those that were lost.
+        wake: called when there is something to write.
+
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_clock",
+        "_dropped",
+        "_most",
+        "_reported",
+        "_seen",
+        "_unwritten",
+        "is_failing",
+        "is_on",
+        "is_required",
+        "recorded",
+        "wake",
+    )
+
+    def __init__(self, clock: Callable[[], int], *, is_on: bool = True, most: int = MOST_ENTRIES) -> None:
+        self.is_on = is_on
+        self.is_failing = self.is_required = False
+        self.recorded = 0
+        self.wake: Callable[[], object] = _nothing
+        self._clock = clock
+        self._most = most
+        self._buffer: deque[bytes] = deque()
+        # Each counter has one thread that changes it: the one that records, or the one that writes.
+        self._dropped = self._unwritten = self._reported = 0
+        self._seen: dict[tuple[str, ...], _Repetition] = {}
+
+    def record(
+        self,
+        event: str,
+        *,
+        outcome: str = "ok",
+        actor: str = "",
+        peer: str = "",
+        vhost: str = "",
+        name: str = "",
+        reason: str = "",
+        **detail: Any,
+    ) -> None:
+        """Record an event.
+
+        Args:
+            event: what happened, such as `login` or `users.put`.
+            outcome: `ok`, `refused` or `failed`.
+            actor: user name; '' for the operator on the host.
+            peer: address of the client; '' for the broker's own host.
+            vhost: the virtual host concerned.
+            name: the object concerned.
+            reason: reason of a refusal.
+            detail: further values; those whose names may be those of secrets are masked.
+
+        """
+        if not self.is_on:
+            return
+        entry: dict[str, Any] = {
+            "time": _time(self._clock()),
+            "event": event,
+            "outcome": outcome,
+            "actor": _text(actor),
+            "peer": _text(peer),
+        }
+        entry |= {
+            key: _text(value)
+            for key, value in (("vhost", vhost), ("object", name), ("reason", reason))
+            if value
+        }
+        if shown := {
+            key: masked(key, value) for key, value in detail.items() if value not in (None, "", [], {})
+        }:
+            entry["detail"] = shown
+        self._add(_encoded(entry))
+
+    def record_repeatable(self, event: str, now: float, *, outcome: str = "ok", **facts: str) -> None:
+        """Record an event unless an equal one was recorded less than a minute ago, which is counted instead.
+
+        Args:
+            event: what happened.
+            now: seconds of a monotonic clock.
+            outcome: as for `record`.
+            facts: as for `record`: what makes two events equal.
+
+        """
+        if not self.is_on:
+            return
+        key = (event, outcome, *(f"{name}={value}" for name, value in facts.items()))
+        seen = self._seen.get(key)
+        if seen is not None and now < seen.until:
+            seen.count += 1
+            return
+        if seen is None and len(self._seen) >= REMEMBERED:
+            self._report(self._seen.pop(next(iter(self._seen))))
+        self._seen.pop(key, None)
+        self._seen[key] = _Repetition(event, outcome, facts, now + REPEAT_SECONDS)
+        self.record(event, outcome=outcome, **facts, repeated=seen.count if seen is not None else None)
+
+    def report_repeated(self, now: float) -> None:
+        """Record how often events were repeated whose minute is over; call about once a second."""
+        while self._seen:
+            key, first = next(iter(self._seen.items()))
+            if now < first.until:  # in the order of their times
+                break
+            del self._seen[key]
+            self._report(first)
+
+    def _report(self, seen: "_Repetition") -> None:
+        if seen.count:
+            self.record(seen.event, outcome=seen.outcome, **seen.facts, repeated=seen.count)
+
+    @property
+    def lost(self) -> int:
+        """Number of entries that were dropped so far."""
+        return self._dropped + self._unwritten
+
+    def _add(self, line: bytes) -> None:
+        self.recorded += 1
+        if len(self._buffer) >= self._most:
+            self._dropped += 1
+            return
+        self._buffer.append(line)
+        self.wake()
+
+    def take(self) -> list[bytes]:
+        """Take the entries that wait, each a line without its end; in the thread that writes."""
+        buffer = self._buffer
+        lines = [buffer.popleft() for _ in range(len(buffer))]
+        count = self.lost - self._reported
+        if count:
+            self._reported += count
+            loss = {"time": _time(self._clock()), "event": LOSS, "outcome": "failed", "actor": "", "peer": ""}
+            lines.append(_encoded({**loss, "detail": {"count": count}}))
+        return lines
+
+    def put_back(self, lines: list[bytes]) -> None:
+        """Return entries that could not be written, before those recorded since; in the thread that writes."""
+        room = max(0, self._most - len(self._buffer))
+        kept = lines[:room]
+        self._buffer.extendleft(reversed(kept))
+        self._unwritten += len(lines) - len(kept)
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+
+class _Repetition:
+    """An event that was recorded, and how often it was repeated since."""
+
+    __slots__ = ("count", "event", "facts", "outcome", "until")
+
+    def __init__(self, event: str, outcome: str, facts: Mapping[str, str], until: float) -> None:
+        self.event = event
+        self.outcome = outcome
+        self.facts = facts
+        self.until = until
+        self.count = 0
+
+
+def masked(name: str, value: Any) -> Any:
+    """Return a value as it may be recorded: without secrets, at any depth.
+
+    Args:
+        name: its name, which tells whether it is secret; '' for none.
+        value: a value of JSON.
+
+    """
+    if any(part in name.lower() for part in _SECRET):
+        return _MASK
+    if isinstance(value, Mapping):
+        return {_text(str(key)): masked(str(key), each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked("", each) for each in value]
+    if isinstance(value, str):
+        return _MASK if "://" in value and "@" in value else _text(value)
+    return value if isinstance(value, bool | int | float | None) else _text(str(value))
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _text(text: str) -> str:
+    """Return a text that JSON can represent, of bounded length."""
+    cut = text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}..."
+    return cut.encode("utf-8", "backslashreplace").decode()
+
+
+def _encoded(entry: dict[str, Any]) -> bytes:
+    detail = entry.get("detail")
+    if detail is not None and len(msgspec.json.encode(detail)) > DETAIL_LIMIT:
+        entry = {**entry, "detail": {"left_out": "too large"}}
+    return msgspec.json.encode(entry).decode().translate(JSON_ESCAPES).encode()

@@ -1,0 +1,138 @@
+"""The last lines of the log, in memory, for those who look at the broker through its API.
+
+There is one log of a process, as there is one `leveret` logger. It is kept while anybody serves it (`begin`, `end`),
+has what the configured levels let through from info on, and takes some megabytes at most.
+"""
+
+import logging
+import re
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from leveret.broker.process.logs import LEVELS, LOGGER_NAME, escaped, level_name, message_of
+
+KEPT: Final = 1000
+"""Maximum number of lines."""
+MOST_TEXT: Final = 4000
+"""Maximum number of characters of a line; the rest is left out."""
+_CREDENTIALS: Final = re.compile(r"://[^\s/@]*:[^\s/@]*@")
+"""User and password in a URI."""
+
+
+class LogLine(NamedTuple):
+    """A line of the log.
+
+    Attributes:
+        number: 1 for the first since the process has begun, and so on.
+        time: when, in milliseconds since the epoch.
+        level: RabbitMQ's name of the level.
+        category: the part of the broker, such as `connection`; '' for none.
+        text: the message without control characters; a traceback follows in lines of its own.
+
+    """
+
+    number: int
+    time: int
+    level: str
+    category: str
+    text: str
+
+
+class Found(NamedTuple):
+    """Lines that were asked for.
+
+    Attributes:
+        lines: the lines, the oldest first.
+        last: number of the newest line that there is, of any level: what to ask after next.
+        missed: number of lines of any level that are no longer kept, of those that were asked for.
+
+    """
+
+    lines: Sequence[LogLine]
+    last: int
+    missed: int
+
+
+class RecentLog(logging.Handler):
+    """Keeps the last lines of a logger.
+
+    Args:
+        name: name of the logger.
+        kept: maximum number of lines.
+
+    """
+
+    def __init__(self, name: str = LOGGER_NAME, kept: int = KEPT) -> None:
+        super().__init__(logging.INFO)
+        self._logger = logging.getLogger(name)
+        self._lines: deque[LogLine] = deque(maxlen=kept)
+        self._last = 0
+        self._users = 0
+
+    def begin(self) -> None:
+        """Keep lines from now on, until as many calls of `end`."""
+        self.acquire()
+        try:
+            self._users += 1
+            if self._users == 1:
+                self._logger.addHandler(self)
+        finally:
+            self.release()
+
+    def end(self) -> None:
+        """Keep no further lines, once the last user has ended."""
+        self.acquire()
+        try:
+            self._users -= 1
+            if not self._users:
+                self._logger.removeHandler(self)
+        finally:
+            self.release()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        text = escaped(message_of(record)[:MOST_TEXT])
+        if record.exc_info and record.exc_info[0] is not None:
+            trace = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n").split("\n")
+            text = "\n".join((text, *map(escaped, trace)))
+        text = _CREDENTIALS.sub("://***@", text[:MOST_TEXT].encode("utf-8", "backslashreplace").decode())
+        category = record.name.partition(".")[2]
+        self._last += 1
+        self._lines.append(
+            LogLine(self._last, round(record.created * 1000), level_name(record), category, text)
+        )
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
+        """Drop the line; logging must never stop the broker."""
+
+    def find(self, *, after: int | None = None, level: str = "info", count: int = KEPT) -> Found:
+        """Return the newest lines of a level and above.
+
+        Args:
+            after: number of the last line that is known; None for none. One that is too high, as after a restart of
+                the broker, is none, too.
+            level: the minimum level, one of `LEVELS`.
+            count: maximum number of lines.
+
+        """
+        self.acquire()
+        try:
+            lines, last = list(self._lines), self._last
+        finally:
+            self.release()
+        known = after if after is not None and after <= last else None
+        least = LEVELS[level]
+        found = [
+            line
+            for line in lines
+            if line.number > (known or 0) and LEVELS.get(line.level, logging.INFO) >= least
+        ]
+        first = lines[0].number if lines else last + 1
+        missed = 0 if known is None else max(0, first - known - 1)
+        return Found(found[-count:], last, missed)
+
+
+RECENT: Final = RecentLog()
+"""The log of this process."""
