@@ -1,0 +1,1 @@
+"""Conditions on messages, in a small language of comparisons: the option `--where`."""

@@ -1,0 +1,117 @@
+"""A message of a queue, as conditions see it; its properties are decoded when a condition asks for them."""
+
+from typing import Any
+
+from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.amqp.tables import plain
+from leveret.storage.message import Message
+
+_FRAME_OCTETS = 8
+"""Bytes of a frame beside its payload."""
+
+
+class MessageFacts:
+    """The `Facts` of a message.
+
+    Args:
+        message: the message.
+        redelivered: whether its next delivery will be marked as redelivered.
+        held: seconds for which it has been in its queue at least; None if that is unknown.
+        now: milliseconds since the epoch; 0 if the times of its deaths are not to be used.
+
+    Attributes:
+        message: as given.
+        redelivered: as given.
+
+    """
+
+    __slots__ = ("_headers", "_held", "_now", "_properties", "message", "redelivered")
+
+    def __init__(
+        self, message: Message, *, redelivered: bool = False, held: float | None = None, now: int = 0
+    ) -> None:
+        self.message = message
+        self.redelivered = redelivered
+        self._held = held
+        self._now = now
+        self._properties: dict[str, Any] | None = None
+        self._headers: dict[str, Any] = {}
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The properties that are set, by their AMQP names, without `headers`."""
+        found = self._properties
+        if found is None:
+            try:
+                found = Properties(self.message.header).present()
+            except MalformedProperties:  # a publish with such properties is refused
+                found = {}
+            self._headers = plain(found.pop("headers", None) or {})  # type: ignore[arg-type]
+            self._properties = found
+        return found
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The headers as plain values."""
+        if self._properties is None:
+            _ = self.properties
+        return self._headers
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since it came to its queue, at least; None if that is unknown.
+
+        Of a dead letter that died once there, the time of its death is known also after a restart.
+        """
+        death = self.death if self._now else None
+        time = None if death is None or death.get("count") != 1 else death.get("time")
+        if not isinstance(time, int):
+            return self._held
+        return max(self._held or 0.0, self._now / 1000 - time, 0.0)
+
+    @property
+    def exchange(self) -> str:
+        """The exchange that it was published to; '' for the default exchange."""
+        address = self.message.address
+        return _text(address[1 : 1 + address[0]])
+
+    @property
+    def routing_key(self) -> str:
+        """The routing key."""
+        address = self.message.address
+        return _text(address[2 + address[0] :])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return self.message.body_size
+
+    def beginning(self, octets: int) -> bytes:
+        """Return the body up to a number of bytes."""
+        if self.size <= octets:
+            return self.message.body
+        content = self.message.content
+        at, found = 0, bytearray()
+        while len(found) < octets:
+            length = int.from_bytes(content[at + 3 : at + 7], "big")
+            if at:
+                found += content[at + 7 : at + 7 + min(length, octets - len(found))]
+            at += length + _FRAME_OCTETS
+        return bytes(found)
+
+    @property
+    def deaths(self) -> list[dict[str, Any]]:
+        """The entries of `x-death`, the latest first; empty if it was never dead-lettered."""
+        deaths = self.headers.get("x-death")
+        return [each for each in deaths if isinstance(each, dict)] if isinstance(deaths, list) else []
+
+    @property
+    def death(self) -> dict[str, Any] | None:
+        """The newest entry of `x-death`; None if it was never dead-lettered."""
+        deaths = self.deaths
+        return deaths[0] if deaths else None
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "surrogateescape")

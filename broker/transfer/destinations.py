@@ -1,0 +1,159 @@
+"""Destinations of transfers: a queue, or an exchange with the queues to which it routes."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from leveret.broker.amqp.properties import FLAGS_AT, Properties
+from leveret.broker.errors import resource
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.publish_route import Special
+from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.errors import TooManyHopsError
+from leveret.storage.message import Message
+
+UNROUTABLE = "unroutable"
+_EXCHANGE = "exchange:"
+_MOST_SHORT = 255
+
+
+class Resolved(NamedTuple):
+    """A message as it goes to its destination.
+
+    Attributes:
+        message: the message with its new address and headers.
+        queues: the queues that get it, at least one; delay lines of exchanges among them.
+
+    """
+
+    message: Message
+    queues: Sequence[Queue]
+
+
+class Destination(Protocol):
+    """A destination of messages."""
+
+    def obstacle(self) -> str:
+        """Return why nothing can go there any more; '' if it can."""
+
+    def resolve(self, message: Message) -> Resolved | str:
+        """Return where a message goes, or why it cannot go anywhere: a cause, to be counted."""
+
+
+class ToQueue:
+    """Straight to a queue, through no exchange: messages keep exchange and routing key as they were published.
+
+    Args:
+        queue: the queue.
+
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __str__(self) -> str:
+        return f"queue '{self._queue.name}'"
+
+    def obstacle(self) -> str:
+        """Return why nothing can go there any more; '' if it can."""
+        return f"{self} was deleted" if self._queue.deleted else ""
+
+    def resolve(self, message: Message) -> Resolved:
+        """Return where a message goes."""
+        return Resolved(message, (self._queue,))
+
+
+class ToExchange:
+    """To the queues of an exchange, as if published there.
+
+    Args:
+        vhost: its vhost.
+        exchange: the exchange.
+        routing_key: the routing key; None for the keys of each message, with those in its header `CC`.
+        may_write: returns whether the routing key is allowed.
+
+    """
+
+    def __init__(
+        self,
+        vhost: VHost,
+        exchange: Exchange,
+        routing_key: str | None,
+        may_write: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self._vhost = vhost
+        self._exchange = exchange
+        self._routing_key = routing_key
+        self._may_write = may_write
+        self._latest: tuple[object, Resolved | str] = (None, UNROUTABLE)
+        """The outcome for the latest message, and what it depends on."""
+
+    def __str__(self) -> str:
+        return resource("exchange", self._exchange.name, self._vhost.name)
+
+    def obstacle(self) -> str:
+        """Return why nothing can go there any more; '' if it can."""
+        is_there = self._vhost.router.get(self._exchange.name) is self._exchange
+        return "" if is_there else f"{self} was deleted"
+
+    def resolve(self, message: Message) -> Resolved | str:
+        """Return where a message goes, or a cause."""
+        header = message.header
+        on = self._vhost.router.generation, message.address, header[FLAGS_AT:]
+        if self._latest[0] != on:
+            self._latest = on, self._resolve(message, header)
+        found = self._latest[1]
+        if isinstance(found, str):
+            return found
+        return Resolved(Message(found.message.address, message.content, message.channel_id), found.queues)
+
+    def _resolve(self, message: Message, header: bytes) -> Resolved | str:
+        special = Special(Properties(header))
+        if self._routing_key is None:
+            at = 1 + message.address[0]
+            key = message.address[at + 1 :].decode("utf-8", "surrogateescape")
+            keys: tuple[str, ...] = key, *special.extra_keys
+        else:
+            keys = (self._routing_key,)
+        if not all(map(self._may_write, keys)):
+            return "not permitted"
+        try:
+            queues = self._vhost.route(self._exchange, keys, special.headers)
+        except TooManyHopsError as error:
+            queues = error.reached  # type: ignore[assignment]
+        if not queues:
+            return UNROUTABLE
+        address = short(self._exchange.name) + short(keys[0])
+        return Resolved(Message(address, message.content, message.channel_id), queues)
+
+
+def short(text: str) -> bytes:
+    """Return a text as a short string on the wire, cut off at 255 octets."""
+    octets = text.encode("utf-8", "surrogateescape")[:_MOST_SHORT]
+    return bytes((len(octets),)) + octets
+
+
+class Named(NamedTuple):
+    """A destination as users write it.
+
+    Attributes:
+        kind: 'queue' or 'exchange'.
+        name: its name; '' for the default exchange.
+        routing_key: the routing key; None if it has none.
+
+    """
+
+    kind: str
+    name: str
+    routing_key: str | None = None
+
+
+def parsed(text: str) -> Named:
+    """Parse a destination: the name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`.
+
+    The name of the exchange ends at the first slash.
+    """
+    if not text.startswith(_EXCHANGE):
+        return Named("queue", text)
+    name, slash, key = text.removeprefix(_EXCHANGE).partition("/")
+    return Named("exchange", name, key if slash else None)

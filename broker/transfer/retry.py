@@ -1,0 +1,148 @@
+"""Retries of dead letters: back to the queue in which they died, or elsewhere, with a count.
+
+A dead letter that is retried to its origin goes straight into that queue, through no exchange, so that no other queue
+gets a copy; exchange and routing key are those that it had there. The header `x-leveret-retries` counts its retries.
+The others, `x-death` among them, stay as they are: the next death is added to them.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.amqp.tables import plain
+from leveret.broker.queue.queue import Queue
+from leveret.broker.transfer.destinations import Destination, Resolved, short
+from leveret.broker.transfer.replay import with_field
+from leveret.storage.message import Message
+
+HEADER = "x-leveret-retries"
+MOST_RETRIES = 5
+"""Default of the number of retries after which a message stays."""
+NO_DEATH, GONE, USED_UP, FORBIDDEN = "no x-death", "origin does not exist", "retries used up", "not permitted"
+"""Causes for which a message stays."""
+
+
+class Death(NamedTuple):
+    """A death, as `x-death` tells it.
+
+    Attributes:
+        queue: the queue.
+        reason: the reason: rejected, expired, maxlen, delivery_limit.
+        exchange: the exchange to which the message had been published.
+        routing_key: the first of its routing keys there; None if it is unknown.
+        time: seconds since 1970; None if it is unknown.
+
+    """
+
+    queue: str
+    reason: str
+    exchange: str
+    routing_key: str | None
+    time: float | None
+
+
+def headers_of(message: Message) -> dict[str, Any]:
+    """Return the headers of a message as plain values, without a limit of their number."""
+    try:
+        found = Properties(message.header, max_entries=sys.maxsize).headers
+    except MalformedProperties:  # a publish with such properties is refused
+        return {}
+    headers: dict[str, Any] = plain(found or {})
+    return headers
+
+
+def death_of(headers: Mapping[str, Any], *, first: bool = False) -> Death | None:
+    """Return the newest death, or the first one, that headers tell of; None if there is none."""
+    entries = headers.get("x-death")
+    deaths = [death for each in entries if (death := _death(each))] if isinstance(entries, list) else []
+    if not first or not deaths:
+        return deaths[0] if deaths else None
+    queue, reason = headers.get("x-first-death-queue"), headers.get("x-first-death-reason")
+    matching = (death for death in deaths if death.queue == queue and death.reason == reason)
+    return next(matching, None) or (
+        Death(queue, "", str(headers.get("x-first-death-exchange", "")), None, None)
+        if isinstance(queue, str)
+        else deaths[-1]
+    )
+
+
+def _death(entry: Any) -> Death | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("queue"), str):
+        return None
+    keys = entry.get("routing-keys")
+    key = keys[0] if isinstance(keys, list) and keys and isinstance(keys[0], str) else None
+    time = entry.get("time")
+    timestamp = getattr(time, "timestamp", None)
+    seconds = timestamp() if timestamp is not None else time if isinstance(time, int | float) else None
+    return Death(entry["queue"], str(entry.get("reason", "")), str(entry.get("exchange", "")), key, seconds)
+
+
+class Retry:
+    """A destination that counts retries, and sends each message to its origin or to another destination.
+
+    Args:
+        find: returns the queue of a name, or None.
+        to: another destination; None for the origin of each message.
+        first: True for the queue of the first death instead of the newest.
+        most: number of retries after which a message stays.
+        may_write: returns whether the user may write to a queue.
+
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], Queue | None],
+        to: Destination | None = None,
+        *,
+        first: bool = False,
+        most: int = MOST_RETRIES,
+        may_write: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self._find = find
+        self._to = to
+        self._first = first
+        self._most = most
+        self._may_write = may_write
+        self._allowed: dict[str, bool] = {}
+
+    def __str__(self) -> str:
+        return "their origins" if self._to is None else str(self._to)
+
+    def obstacle(self) -> str:
+        """Return why nothing can be retried any more; '' if it can."""
+        return "" if self._to is None else self._to.obstacle()
+
+    def resolve(self, message: Message) -> Resolved | str:
+        """Return where a message goes, or why it stays."""
+        headers = headers_of(message)
+        retries = headers.get(HEADER)
+        count = retries if isinstance(retries, int) and retries > 0 else 0
+        if count >= self._most:
+            return USED_UP
+        if self._to is not None:
+            found = self._to.resolve(message)
+            if isinstance(found, str):
+                return found
+            return Resolved(counted(found.message, count + 1), found.queues)
+        death = death_of(headers, first=self._first)
+        return NO_DEATH if death is None else self._origin(message, death, count + 1)
+
+    def _origin(self, message: Message, death: Death, count: int) -> Resolved | str:
+        queue = self._find(death.queue)
+        if queue is None:
+            return GONE
+        if death.queue not in self._allowed:
+            self._allowed[death.queue] = self._may_write(death.queue)
+        if not self._allowed[death.queue]:
+            return FORBIDDEN
+        address = message.address
+        if death.routing_key is not None:
+            address = short(death.exchange) + short(death.routing_key)
+        return Resolved(counted(Message(address, message.content, message.channel_id), count), (queue,))
+
+
+def counted(message: Message, retries: int) -> Message:
+    """Return a message with the number of its retries; all other headers stay octet for octet."""
+    return with_field(message, HEADER, ("long", retries))
