@@ -1,0 +1,141 @@
+"""Benchmark of a shovel within one broker: `python -m bench.shovel` or `make bench NAME=shovel`.
+
+Fills a queue with messages of 1 KB and measures how fast a shovel with on-confirm moves them to another queue,
+transient and persistent ones, while another client publishes at a steady rate: its confirm latency during the shovel is
+compared with that before.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from bench import brokers
+from bench.bulk import Bulk
+from bench.results import Report
+from leveret.broker.cli.ctl.client import ApiClient
+
+RATES = {"transient": 20_000, "persistent": 8_000}
+"""Least messages a second."""
+MESSAGES = {"transient": 300_000, "persistent": 150_000}
+P99_RATIO = 2.0
+POLL = 0.02
+PATIENCE = 300.0
+
+
+def other_client(port: int, options: argparse.Namespace, *, persistent: bool) -> "subprocess.Popen[str]":
+    """Start another client, which publishes at a steady rate with confirms, and consumes."""
+    words = [sys.executable, "-m", "leveret", "perf", "--uri", f"amqp://127.0.0.1:{port}", "--json"]
+    words += ["--rate", str(options.rate), "--size", str(options.size), "--confirm", "100"]
+    words += ["--seconds", str(options.seconds), *(["--persistent"] if persistent else [])]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def confirm_p99(client: "subprocess.Popen[str]") -> float:
+    """Return the 99th percentile of its confirm latency in milliseconds."""
+    out, _ = client.communicate(timeout=PATIENCE)
+    return float(json.loads(out)["confirm_latency_us"]["p99"]) / 1000
+
+
+class Moved(NamedTuple):
+    """A run of the shovel.
+
+    Attributes:
+        seconds: its duration.
+        p99: of the confirm latency of the other client meanwhile, in milliseconds.
+        is_longer: whether the other client ended first, as it should.
+
+    """
+
+    seconds: float
+    p99: float
+    is_longer: bool
+
+
+def moved(api: ApiClient, port: int, options: argparse.Namespace, *, persistent: bool) -> Moved:
+    """Run the shovel until it has deleted itself, beside another client."""
+    value: dict[str, Any] = {
+        "src-uri": "amqp://",
+        "dest-uri": "amqp://",
+        "src-queue": "from",
+        "dest-queue": "to",
+        "src-delete-after": "queue-length",
+    }
+    began = time.perf_counter()
+    api.put("parameters", "shovel", "/", "bench", body={"value": value})
+    other = other_client(port, options, persistent=persistent)
+    while api.get("parameters", "shovel"):
+        time.sleep(POLL)
+        if time.perf_counter() - began > PATIENCE:
+            message = "the shovel did not end"
+            raise TimeoutError(message)
+    seconds, is_longer = time.perf_counter() - began, other.poll() is not None
+    return Moved(seconds, confirm_p99(other), is_longer)
+
+
+def measure(
+    running: brokers.Broker, api: ApiClient, options: argparse.Namespace, report: Report, kind: str
+) -> None:
+    """Measure one kind of messages, several rounds."""
+    persistent = kind == "persistent"
+    count = options.messages or MESSAGES[kind]
+    rates, ratios, costs = [], [], []
+    for _ in range(options.rounds):
+        quiet = confirm_p99(other_client(running.port, options, persistent=persistent))
+        with contextlib.closing(Bulk(running.port)) as client:
+            for queue in ("from", "to"):
+                client.declare(queue)
+            client.fill("from", 0, count, options.size, persistent=persistent)
+        cpu = running.cpu_seconds()
+        run = moved(api, running.port, options, persistent=persistent)
+        costs.append((running.cpu_seconds() - cpu) / count * 1e6)
+        found = api.get("queues", "/", "to")["messages"]
+        report.fact(f"{kind}: {found:,} messages are at the destination", holds=found == count)
+        report.fact(f"{kind}: the shovel took longer than the other client", holds=run.is_longer)
+        api.delete("queues", "/", "to", "contents")
+        rates.append(count / run.seconds)
+        ratios.append(run.p99 / quiet)
+        print(
+            f"  {kind}: {rates[-1]:,.0f} msg/s; confirm p99 {quiet:.2f} ms before, {run.p99:.2f} ms meanwhile"
+        )
+    report.line(
+        f"{kind}, {options.size} bytes, on-confirm, median", median(rates), "msg/s", least=RATES[kind]
+    )
+    report.line("  processor time of the broker, the other client's, too", median(costs), "us/msg")
+    report.line("  confirm p99 of another client, ratio, median", median(ratios), "x", most=P99_RATIO)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, help="of each kind")
+    parser.add_argument("--size", type=int, default=1000)
+    parser.add_argument("--rate", type=int, default=500, help="messages a second of the other client")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of the other client")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", choices=sorted(RATES), default=list(RATES))
+    parser.add_argument("--dir", default=None)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    report = Report("shovel")
+    with tempfile.TemporaryDirectory(
+        prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
+    ) as scratch:
+        running = brokers.start("leveret", Path(scratch), options.set, limit=60.0)
+        try:
+            (socket,) = Path(scratch).rglob("ctl.sock")
+            with contextlib.closing(ApiClient(socket.parent, PATIENCE)) as api:
+                for kind in options.kinds:
+                    measure(running, api, options, report, kind)
+        finally:
+            running.stop(60.0)
+    return bool(report.missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

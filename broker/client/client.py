@@ -1,0 +1,394 @@
+"""A client's connection: handshake, calls, and what the broker sends without being asked (driver)."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from leveret import __version__
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Connection, Frame, make
+from leveret.broker.amqp.tables import encode_table, plain, typed
+from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
+from leveret.broker.client.frames import Incoming
+from leveret.broker.client.handover import handed_over
+from leveret.broker.client.heartbeats import Heartbeats
+from leveret.broker.client.options import AMQPLAIN, DEFAULT, EXTERNAL, FRAME_MAX, Options, negotiated
+from leveret.broker.client.product import Product, product_of
+from leveret.broker.client.tls import context_of
+from leveret.broker.client.uri import Address
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+CLOSE_SECONDS: Final = 2.0
+HIGH_WATER: Final = 256 * 1024
+"""Bytes that may wait for the socket before `is_writable` is False."""
+REFUSALS: Final = frozenset((403, 530))
+"""Reply codes for a login, a vhost or a permission that the broker refuses."""
+
+
+def clock() -> int:
+    """Return the time in nanoseconds, of the clock that all times of a run come from."""
+    return time.perf_counter_ns()
+
+
+class Client(asyncio.Protocol):
+    """One connection. Await `connect`, then `call`.
+
+    Args:
+        incoming: its receiving side.
+        options: its options.
+
+    Attributes:
+        failed: fails with a ClientError once the connection, or a channel without a call, was closed.
+        blocked: reason if the broker blocks this connection, otherwise None.
+        is_writable: False while more than `HIGH_WATER` bytes wait for the socket.
+        server: product and version of the broker.
+        frame_max: negotiated maximum size of a frame, in bytes.
+        on_ready: called when more can be written: after each read, when the socket is writable, when unblocked.
+        on_blocked: called with the reason, or None, when the broker blocks or unblocks the connection.
+
+    """
+
+    def __init__(self, incoming: Incoming, options: Options = DEFAULT) -> None:
+        self.incoming = incoming
+        self._options = options
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failed.add_done_callback(_ignore)
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.blocked: str | None = None
+        self.is_writable = True
+        self.is_paused = False
+        self.server = Product("", "")
+        self.frame_max = FRAME_MAX
+        self.reads = self.writes = 0
+        self.on_ready: Callable[[], None] = _nothing
+        self.on_blocked: Callable[[str | None], None] = _nothing_with
+        self._transport: asyncio.Transport
+        self._calls: dict[int, deque[asyncio.Future[Any]]] = {}
+        self._channels = 0
+        self._error: ClientError | None = None
+        self._heartbeats: Heartbeats | None = None
+
+    @classmethod
+    async def connect(cls, address: Address, incoming: Incoming, options: Options = DEFAULT) -> "Client":
+        """Connect, log in, and open channel 1.
+
+        Raises:
+            UnreachableError: nothing listens there, or it does not speak AMQP 0-9-1 or does not reply in time.
+            RefusedError: the broker refused the login or the vhost.
+            ReplyError: the broker closed the connection for another reason.
+        """
+        sock = await _connected(address, options.seconds)
+        client = await cls._over(sock, incoming, options, address)
+        try:
+            await client.log_in(address)
+        except BaseException:
+            await client.abort()
+            raise
+        return client
+
+    @classmethod
+    async def attach(cls, sock: socket.socket, incoming: Incoming, options: Options = DEFAULT) -> "Client":
+        """Open channel 1 of a connection that needs no login, on a socket that is connected to its other end.
+
+        Raises what `connect` raises.
+        """
+        client = await cls._over(sock, incoming, options, None)
+        try:
+            await client.open_channel()
+        except BaseException:
+            await client.abort()
+            raise
+        return client
+
+    @classmethod
+    async def _over(
+        cls, sock: socket.socket, incoming: Incoming, options: Options, address: Address | None
+    ) -> "Client":
+        """Return a client on a connected socket, which is closed if that fails; of an address with TLS if it has."""
+        loop = asyncio.get_running_loop()
+        client = cls(incoming, options)
+        try:
+            if sock.family == socket.AF_UNIX:
+                await handed_over(sock, loop.create_unix_connection(lambda: client, sock=sock))
+            elif options.tls is None or address is None:
+                await handed_over(sock, loop.create_connection(lambda: client, sock=sock))
+            else:
+                name = options.tls.server_name
+                making = loop.create_connection(
+                    lambda: client,
+                    sock=sock,
+                    ssl=context_of(options.tls),
+                    server_hostname=(address.host if name == "" else name) or "",
+                    ssl_handshake_timeout=options.seconds,
+                )
+                await handed_over(sock, making)
+        except UnreachableError:
+            sock.close()
+            raise
+        except (ssl.SSLError, OSError) as error:
+            reason = getattr(error, "verify_message", "") or error.strerror or str(error)
+            where = "the broker" if address is None else address.endpoint
+            raise UnreachableError(f"cannot connect to {where}: {reason}") from None
+        return client
+
+    async def log_in(self, address: Address) -> None:
+        """Do the handshake and open channel 1; raises what `connect` raises."""
+        options = self._options
+        reply = self._expect(0)
+        self.write(PROTOCOL_HEADER)
+        start = await self._reply(reply, "connection.start")
+        self.server = product_of(plain(start.server_properties))
+        offered = start.mechanisms.split()
+        mechanism = next((name for name in options.mechanisms if name in offered), None)
+        if mechanism is None:
+            wanted = " or ".join(options.mechanisms)
+            raise UnreachableError(f"the broker offers no {wanted} login, only {start.mechanisms}")
+        response = _response(mechanism, address.user, address.password)
+        tune = await self.call(
+            make(Connection.StartOk, typed(self._properties()), mechanism, response, "en_US"), 0
+        )
+        self.frame_max = negotiated(options.frame_max, tune.frame_max or 0)
+        channels = negotiated(options.channel_max, tune.channel_max or 0)
+        heartbeat = negotiated(options.heartbeat, tune.heartbeat or 0) if options.heartbeat else 0
+        self.send(make(Connection.TuneOk, channels, self.frame_max, heartbeat), 0)
+        if heartbeat:
+            self._heartbeats = Heartbeats(self, heartbeat, self._be_silent)
+        await self.call(make(Connection.Open, address.vhost, "", False), 0)
+        await self.open_channel()
+
+    def _properties(self) -> dict[str, object]:
+        """Return the properties that the broker shows to operators."""
+        options = self._options
+        return {
+            "product": options.product,
+            "version": __version__,
+            **({"connection_name": options.name} if options.name else {}),
+            "capabilities": {
+                "authentication_failure_close": True,
+                "basic.nack": True,
+                "connection.blocked": True,
+                "consumer_cancel_notify": True,
+                "publisher_confirms": True,
+            },
+        }
+
+    def _be_silent(self) -> None:
+        """End the connection: the broker sends no heartbeats."""
+        self._fail(UnreachableError("missed heartbeats from the broker"))
+        self._transport.abort()
+
+    async def open_channel(self) -> int:
+        """Open another channel and return its number; raises what `call` raises."""
+        self._channels += 1
+        await self.call(make(Channel.Open, ""), self._channels)
+        return self._channels
+
+    async def call(self, method: Frame, channel: int = 1) -> Any:
+        """Send a method and return the reply.
+
+        Raises:
+            UnreachableError: the connection was lost, or no reply came in time.
+            RefusedError: the broker refused it for lack of permission.
+            ReplyError: the broker closed the channel or the connection for another reason.
+        """
+        reply = self._expect(channel)
+        if not reply.done():
+            self.send(method, channel)
+        return await self._reply(reply, method.name.lower())
+
+    def _expect(self, channel: int) -> "asyncio.Future[Any]":
+        """Return a future for the next reply on a channel; if the connection is closed it has the error."""
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        reply.add_done_callback(_ignore)
+        if self._error is not None:
+            reply.set_exception(self._error)
+        else:
+            self._calls.setdefault(channel, deque()).append(reply)
+        return reply
+
+    async def _reply(self, reply: "asyncio.Future[Any]", name: str) -> Any:
+        try:
+            return await asyncio.wait_for(reply, self._options.seconds)
+        except TimeoutError:
+            text = f"the broker did not reply in {self._options.seconds:g} s ({name})"
+            raise UnreachableError(text) from None
+
+    def send(self, method: Frame, channel: int = 1) -> None:
+        """Write a method without waiting for a reply."""
+        self.write(encode_method(channel, method))
+
+    def write(self, octets: bytes) -> None:
+        """Write frames."""
+        self.writes += 1
+        self._transport.write(octets)
+
+    def pause_reading(self) -> None:
+        """Read nothing until `resume_reading`."""
+        if not self.is_paused and not self._transport.is_closing():
+            self.is_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self.is_paused and not self._transport.is_closing():
+            self.is_paused = False
+            self._transport.resume_reading()
+
+    def drop(self) -> None:
+        """Close the socket at once, without the protocol's handshake."""
+        self._transport.abort()
+
+    async def abort(self) -> None:
+        """Close the socket as `drop` does, and wait until it is closed."""
+        self.drop()
+        await asyncio.wait([self._lost], timeout=CLOSE_SECONDS)
+
+    async def close(self) -> None:
+        """Close the connection; with the protocol's handshake if the broker takes part in it soon."""
+        if self._error is None and self.blocked is None:
+            with contextlib.suppress(ClientError, TimeoutError):
+                closing = self.call(make(Connection.Close, 200, "Goodbye", 0, 0), 0)
+                await asyncio.wait_for(closing, CLOSE_SECONDS)
+        await self.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport and limit its buffer."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(HIGH_WATER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the calls that wait."""
+        self._lost.set_result(None)
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+        reason = f": {exc.strerror or exc}" if isinstance(exc, OSError) else ""
+        self._fail(UnreachableError(f"the broker closed the TCP connection{reason}"))
+
+    def pause_writing(self) -> None:
+        """Note that the socket takes no more for now."""
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """Let the producer continue."""
+        self.is_writable = True
+        self.on_ready()
+
+    def data_received(self, data: bytes) -> None:
+        """Process received bytes and write the replies."""
+        self.reads += 1
+        try:
+            for channel, method in self.incoming.feed(data, clock()):
+                self._handle(channel, method)
+        except UnreachableError as error:
+            self._fail(error)
+            self._transport.abort()
+            return
+        if octets := self.incoming.replies():
+            self.write(octets)
+        self.on_ready()
+
+    def _handle(self, channel: int, method: Frame) -> None:
+        match method:
+            case Connection.Close():
+                self.send(make(Connection.CloseOk), 0)
+                self._fail(_refusal(method))
+            case Channel.Close():
+                self.send(make(Channel.CloseOk), channel)
+                self._fail_channel(channel, _refusal(method))
+            case Connection.Blocked():
+                self.blocked = method.reason
+                self.on_blocked(self.blocked)
+            case Connection.Unblocked():
+                self.blocked = None
+                self.on_blocked(None)
+            case Basic.Cancel():
+                self._fail(UnreachableError("the broker cancelled a consumer: its queue was deleted"))
+            case _:
+                waiting = self._calls.get(channel)
+                if waiting and not (reply := waiting.popleft()).done():
+                    reply.set_result(method)
+
+    def _fail_channel(self, channel: int, error: ClientError) -> None:
+        waiting = self._calls.pop(channel, None)
+        if not waiting:
+            self._fail(error)
+            return
+        for reply in waiting:
+            if not reply.done():
+                reply.set_exception(error)
+
+    def _fail(self, error: ClientError) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        self.failed.set_exception(error)
+        for waiting in self._calls.values():
+            for reply in waiting:
+                if not reply.done():
+                    reply.set_exception(error)
+        self._calls.clear()
+
+
+def _refusal(method: Connection.Close | Channel.Close) -> ClientError:
+    error = ReplyError(method.reply_code or 0, method.reply_text)
+    return RefusedError(str(error)) if error.code in REFUSALS else error
+
+
+def _response(mechanism: str, user: str, password: str) -> str:
+    """Return the response of a SASL mechanism."""
+    if mechanism == EXTERNAL:
+        return ""
+    if mechanism == AMQPLAIN:
+        fields = encode_table({"LOGIN": ("longstr", user), "PASSWORD": ("longstr", password)})
+        return fields[4:].decode("utf-8", "surrogateescape")  # without its length
+    return f"\0{user}\0{password}"
+
+
+async def _connected(address: Address, seconds: float) -> socket.socket:
+    """Return a socket that is connected to one of the addresses of the host, in their order."""
+    loop = asyncio.get_running_loop()
+    reason = "no address found"
+    try:
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        found, reason = [], error.strerror or str(error)
+    for family, kind, protocol, _, where in found:
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            continue
+        sock.setblocking(False)
+        try:
+            await asyncio.wait_for(loop.sock_connect(sock, where), seconds)
+        except TimeoutError:
+            reason = f"no answer in {seconds:g} s"
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+        sock.close()
+    raise UnreachableError(f"cannot connect to {address.endpoint}: {reason}")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nothing_with(_: object) -> None:
+    pass
+
+
+def _ignore(future: "asyncio.Future[Any]") -> None:
+    """Mark the exception of a future as seen, so that it is not logged."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,63 @@
+"""Options of a client's connection beside the address."""
+
+from dataclasses import dataclass, field
+
+FRAME_MAX = 131_072
+CHANNEL_MAX = 2047
+CALL_SECONDS = 10.0
+"""Default time for the broker to accept a connection or to reply to a method."""
+PLAIN, AMQPLAIN, EXTERNAL = "PLAIN", "AMQPLAIN", "EXTERNAL"
+
+
+@dataclass(frozen=True, slots=True)
+class TLS:
+    """The encryption of a connection, and the verification of the broker.
+
+    Attributes:
+        cacertfile: PEM file with the authorities that are trusted; '' for those of the system.
+        certfile, keyfile: PEM files of the client's own certificate; '' for none.
+        password: password of the key file.
+        is_verified: whether the broker's certificate must be valid and for this host.
+        server_name: name in the broker's certificate, and for SNI; '' for the host of the address, None for neither.
+
+    """
+
+    cacertfile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    password: str = field(default="", repr=False)
+    is_verified: bool = True
+    server_name: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a connection.
+
+    Attributes:
+        product: what the client says it is.
+        name: name of the connection for operators; '' for none.
+        heartbeat: seconds; 0 for none, unless the broker asks for some.
+        seconds: time for the broker to accept the connection and for each reply.
+        frame_max, channel_max: limits that the client proposes; frame_max in bytes.
+        mechanisms: names of SASL mechanisms; the first that the broker offers is used.
+        tls: None for no encryption.
+
+    """
+
+    product: str = "leveret"
+    name: str = ""
+    heartbeat: int = 0
+    seconds: float = CALL_SECONDS
+    frame_max: int = FRAME_MAX
+    channel_max: int = CHANNEL_MAX
+    mechanisms: tuple[str, ...] = (PLAIN,)
+    tls: TLS | None = None
+
+
+DEFAULT = Options()
+
+
+def negotiated(ours: int, theirs: int) -> int:
+    """Return the value of a limit or heartbeat that both sides accept: 0 means no limit or no heartbeat."""
+    return min(ours, theirs) if ours and theirs else ours or theirs

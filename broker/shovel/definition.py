@@ -1,0 +1,145 @@
+"""The definition of a shovel, from its parameter."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from leveret.broker.amqp.tables import Table, typed
+from leveret.broker.client.amqp_uri import Endpoint, parse
+from leveret.broker.vhost.shovel_keys import NEVER, QUEUE_LENGTH, uris
+
+PREFETCH = 1000
+RECONNECT_SECONDS = 1
+AS_LONG = -1
+"""As many messages as the queue has at the start."""
+_AFTER: Mapping[Any, int | None] = {NEVER: None, QUEUE_LENGTH: AS_LONG}
+ON_CONFIRM, ON_PUBLISH, NO_ACK = "on-confirm", "on-publish", "no-ack"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of messages.
+
+    Attributes:
+        endpoints: brokers, of which one is chosen.
+        queue: name of the queue; '' for one of the shovel's own, bound to an exchange.
+        arguments: of the queue, should it have to be declared.
+        exchange, routing_key: what the shovel's own queue is bound to.
+        prefetch: most messages under way.
+        consumer_arguments: of the consumer.
+        delete_after: number of messages after which the shovel deletes itself; None for none, `AS_LONG` for as many
+            as the queue has when the shovel starts.
+
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    queue: str
+    arguments: Table
+    exchange: str
+    routing_key: str
+    prefetch: int
+    consumer_arguments: Table
+    delete_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The destination of messages.
+
+    Attributes:
+        endpoints: brokers, of which one is chosen.
+        queue: name of a queue that is declared if it does not exist; None for none.
+        arguments: its arguments.
+        exchange, routing_key: of publishes; None for those of each message.
+        properties: properties that are set in each message.
+        adds_headers: whether each message gets a header that says where it comes from.
+        adds_timestamp: whether it gets one that says when it was moved.
+
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    queue: str | None
+    arguments: Table
+    exchange: str | None
+    routing_key: str | None
+    properties: Mapping[str, Any]
+    adds_headers: bool
+    adds_timestamp: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A shovel.
+
+    Attributes:
+        vhost, name: its name, and the vhost of its parameter.
+        ack_mode: one of `ON_CONFIRM`, `ON_PUBLISH`, `NO_ACK`.
+        reconnect_seconds: time until it connects again after a failure; 0 for never.
+
+    """
+
+    vhost: str
+    name: str
+    source: Source
+    destination: Destination
+    ack_mode: str
+    reconnect_seconds: float
+
+    @classmethod
+    def of(cls, vhost: str, name: str, value: Mapping[str, Any]) -> Self:
+        """Return the definition of a valid parameter (`broker.vhost.shovel_keys`)."""
+        delay = value.get("reconnect-delay", RECONNECT_SECONDS)
+        return cls(
+            vhost,
+            name,
+            _source(value),
+            _destination(value),
+            value.get("ack-mode", ON_CONFIRM),
+            delay,
+        )
+
+    def ends(self) -> dict[str, str]:
+        """Return both ends under RabbitMQ's names, as status and forward headers have them."""
+        source, destination = self.source, self.destination
+        found = (
+            {"src-queue": source.queue}
+            if source.queue
+            else {"src-exchange": source.exchange, "src-exchange-key": source.routing_key}
+        )
+        if destination.queue is not None:
+            return {**found, "dest-queue": destination.queue}
+        ends = {"dest-exchange": destination.exchange, "dest-exchange-key": destination.routing_key}
+        return {**found, **{key: name for key, name in ends.items() if name is not None}}
+
+
+def _first(value: Mapping[str, Any], *keys: str, default: Any = None) -> Any:
+    """Return the value of the first key that is there: the later ones are older names of it."""
+    return next((value[key] for key in keys if key in value), default)
+
+
+def _source(value: Mapping[str, Any]) -> Source:
+    after = _first(value, "src-delete-after", "delete-after", default=NEVER)
+    return Source(
+        tuple(map(parse, uris(value, "src-uri"))),
+        value.get("src-queue", ""),
+        typed(value.get("src-queue-args") or {}),
+        value.get("src-exchange", ""),
+        value.get("src-exchange-key", ""),
+        _first(value, "src-prefetch-count", "prefetch-count", default=PREFETCH),
+        typed(value.get("src-consumer-args") or {}),
+        _AFTER.get(after, after),
+    )
+
+
+def _destination(value: Mapping[str, Any]) -> Destination:
+    queue = value.get("dest-queue")
+    return Destination(
+        tuple(map(parse, uris(value, "dest-uri"))),
+        queue,
+        typed(value.get("dest-queue-args") or {}),
+        value.get("dest-exchange") if queue is None else "",
+        value.get("dest-exchange-key") if queue is None else queue,
+        dict(_first(value, "dest-publish-properties", "publish-properties", default={}) or {}),
+        _first(value, "dest-add-forward-headers", "add-forward-headers", default=False),
+        _first(value, "dest-add-timestamp-header", "add-timestamp-header", default=False),
+    )

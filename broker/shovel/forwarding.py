@@ -1,0 +1,334 @@
+"""Forwards deliveries of one channel as publishes on another, and confirms as acks. No socket, no clock.
+
+Theory. Both channels have number 1, and what is delivered goes on in the same order: the n-th delivery is the n-th
+publish, so a delivery tag and the sequence number of its publish are equal, and a confirm is an ack of the same number.
+The frames of a content are passed on as they are, large bodies frame by frame as they arrive: memory is needed for one
+read and for nothing else. The destination's frames may not be smaller than the source's; whoever connects sees to that.
+
+`Deliveries` is the receiving side of the source's connection, `Settlements` that of the destination's, and `Forwarding`
+what they share. Whoever drives them calls `take_publishes` and `take_settlements` after each read.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.amqp.fastpath import (
+    BASIC_ACK,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    TYPE_BODY,
+    TYPE_HEADER,
+    TYPE_METHOD,
+    pack_confirm,
+    unpack_ack,
+    unpack_frame,
+    unpack_header,
+    unpack_method,
+)
+from leveret.broker.client.errors import UnreachableError
+from leveret.broker.client.frames import FIELDS_AT, Incoming
+from leveret.broker.shovel.definition import ON_CONFIRM, ON_PUBLISH
+from leveret.broker.shovel.rewriting import Rewrite
+
+CHANNEL = 1
+BASIC_DELIVER = Basic.Deliver.index
+BASIC_NACK = Basic.Nack.index
+PREFIXES = 1024
+"""Addresses whose publish frames are kept."""
+HEAD = 22
+"""Bytes of a content header frame up to the flags of its properties, with those."""
+PAYLOAD_AT = 7
+
+_unpack_tag = Struct(">Q").unpack_from
+_pack_frame = Struct(">BHI").pack
+
+
+class Forwarding:
+    """The messages under way between two channels.
+
+    Args:
+        ack_mode: one of `ON_CONFIRM`, `ON_PUBLISH`, `NO_ACK`.
+        exchange, routing_key: of publishes; None for those of each message.
+        rewrite: changes the properties of messages; None if they stay as they are.
+        most: number of messages after which no more are published; None for no limit.
+
+    Attributes:
+        published: number of messages that were begun to be published.
+        settled: number of those that need no more: confirmed, or published where nothing is confirmed.
+        refused: number of those that the destination has nacked; they return to their queue.
+
+    """
+
+    def __init__(
+        self,
+        ack_mode: str,
+        exchange: str | None,
+        routing_key: str | None,
+        rewrite: Rewrite | None = None,
+        most: int | None = None,
+    ) -> None:
+        self._ack_mode = ack_mode
+        self._exchange = exchange
+        self._routing_key = routing_key
+        self.rewrite = rewrite
+        self.most = most
+        self.published = 0
+        self.settled = 0
+        self.refused = 0
+        self._prefixes: dict[bytes, bytes] = {}
+        self._publishes: list[bytes] = []
+        self._settlements: list[bytes] = []
+        self._low = 0
+        """All sequence numbers up to this one are confirmed or nacked."""
+        self._above: set[int] = set()
+        """Those beyond that are, too."""
+        self._ack_up_to = 0
+        """The last delivery up to which all others are to be acked at once, 0 for none: it was confirmed in order."""
+
+    @property
+    def unconfirmed(self) -> int:
+        """Number of messages under way: begun, and neither settled nor refused."""
+        if self._ack_mode != ON_CONFIRM:
+            return self.published - self.settled
+        return self.published - self._low - len(self._above)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if as many messages as there may be are published, and none is under way."""
+        return self.most is not None and self.published >= self.most and not self.unconfirmed
+
+    # -- from the source ------------------------------------------------------------------------------------------
+
+    def begin(self, tag: int, address: bytes) -> bool:
+        """Begin to publish the next delivery; returns False if it is one too many, which stays unacked.
+
+        Raises:
+            UnreachableError: its delivery tag is not the next one.
+
+        """
+        if self.most is not None and self.published >= self.most:
+            return False
+        if tag != self.published + 1:
+            raise UnreachableError(f"the broker sent delivery tag {tag} instead of {self.published + 1}")
+        self.published = tag
+        prefix = self._prefixes.get(address)
+        self._publishes.append(self._prefix(address) if prefix is None else prefix)
+        return True
+
+    def add(self, frames: bytes) -> None:
+        """Pass on frames of the content that was begun."""
+        self._publishes.append(frames)
+
+    def _prefix(self, address: bytes) -> bytes:
+        """Return the publish frame for messages with this exchange and routing key, as they are on the wire."""
+        size = address[0]
+        exchange = address[1 : 1 + size].decode("utf-8", "surrogateescape")
+        key = address[2 + size :].decode("utf-8", "surrogateescape")
+        method = make(
+            Basic.Publish,
+            0,
+            exchange if self._exchange is None else self._exchange,
+            key if self._routing_key is None else self._routing_key,
+            False,
+            False,
+        )
+        prefix = encode_method(CHANNEL, method)
+        if len(self._prefixes) >= PREFIXES:
+            self._prefixes.clear()
+        self._prefixes[address] = prefix
+        return prefix
+
+    def take_publishes(self) -> bytes:
+        """Return the frames for the destination."""
+        if not self._publishes:
+            return b""
+        frames = b"".join(self._publishes)
+        self._publishes.clear()
+        return frames
+
+    def sent(self, *, is_open: bool) -> None:
+        """Note that the destination's connection has got all that was taken: without confirms that settles messages.
+
+        `is_open`: the last one is incomplete.
+        """
+        complete = self.published - is_open
+        if self._ack_mode == ON_CONFIRM or complete == self.settled:
+            return
+        self.settled = complete
+        if self._ack_mode == ON_PUBLISH:
+            self._ack_up_to = complete
+
+    # -- from the destination -------------------------------------------------------------------------------------
+
+    def confirm(self, number: int, *, multiple: bool) -> None:
+        """Ack what the destination has confirmed."""
+        done = self._settle(number, multiple=multiple)
+        self.settled += done
+        if not done:
+            return
+        if multiple or number <= self._low:
+            self._ack_up_to = max(self._ack_up_to, number or self._low)
+        else:
+            self._settlements.append(pack_confirm(CHANNEL, number, multiple=False, ack=True))
+
+    def refuse(self, number: int, *, multiple: bool) -> None:
+        """Return to their queue what the destination has refused."""
+        self._flush_ack()
+        done = self._settle(number, multiple=multiple)
+        if not done:
+            return
+        self.refused += done
+        self._settlements.append(pack_confirm(CHANNEL, number or self._low, multiple=multiple, ack=False))
+
+    def _settle(self, number: int, *, multiple: bool) -> int:
+        """Note a sequence number, or all up to it (0: all); returns how many it settles that were not before."""
+        if number > self.published:
+            raise UnreachableError(f"the broker confirmed {number} of {self.published} messages")
+        low, above = self._low, self._above
+        if multiple:
+            number = number or self.published
+            if number <= low:
+                return 0
+            before = {each for each in above if each <= number}
+            above -= before
+            done = number - low - len(before)
+            low = number
+        elif number <= low or number in above:
+            return 0
+        elif number != low + 1:
+            above.add(number)
+            return 1
+        else:
+            done, low = 1, number
+        while above and low + 1 in above:
+            low += 1
+            above.discard(low)
+        self._low = low
+        return done
+
+    def _flush_ack(self) -> None:
+        """Ack everything up to the last message that was confirmed in order: what is before is settled already."""
+        if self._ack_up_to:
+            self._settlements.append(pack_confirm(CHANNEL, self._ack_up_to, multiple=True, ack=True))
+            self._ack_up_to = 0
+
+    def take_settlements(self) -> bytes:
+        """Return the frames for the source."""
+        self._flush_ack()
+        if not self._settlements:
+            return b""
+        frames = b"".join(self._settlements)
+        self._settlements.clear()
+        return frames
+
+
+class Deliveries(Incoming):
+    """The receiving side of the source's connection.
+
+    Args:
+        forwarding: what it shares with the destination's.
+
+    """
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        super().__init__()
+        self._forwarding = forwarding
+        self._is_open = False
+        """True between a delivery that is passed on frame by frame and the end of its content."""
+        self._is_passed = True
+        self._missing = -1
+        """Bytes of the body that are missing; -1 before the header."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while the content of a message that is passed on is incomplete."""
+        return self._is_open and self._is_passed
+
+    def skip(self, data: bytes, at: int, now: int) -> int:  # noqa: ARG002 - see the base
+        """Pass on the deliveries that are complete, from `at` on."""
+        if self._is_open:
+            return at
+        forwarding = self._forwarding
+        begin, add, rewrite = forwarding.begin, forwarding.add, forwarding.rewrite
+        size = len(data)
+        while size - at > FIELDS_AT:
+            kind, _, length, index = unpack_method(data, at)
+            header_at = at + length + FRAME_OVERHEAD
+            if kind != TYPE_METHOD or index != BASIC_DELIVER or size - header_at < HEAD:
+                break
+            kind, _, header_size, _, body_size, _ = unpack_header(data, header_at)
+            end = body_at = header_at + header_size + FRAME_OVERHEAD
+            if kind != TYPE_HEADER or data[header_at - 1] != FRAME_END:
+                break
+            while body_size > 0 and end + FRAME_OVERHEAD <= size:
+                length = unpack_frame(data, end)[2]
+                body_size -= length
+                end += length + FRAME_OVERHEAD
+            if body_size or end > size or data[end - 1] != FRAME_END:
+                break
+            tag_at = at + FIELDS_AT + 1 + data[at + FIELDS_AT]
+            if begin(_unpack_tag(data, tag_at)[0], data[tag_at + 9 : header_at - 1]):
+                if rewrite is None:
+                    add(data[header_at:end])
+                else:
+                    add(
+                        _header_frame(rewrite(data[header_at + PAYLOAD_AT : body_at - 1])) + data[body_at:end]
+                    )
+            at = end
+        return at
+
+    def handle(self, index: int, data: bytes, at: int, now: int) -> bool:  # noqa: ARG002 - see the base
+        """Begin a delivery whose content is not complete yet."""
+        if index != BASIC_DELIVER:
+            return False
+        end = at + unpack_frame(data, at)[2] + FRAME_OVERHEAD
+        tag_at = at + FIELDS_AT + 1 + data[at + FIELDS_AT]
+        self._is_open = True
+        self._missing = -1
+        self._is_passed = self._forwarding.begin(_unpack_tag(data, tag_at)[0], data[tag_at + 9 : end - 1])
+        return True
+
+    def content(self, kind: int, data: bytes, at: int, end: int, now: int) -> None:  # noqa: ARG002 - see the base
+        """Pass on a frame of the content that was begun."""
+        if not self._is_open or (kind == TYPE_HEADER) != (self._missing < 0):
+            raise UnreachableError("the broker sent content frames that belong to no delivery")
+        frame = data[at:end]
+        if kind == TYPE_BODY:
+            self._missing -= end - at - FRAME_OVERHEAD
+        else:
+            self._missing = unpack_header(data, at)[4]
+            if self._forwarding.rewrite is not None:
+                frame = _header_frame(self._forwarding.rewrite(data[at + PAYLOAD_AT : end - 1]))
+        if self._is_passed:
+            self._forwarding.add(frame)
+        self._is_open = self._missing > 0
+
+
+def _header_frame(payload: bytes) -> bytes:
+    return b"%b%b\xce" % (_pack_frame(TYPE_HEADER, CHANNEL, len(payload)), payload)
+
+
+class Settlements(Incoming):
+    """The receiving side of the destination's connection.
+
+    Args:
+        forwarding: what it shares with the source's.
+
+    """
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        super().__init__()
+        self._forwarding = forwarding
+
+    def handle(self, index: int, data: bytes, at: int, now: int) -> bool:  # noqa: ARG002 - see the base
+        """Pass on a confirm or a nack."""
+        if index not in {BASIC_ACK, BASIC_NACK}:
+            return False
+        number, bits, _ = unpack_ack(data, at + FIELDS_AT)
+        settle: Callable[..., None] = (
+            self._forwarding.confirm if index == BASIC_ACK else self._forwarding.refuse
+        )
+        settle(number, multiple=bool(bits & 1))
+        return True

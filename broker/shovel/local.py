@@ -1,0 +1,102 @@
+"""A shovel's connection to the broker that it runs in (driver).
+
+Theory. The shovel is a client like any other: it speaks AMQP, over a pair of connected sockets that no port leads to,
+so that its rights, limits, flow control, statistics and fairness towards other clients are those of a client. Only the
+login is missing: without a user in its URI it may do everything, because its definition was checked against the rights
+of who set it (RabbitMQ: a direct connection of the user `none`).
+"""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Protocol
+
+from leveret.broker.amqp.tables import encode_table, typed
+from leveret.broker.auth.users import Permissions, TopicPermissions, User
+from leveret.broker.connection.connection import Connection
+from leveret.broker.network.socket_driver import DriverHost, SocketDriver
+from leveret.broker.vhost.vhost import VHost
+
+OPERATOR = User("none", "", ("impersonator",))
+"""The user of shovels whose URI has none; it may publish messages of any user, as they were published."""
+CAPABILITIES = frozenset(("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms"))
+MECHANISM = "LOCAL"
+BUFFER = 1024 * 1024
+"""Bytes that the pair of sockets may hold; the system has a limit of its own."""
+
+
+class LocalHost(DriverHost, Protocol):
+    """The part of the server that local connections use."""
+
+    @property
+    def driver_class(self) -> "type[SocketDriver]":
+        """The class of drivers of clients' connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The user of a connection, and its vhost.
+
+    Attributes:
+        user: the user; None for one who may do everything.
+        vhost: the virtual host.
+        name: name of the connection.
+        title: the name that RabbitMQ gives it, not unique.
+        frame_max: maximum size of a frame in bytes.
+
+    """
+
+    user: User | None
+    vhost: VHost
+    name: str
+    title: str
+    frame_max: int
+
+
+async def connected(server: LocalHost, login: Login) -> socket.socket:
+    """Open a connection to the broker itself; returns the shovel's end of it.
+
+    Raises:
+        AMQPError: a limit or a right is against it.
+
+    """
+    ours, theirs = socket.socketpair()
+    driver = server.driver_class(server)
+    for each in (ours, theirs):
+        each.setblocking(False)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+    connecting = asyncio.ensure_future(
+        asyncio.get_running_loop().connect_accepted_socket(lambda: driver, ours)
+    )
+    try:
+        # which takes a moment, and would leave a driver without its socket if it were cancelled
+        await asyncio.shield(connecting)
+    except BaseException:
+        theirs.close()  # and so the driver's end sees that its peer is gone
+        raise
+    try:
+        _begin(driver.connection, login)
+    except BaseException:
+        driver.abort()
+        theirs.close()
+        raise
+    return theirs
+
+
+def _begin(connection: Connection, login: Login) -> None:
+    """Open a connection without a handshake; raises AMQPError."""
+    user = OPERATOR if login.user is None else login.user
+    if login.user is None:
+        connection.is_trusted = True
+        connection.permissions = Permissions(".*", ".*", ".*")
+        connection.topic_permissions = TopicPermissions({})
+    else:
+        connection.node.clients.admit(user, login.vhost.name)
+    connection.name = login.name
+    connection.capabilities = CAPABILITIES
+    properties = {"product": "Leveret shovel", "connection_name": login.title}
+    connection.client_properties = encode_table(typed(properties))
+    connection.auth_mechanism = MECHANISM
+    connection.frame_max = connection.frame_limit = login.frame_max
+    connection.channel_max = connection.node.channel_max
+    connection.opened(user, login.vhost)

@@ -1,0 +1,330 @@
+"""One attempt of a shovel: both connections, from their opening to a failure or to the end (driver)."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import LoginRefusedError, User, Users
+from leveret.broker.client.amqp_uri import Endpoint
+from leveret.broker.client.client import Client
+from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
+from leveret.broker.client.frames import Incoming
+from leveret.broker.errors import AMQPError
+from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, Definition
+from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
+from leveret.broker.shovel.local import LocalHost, Login, connected
+from leveret.broker.shovel.rewriting import rewriting
+from leveret.broker.vhost.vhost import VHost
+
+log = logging.getLogger("leveret.shovel")
+
+DRAIN_SECONDS = 3.0
+"""Time for the destination to confirm what is under way when a shovel is stopped."""
+HOLD_SECONDS = 1.0
+"""Pause after the destination has refused messages, which return to their queue and would come again at once."""
+LOOPBACK = "127.0.0.1"
+_NOT_FOUND = 404
+
+
+class ShovelHost(LocalHost, Protocol):
+    """The part of the server that shovels use."""
+
+    users: Users
+    vhosts: dict[str, VHost]
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster."""
+
+    def wall_clock(self) -> int:
+        """Return milliseconds since the epoch."""
+
+
+class Session:
+    """The connections of a shovel. Await `open`, then `run`, and in any case `close`.
+
+    Args:
+        definition: the shovel.
+        host: the broker that it runs in.
+        left: number of messages until it ends; None for no limit or not known yet.
+
+    Attributes:
+        source, destination: the URIs in use, without passwords.
+
+    """
+
+    def __init__(self, definition: Definition, host: ShovelHost, left: int | None) -> None:
+        self._definition = definition
+        self._host = host
+        self.left = left
+        to = definition.destination
+        self.forwarding = Forwarding(definition.ack_mode, to.exchange, to.routing_key)
+        self._deliveries = Deliveries(self.forwarding)
+        self._clients: list[Client] = []
+        self._source: Client
+        self._target: Client
+        self._tag = ""
+        self._ended = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._hold: asyncio.TimerHandle | None = None
+        self._refused = 0
+        self.source = self.destination = ""
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect both ends and begin to consume.
+
+        Raises:
+            ClientError: that was not possible.
+
+        """
+        definition, forwarding = self._definition, self.forwarding
+        source, to = definition.source, definition.destination
+        # first, because the frames of the source may not be larger than its own
+        self._target, self.destination = await self._connect(to.endpoints, Settlements(forwarding))
+        self._source, self.source = await self._connect(
+            source.endpoints, self._deliveries, self._target.frame_max
+        )
+        forwarding.rewrite = rewriting(
+            definition,
+            self._host.cluster_name,
+            (self.source, self.destination),
+            lambda: self._host.wall_clock() / 1000,
+        )
+        if to.queue is not None:
+            await _ensure_queue(self._target, to.queue, to.arguments)
+        if definition.ack_mode == ON_CONFIRM:
+            await self._target.call(make(Confirm.Select, False))
+        queue = await self._source_queue()
+        if self.left == 0:
+            self._ended.set()
+            return
+        forwarding.most = self.left
+        if definition.ack_mode != NO_ACK:
+            await self._source.call(make(Basic.Qos, 0, source.prefetch, False))
+        self._source.on_ready = self._forward
+        self._target.on_ready = self._settle
+        self._target.on_blocked = lambda _: self._throttle()
+        consume = make(
+            Basic.Consume,
+            0,
+            queue,
+            "",
+            False,
+            definition.ack_mode == NO_ACK,
+            False,
+            False,
+            source.consumer_arguments,
+        )
+        self._tag = (await self._source.call(consume)).consumer_tag
+        for client in self._clients:
+            client.failed.add_done_callback(lambda _: self._ended.set())
+
+    async def _connect(
+        self, endpoints: Sequence[Endpoint], incoming: Incoming, frame_max: int | None = None
+    ) -> tuple[Client, str]:
+        """Connect to one of several brokers, in a random order as RabbitMQ does; returns its URI, too."""
+        last: ClientError = UnreachableError("there is no URI")
+        for endpoint in random.sample(endpoints, len(endpoints)):
+            try:
+                client = await self._opened(endpoint, incoming, frame_max)
+            except ClientError as error:
+                last = error
+                name, vhost = self._definition.name, self._definition.vhost
+                log.warning(
+                    "shovel '%s' in vhost '%s' failed to connect (URI: %s): %s",
+                    name,
+                    vhost,
+                    endpoint.shown,
+                    error,
+                )
+            else:
+                self._clients.append(client)
+                return client, endpoint.shown
+        raise last
+
+    async def _opened(self, endpoint: Endpoint, incoming: Incoming, frame_max: int | None) -> Client:
+        side = "destination" if frame_max is None else "source"
+        options = replace(endpoint.options, product="Leveret shovel", name=f"Shovel {self._definition.name}")
+        if frame_max is not None:
+            options = replace(options, frame_max=min(options.frame_max, frame_max))
+        if endpoint.address is not None:
+            return await Client.connect(endpoint.address, incoming, options)
+        vhost = self._host.vhosts.get(endpoint.vhost)
+        if vhost is None:
+            raise RefusedError(f"vhost {endpoint.vhost} not found")
+        name = f"shovel '{self._definition.name}' of vhost '{self._definition.vhost}' ({side})"
+        login = Login(self._local_user(endpoint), vhost, name, options.name, options.frame_max)
+        try:
+            sock = await connected(self._host, login)
+        except AMQPError as error:
+            raise RefusedError(error.reply_text) from None
+        client = await Client.attach(sock, incoming, options)
+        client.frame_max = options.frame_max
+        return client
+
+    def _local_user(self, endpoint: Endpoint) -> User | None:
+        """Return the user of a URI without a host; a password is checked if there is one. Raises RefusedError."""
+        users = self._host.users
+        if endpoint.user is None:
+            return None
+        if endpoint.password is not None:
+            try:
+                return users.authenticate(endpoint.user, Password(endpoint.password), LOOPBACK)
+            except LoginRefusedError as error:
+                raise RefusedError(str(error)) from None
+        found = users.get(endpoint.user)
+        if found is None:
+            raise RefusedError(f"user '{endpoint.user}' does not exist")
+        return found
+
+    async def _source_queue(self) -> str:
+        """Declare and bind what has to be there, and count what is to be moved; returns the name of the queue."""
+        source = self._definition.source
+        if not source.queue:
+            declare = make(Queue.Declare, 0, "", False, False, True, False, False, {})
+            queue: str = (await self._source.call(declare)).queue
+            await self._source.call(
+                make(Queue.Bind, 0, queue, source.exchange, source.routing_key, False, {})
+            )
+        else:
+            queue = source.queue
+            await _ensure_queue(self._source, queue, source.arguments)
+        if self.left is None and source.delete_after is not None:
+            self.left = source.delete_after
+            if self.left == AS_LONG:
+                passive = make(Queue.Declare, 0, queue, True, False, False, False, False, {})
+                self.left = (await self._source.call(passive)).message_count
+        return queue
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Move messages until a connection fails, `stop` is called or all messages are moved.
+
+        Raises:
+            ClientError: a connection failed, or messages were refused that the limit had counted.
+
+        """
+        await self._ended.wait()
+        for client, side in zip(self._clients, ("destination", "source"), strict=False):
+            if client.failed.done():
+                error = client.failed.exception()
+                raise UnreachableError(f"{side}: {error}")
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all messages of a shovel with a limit are moved."""
+        return self.left is not None and self.left <= self.forwarding.settled
+
+    @property
+    def state(self) -> str:
+        """The state of one that runs: running, blocked by the destination's alarm, or slowed down by it (flow)."""
+        if self._target.blocked is not None:
+            return "blocked"
+        return "flow" if not self._target.is_writable or self._hold is not None else "running"
+
+    def _forward(self) -> None:
+        """Write to the destination what has arrived from the source."""
+        forwarding = self.forwarding
+        if frames := forwarding.take_publishes():
+            self._target.write(frames)
+            forwarding.sent(is_open=self._deliveries.is_open)
+            if settlements := forwarding.take_settlements():
+                self._source.write(settlements)
+            if self._definition.ack_mode != ON_CONFIRM:
+                self._check_end()
+        self._throttle()
+
+    def _settle(self) -> None:
+        """Write to the source what the destination has settled."""
+        forwarding = self.forwarding
+        if settlements := forwarding.take_settlements():
+            self._source.write(settlements)
+        if forwarding.refused != self._refused:
+            self._refused = forwarding.refused
+            if self._hold is None:
+                self._hold = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._resume)
+        self._check_end()
+        self._throttle()
+
+    def _resume(self) -> None:
+        self._hold = None
+        self._throttle()
+
+    def _check_end(self) -> None:
+        if not self.forwarding.unconfirmed:
+            self._settled.set()
+            if self.forwarding.is_complete:
+                self._ended.set()
+
+    def _throttle(self) -> None:
+        """Read the source only while the destination takes messages."""
+        target = self._target
+        if target.is_writable and target.blocked is None and self._hold is None:
+            self._source.resume_reading()
+        else:
+            self._source.pause_reading()
+
+    # -- ending -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._ended.set()
+
+    async def close(self, *, drains: bool) -> None:
+        """Close both connections.
+
+        Args:
+            drains: first stop consuming, and wait a moment for the confirms of what is under way: otherwise the source
+                would deliver it once more.
+
+        """
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+        if drains and len(self._clients) > 1 and self._tag:
+            await _in_time(self._drain)
+        for client in reversed(self._clients):  # the source first: its acks arrive before the connection ends
+            await (client.abort() if client.is_paused else client.close())
+
+    async def _drain(self) -> None:
+        self._source.resume_reading()
+        await self._source.call(make(Basic.Cancel, self._tag, False))
+        while self.forwarding.unconfirmed:
+            self._settled.clear()
+            await self._settled.wait()
+
+    def drop(self) -> None:
+        """Close both sockets at once, if they are open."""
+        for client in self._clients:
+            client.drop()
+
+
+async def _in_time(work: Callable[[], Awaitable[Any]]) -> None:
+    """Do what need not be done at all costs."""
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await work()
+    except (TimeoutError, ClientError):
+        return
+
+
+async def _ensure_queue(client: Client, name: str, arguments: Table) -> None:
+    """Declare a durable queue unless there is one of that name, as RabbitMQ's shovels do."""
+    channel = await client.open_channel()
+    try:
+        await client.call(make(Queue.Declare, 0, name, True, False, False, False, False, {}), channel)
+    except ReplyError as error:
+        if error.code != _NOT_FOUND:
+            raise
+        channel = await client.open_channel()
+        await client.call(make(Queue.Declare, 0, name, False, True, False, False, False, arguments), channel)
+    await client.call(make(Channel.Close, 200, "", 0, 0), channel)

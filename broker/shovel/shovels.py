@@ -1,0 +1,127 @@
+"""The shovels of a broker: one for each parameter of component `shovel` (driver)."""
+
+import asyncio
+import logging
+import time
+from typing import Any, Protocol
+
+from leveret.broker.shovel.definition import Definition
+from leveret.broker.shovel.session import ShovelHost
+from leveret.broker.shovel.worker import State, Worker
+from leveret.broker.vhost.parameters import Parameters
+from leveret.broker.vhost.shovel_keys import PROTOCOL, SHOVEL
+
+log = logging.getLogger("leveret.shovel")
+
+
+class ShovelsHost(ShovelHost, Protocol):
+    """The broker that shovels run in."""
+
+    parameters: Parameters
+
+
+class Shovels:
+    """The shovels that run.
+
+    Args:
+        host: the broker, in its event loop.
+
+    """
+
+    def __init__(self, host: ShovelsHost) -> None:
+        self._host = host
+        self._workers: dict[tuple[str, str], Worker] = {}
+        self._ending: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Start all shovels that there are."""
+        for vhost in self._host.vhosts.values():
+            for component, name, _ in vhost.parameters.items():
+                if component == SHOVEL:
+                    self.changed(vhost.name, name)
+
+    def changed(self, vhost: str, name: str) -> None:
+        """Start, replace or stop a shovel after a change of its parameter."""
+        self._stop(vhost, name)
+        found = self._host.vhosts.get(vhost)
+        value = None if found is None else found.parameters.get(SHOVEL, name)
+        if value is None:
+            return
+        try:
+            definition = Definition.of(vhost, name, value)
+        except Exception:  # of another version: it must not keep the broker from starting
+            log.exception("shovel '%s' in vhost '%s' cannot run", name, vhost)
+            return
+        worker = Worker(definition, self._host, lambda: self._completed(vhost, name))
+        self._workers[vhost, name] = worker
+        worker.start(self._ending.get((vhost, name)))
+
+    def restart(self, vhost: str, name: str) -> bool:
+        """Restart a shovel; returns whether there is one."""
+        if (vhost, name) not in self._workers:
+            return False
+        self.changed(vhost, name)
+        return True
+
+    def _stop(self, vhost: str, name: str) -> None:
+        worker = self._workers.pop((vhost, name), None)
+        if worker is not None:
+            task = asyncio.get_running_loop().create_task(worker.stop())
+            self._ending[vhost, name] = task
+            task.add_done_callback(lambda done: self._ended((vhost, name), done))
+
+    def _ended(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        if self._ending.get(key) is task:
+            del self._ending[key]
+
+    def _completed(self, vhost: str, name: str) -> None:
+        """Delete a shovel that has moved all it should."""
+        found = self._host.vhosts.get(vhost)
+        if found is not None and found.parameters.clear(SHOVEL, name):
+            self._host.run_turn()
+
+    async def stop(self) -> None:
+        """Stop all shovels."""
+        for vhost, name in list(self._workers):
+            self._stop(vhost, name)
+        if self._ending:
+            await asyncio.wait(set(self._ending.values()))
+
+    def abandon(self) -> None:
+        """Stop all shovels without a word."""
+        for worker in self._workers.values():
+            worker.abandon()
+        for task in self._ending.values():
+            task.cancel()
+        self._workers.clear()
+        self._ending.clear()
+
+    def statuses(self) -> list[dict[str, Any]]:
+        """Return the status of each shovel under RabbitMQ's names; URIs have no logins."""
+        return [self._status(worker) for worker in self._workers.values()]
+
+    def _status(self, worker: Worker) -> dict[str, Any]:
+        definition, session = worker.definition, worker.session
+        status: dict[str, Any] = {
+            "timestamp": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(worker.since / 1000)),
+            "name": definition.name,
+            "vhost": definition.vhost,
+            "type": "dynamic",
+            "state": str(worker.state),
+        }
+        if worker.state is State.TERMINATED:
+            status["reason"] = worker.reason
+        elif worker.state is State.RUNNING and session is not None:
+            status |= {
+                "state": session.state,
+                "src_uri": session.source,
+                "src_protocol": PROTOCOL,
+                "dest_protocol": PROTOCOL,
+                "dest_uri": session.destination,
+                **{key.replace("-", "_"): name for key, name in definition.ends().items()},
+                "blocked_status": session.state,
+                "pending": session.forwarding.unconfirmed,
+            }
+            if session.left is not None:
+                status["remaining"] = max(0, session.left - session.forwarding.settled)
+        return {**status, "forwarded": worker.forwarded}

@@ -1,0 +1,142 @@
+"""A running shovel: connects, connects again after failures, and ends when all is moved (driver)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+from leveret.broker.client.errors import ClientError
+from leveret.broker.shovel.definition import Definition
+from leveret.broker.shovel.session import Session, ShovelHost
+
+log = logging.getLogger("leveret.shovel")
+
+STOP_SECONDS = 6.0
+"""Time for a shovel to end in order."""
+
+
+class State(StrEnum):
+    """The states of a shovel, under RabbitMQ's names."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    TERMINATED = "terminated"
+
+
+class Worker:
+    """One shovel, which runs from `start` to `stop`.
+
+    Args:
+        definition: the shovel.
+        host: the broker that it runs in.
+        on_complete: called once all messages are moved, if it has a limit.
+
+    Attributes:
+        state: its state.
+        reason: why it is terminated; '' otherwise.
+        since: time of the last change of the state, in milliseconds since the epoch.
+        forwarded: number of messages moved so far.
+
+    """
+
+    def __init__(self, definition: Definition, host: ShovelHost, on_complete: Callable[[], object]) -> None:
+        self.definition = definition
+        self._host = host
+        self._on_complete = on_complete
+        self.state = State.STARTING
+        self.reason = ""
+        self.since = host.wall_clock()
+        self._moved = 0
+        self._left: int | None = None
+        self.session: Session | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def start(self, after: Awaitable[object] | None = None) -> None:
+        """Start; `after`: the end of the shovel that had this name before."""
+        self._task = asyncio.get_running_loop().create_task(self._work(after))
+
+    async def stop(self) -> None:
+        """End: what is under way is confirmed and acked first if that takes no longer than a moment."""
+        self._is_stopping = True
+        task = self._task
+        if task is None:
+            return
+        if self.session is None or self.state is not State.RUNNING:
+            task.cancel()
+        else:
+            self.session.stop()
+        await asyncio.wait((task,), timeout=STOP_SECONDS)
+        task.cancel()
+
+    def abandon(self) -> None:
+        """End without a word."""
+        self._is_stopping = True
+        if self.session is not None:
+            self.session.drop()
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def forwarded(self) -> int:
+        """Number of messages moved so far."""
+        return self._moved + (0 if self.session is None else self.session.forwarding.settled)
+
+    def _enter(self, state: State, reason: str = "") -> None:
+        self.state, self.reason = state, reason
+        self.since = self._host.wall_clock()
+
+    async def _work(self, after: Awaitable[object] | None) -> None:
+        if after is not None:
+            await after
+        name, vhost = self.definition.name, self.definition.vhost
+        while True:
+            self._enter(State.STARTING)
+            reason = ""
+            try:
+                is_complete = await self._attempt()
+            except ClientError as error:
+                reason = str(error)
+                is_complete = False
+            except Exception:
+                log.exception("internal error of shovel '%s' in vhost '%s'", name, vhost)
+                reason = "internal error"
+                is_complete = False
+            if is_complete:
+                log.info("shovel '%s' in vhost '%s' has moved all messages, and is deleted", name, vhost)
+                self._on_complete()
+                return
+            if self._is_stopping:
+                return
+            self._enter(State.TERMINATED, reason or "messages were refused")
+            log.error("shovel '%s' in vhost '%s' has stopped: %s", name, vhost, self.reason)
+            if not self.definition.reconnect_seconds:
+                return
+            await asyncio.sleep(self.definition.reconnect_seconds)
+
+    async def _attempt(self) -> bool:
+        """Run once; returns whether all messages are moved."""
+        session = self.session = Session(self.definition, self._host, self._left)
+        drains = False
+        try:
+            await session.open()
+            self._enter(State.RUNNING)
+            log.info(
+                "shovel '%s' in vhost '%s' moves messages from %s to %s",
+                self.definition.name,
+                self.definition.vhost,
+                session.source,
+                session.destination,
+            )
+            await session.run()
+            drains = True
+        finally:
+            try:
+                await session.close(drains=drains)
+            finally:  # of what is still open if this was cancelled
+                session.drop()
+                self.session = None
+                self._moved += session.forwarding.settled
+                if session.left is not None:
+                    self._left = max(0, session.left - session.forwarding.settled)
+        return self._left == 0
