@@ -15,14 +15,20 @@ from leveret.broker.administration.access import (
     BadRequestError,
     ForbiddenError,
     NotFoundError,
+    ProtectedError,
 )
 from leveret.broker.administration.definitions import DefinitionsAdministration
+from leveret.broker.administration.explaining import Explaining
 from leveret.broker.administration.listings import Listings
 from leveret.broker.administration.messages import MessageAdministration
 from leveret.broker.administration.node import NodeAdministration
+from leveret.broker.administration.peeking import Peeking
 from leveret.broker.administration.policies import PolicyAdministration
 from leveret.broker.administration.publishing import Publishing
+from leveret.broker.administration.shovels import ShovelAdministration
+from leveret.broker.administration.tailing import Tailing
 from leveret.broker.administration.topology import TopologyAdministration
+from leveret.broker.administration.transfers import Transfers
 from leveret.broker.administration.users import UserAdministration
 from leveret.broker.administration.vhosts import VHostAdministration
 
@@ -33,6 +39,7 @@ __all__ = [
     "BadRequestError",
     "ForbiddenError",
     "NotFoundError",
+    "ProtectedError",
 ]  # fmt: skip
 
 
@@ -48,9 +55,14 @@ class Administration:
         self.users = UserAdministration(broker)
         self.vhosts = VHostAdministration(broker)
         self.policies = PolicyAdministration(broker)
+        self.shovels = ShovelAdministration(broker, self.policies)
         self.topology = TopologyAdministration(broker)
         self.listings = Listings(broker)
         self.messages = MessageAdministration(broker)
+        self.peeking = Peeking(broker)
+        self.explaining = Explaining(broker, self.peeking)
         self.publishing = Publishing(broker)
+        self.transfers = Transfers(broker)
+        self.tailing = Tailing(broker)
         self.definitions = DefinitionsAdministration(broker)
         self.node = NodeAdministration(broker)

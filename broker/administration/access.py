@@ -1,5 +1,6 @@
 """Authorization of administrators, and the errors of operations."""
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -7,8 +8,13 @@ from leveret.broker.auth.users import User, Users
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.process.resource_alarms import Alarms
+from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.parameters import GlobalParameters, Parameters, check_integer, check_keys
+from leveret.broker.tls.certificate import CertificateFacts
+from leveret.broker.transfer.transfer import SafeJournal
+from leveret.broker.vhost.parameter_checks import check_keys, limit_checks
+from leveret.broker.vhost.parameters import GlobalParameters, Parameters
 from leveret.broker.vhost.vhost import VHost
 
 
@@ -17,10 +23,12 @@ class AdministrationError(Exception):
 
     Attributes:
         reply_text: the reply code and text that a client would have got; '' if the operation is none of a client's.
+        reason: RabbitMQ's text where the management API has to answer with it; '' where it is that of the error.
 
     """
 
     reply_text = ""
+    reason = ""
 
 
 class NotFoundError(AdministrationError):
@@ -33,6 +41,10 @@ class BadRequestError(AdministrationError):
 
 class MalformedError(BadRequestError):
     """A document is not what it should be at all, such as JSON."""
+
+
+class ProtectedError(AdministrationError):
+    """The object may not be deleted, because an administrator has protected it."""
 
 
 class ForbiddenError(AdministrationError):
@@ -53,14 +65,23 @@ class AdministeredBroker(Protocol):
     """The administered broker (`broker.server.server.Server`)."""
 
     turn: Turn
+    context: NodeContext
     users: Users
     vhosts: dict[str, VHost]
     parameters: Parameters
     vhost_max: int | None
     clients: ConnectionTracking
     alarm: str
+    time_source: TimeSource
     process: Any
     """The process (`administration.node.ProcessControl`); None if it is an application's."""
+
+    @property
+    def tls_certificates(self) -> Mapping[str, CertificateFacts]:
+        """The certificates of listeners, by the beginning of their keys."""
+
+    def reload_tls(self, done: Callable[[list[str]], object]) -> None:
+        """Read the certificates again; calls back with what is wrong."""
 
     @property
     def global_parameters(self) -> GlobalParameters:
@@ -70,8 +91,22 @@ class AdministeredBroker(Protocol):
     def resource_monitor(self) -> CheckedAlarms:
         """The memory and disk alarms."""
 
+    @property
+    def journal(self) -> SafeJournal:
+        """The pending writes to disk."""
+
+    @property
+    def blob_threshold(self) -> int:
+        """Content size in bytes from which a body is written to a file of its own."""
+
+    def run_read(self, read: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Run a read of messages in a thread, and `done` in a step of the loop with its result or exception."""
+
     def now(self) -> float:
         """Return seconds of a monotonic clock."""
+
+    def wall_clock(self) -> int:
+        """Return milliseconds since the epoch."""
 
     def add_vhost(
         self, name: str, *, description: str = "", tags: tuple[str, ...] = (), default_queue_type: str = ""
@@ -80,6 +115,12 @@ class AdministeredBroker(Protocol):
 
     def update_vhost(self, vhost: VHost) -> None:
         """Record the current description, tags and default queue type of a vhost."""
+
+    def shovel_statuses(self) -> list[dict[str, Any]]:
+        """Return the status of each shovel, without logins."""
+
+    def restart_shovel(self, vhost: str, name: str) -> bool:
+        """Restart a shovel; returns whether there is one."""
 
     def remove_vhost(self, vhost: VHost) -> None:
         """Delete a vhost with everything in it and all permissions in it; its connections must be closed before."""
@@ -140,13 +181,13 @@ def authorize(
     if vhost is None:
         return
     everywhere = set(actor.tags) & (_SEE_ALL_VHOSTS if right is Right.MANAGEMENT else {Right.ADMINISTRATOR})
-    if (change or not everywhere) and not users.may_access(actor.name, vhost):
+    if (change or not everywhere) and not users.sees(actor, vhost):
         raise ForbiddenError("User not authorised to access virtual host")
 
 
 def may_see(users: Users, actor: User | None, vhost: str) -> bool:
     """Return whether objects of a vhost are shown to the actor in listings."""
-    return actor is None or not _SEE_ALL_VHOSTS.isdisjoint(actor.tags) or users.may_access(actor.name, vhost)
+    return actor is None or not _SEE_ALL_VHOSTS.isdisjoint(actor.tags) or users.sees(actor, vhost)
 
 
 def found_vhost(broker: AdministeredBroker, name: str) -> VHost:
@@ -184,7 +225,7 @@ def translated(error: AMQPError) -> AdministrationError:
     return refusal
 
 
-def checked_limits(value: Any, allowed: tuple[str, str], term: str) -> dict[str, int]:
+def checked_limits(value: Any, allowed: tuple[str, ...], term: str) -> dict[str, int]:
     """Return the given limits after RabbitMQ's checks.
 
     Args:
@@ -196,12 +237,7 @@ def checked_limits(value: Any, allowed: tuple[str, str], term: str) -> dict[str,
         BadRequestError: unknown names, or values that are not integers.
 
     """
-    faults = check_keys(term, dict.fromkeys(allowed, (check_integer, False)), value)
+    faults = check_keys(term, limit_checks(allowed), value)
     if faults:
         raise BadRequestError("\n".join(faults))
     return dict(value)
-
-
-def shown_limits(**limits: int | None) -> dict[str, int]:
-    """Return limits by RabbitMQ's names, without those that are None."""
-    return {name.replace("_", "-"): limit for name, limit in limits.items() if limit is not None}

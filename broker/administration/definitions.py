@@ -7,7 +7,8 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 """
 
 import logging
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Generator
 
 from leveret.broker.administration.access import (
     AdministeredBroker,
@@ -16,17 +17,12 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
 )
-from leveret.broker.administration.definitions_document import (
-    SECTIONS,
-    DefinitionsError,
-    Document,
-    NotJSONError,
-    at_once,
-    read_document,
-    writing,
-)
+from leveret.broker.administration.definitions_document import DefinitionsError, at_once, writing
 from leveret.broker.administration.definitions_export import exporting
 from leveret.broker.administration.definitions_import import Plan
+from leveret.broker.administration.definitions_outcome import Outcome
+from leveret.broker.administration.definitions_planned import Step
+from leveret.broker.administration.definitions_reading import NotJSONError, read_document
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError
 from leveret.exchanges.errors import ExchangeError
@@ -55,21 +51,13 @@ class DefinitionsAdministration:
         document = yield from exporting(self._broker)
         return (yield from writing(document))
 
-    def import_file(self, actor: User | None, octets: bytes) -> str:
-        """Import a definitions file at once, entirely or not at all.
-
-        Returns:
-            A short summary of its contents.
-
-        Raises:
-            BadRequestError: an entry is invalid; the text names it.
-
-        """
-        return at_once(self.importing(actor, octets))
+    def import_file(self, actor: User | None, octets: bytes, *, dry_run: bool = False) -> Outcome:
+        """Import a definitions file at once, entirely or not at all; see `importing`."""
+        return at_once(self.importing(actor, octets, dry_run=dry_run))
 
     def importing(
-        self, actor: User | None, octets: bytes, vhost: str | None = None
-    ) -> Generator[None, None, str]:
+        self, actor: User | None, octets: bytes, vhost: str | None = None, *, dry_run: bool = False
+    ) -> Generator[None, None, Outcome]:
         """Import a definitions file in steps, as a job beside clients that waits for the disk: `Turn.add_writing_job`.
 
         Nothing is changed before everything was checked. The changes are then committed in parts.
@@ -78,39 +66,33 @@ class DefinitionsAdministration:
             actor: the acting user.
             octets: the file.
             vhost: import into this vhost only (see `read_document`).
+            dry_run: only find out what would be done; invalid entries are then part of the outcome, and no error.
 
         Returns:
-            A short summary of its contents.
+            What was added and changed, or would be.
 
         Raises:
             MalformedError: the file is not a JSON object.
-            BadRequestError: an entry is invalid, or what it needs was deleted meanwhile; the text names the entry.
+            BadRequestError: entries are invalid, or what they need was deleted meanwhile; the text names them.
 
         """
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         try:
-            document, unknown = yield from read_document(octets, vhost)
+            reading = yield from read_document(octets, vhost)
         except NotJSONError as error:
             raise MalformedError(str(error)) from None
         except DefinitionsError as error:
             raise BadRequestError(str(error)) from None
-        for name in unknown:
+        plan = Plan(self._broker, reading)
+        changes = yield from _planned(plan, keep=not dry_run)
+        if dry_run:
+            return plan.outcome
+        if plan.outcome.refused:
+            raise BadRequestError(plan.outcome.error())
+        for name in reading.unknown:
             log.warning("definitions: unknown key '%s' ignored", name)
-        yield from self._importing(actor, document)
-        counts = [(len(getattr(document, section)), section) for section in SECTIONS]
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing"
-
-    def import_document(self, actor: User | None, document: Document) -> None:
-        """Import definitions, entirely or not at all; raises BadRequestError."""
-        at_once(self._importing(actor, document))
-
-    def _importing(self, actor: User | None, document: Document) -> Iterator[None]:
-        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        changes = []
-        for change in Plan(self._broker, document).changes():
-            changes.append(change)
-            yield
-        for change in changes:
+        while changes:
+            change = changes.popleft()
             try:
                 change()
             except (KeyError, AMQPError, ExchangeError) as error:
@@ -118,3 +100,17 @@ class DefinitionsAdministration:
                     f"the broker was changed by others during the import: {error}"
                 ) from None
             yield
+        return plan.outcome
+
+
+def _planned(plan: Plan, *, keep: bool) -> Generator[None, None, deque[Step]]:
+    """Check everything; returns the changes, or none if there is something invalid or they are not to be kept."""
+    changes: deque[Step] = deque()
+    for change in plan.changes():
+        if change is not None and keep and not plan.outcome.refused:
+            changes.append(change)
+        yield
+    while plan.outcome.refused and changes:  # a long list is not freed in one step
+        changes.pop()
+        yield
+    return changes

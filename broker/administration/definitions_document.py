@@ -1,11 +1,7 @@
-"""RabbitMQ's definitions as JSON: reading and writing of files.
-
-Entries read here are only validated individually; whether they fit existing objects is checked by
-`broker.administration.definitions`. Unknown keys and sections are ignored as in RabbitMQ, whose later versions write
-more of them than earlier ones, and missing sections are accepted.
+"""RabbitMQ's definitions as JSON: the forms of their entries, their values, and the writing of files.
 
 RabbitMQ's command line writes some objects as lists of pairs (the limits of a vhost, the definition of an operator
-policy, the outermost level of a global parameter), which it cannot read itself. They are read as objects here.
+policy, the outermost level of a global parameter), which it cannot read itself. They are taken for objects here.
 """
 
 import base64
@@ -17,23 +13,13 @@ import msgspec
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table
 from leveret.broker.auth.passwords import SHA256
-from leveret.broker.vhost.parameters import MAX_DEPTH, is_too_deep
-
-PASSED_OVER: Final = frozenset(
-    (
-        "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
-        "original_cluster_name", "original_vhost_name", "explanation", "metadata", "description",
-    )
-)  # fmt: skip
-"""Metadata of the file itself, which is ignored."""
+from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
 
 
 class DefinitionsError(ValueError):
-    """A definitions file is invalid. The text names the entry."""
+    """A definitions file is invalid. The text names the entry; `reason` is as in `AdministrationError`."""
 
-
-class NotJSONError(DefinitionsError):
-    """The file is not a JSON object."""
+    reason = ""
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -46,6 +32,7 @@ class VHostMetadata(msgspec.Struct, frozen=True, kw_only=True):
     description: str | msgspec.UnsetType | None = msgspec.UNSET
     tags: str | list[str] | msgspec.UnsetType | None = msgspec.UNSET
     default_queue_type: str | msgspec.UnsetType | None = msgspec.UNSET
+    protected_from_deletion: bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class VHostEntry(Entry, kw_only=True):
@@ -183,80 +170,11 @@ SECTIONS: Final[Mapping[str, type[Entry]]] = {
     "bindings": BindingEntry,
 }
 
-_EntryType = TypeVar("_EntryType", bound=Entry)
 T = TypeVar("T")
 
 
 VHOST_SECTIONS: Final = frozenset({"parameters", "policies", "exchanges", "queues", "bindings"})
 """The sections of a file that is imported into one vhost."""
-
-
-def read_document(
-    octets: bytes, vhost: str | None = None
-) -> Generator[None, None, tuple[Document, list[str]]]:
-    """Read a definitions file, one entry per step.
-
-    Args:
-        octets: the file.
-        vhost: read only what is in a vhost, and take it for this one, whatever it names; None to read everything.
-
-    Returns:
-        The definitions, and the names of unknown top-level keys.
-
-    Raises:
-        NotJSONError: it is not a JSON object.
-        DefinitionsError: an entry has missing keys or values of a wrong type.
-
-    """
-    octets = octets.removeprefix(b"\xef\xbb\xbf")
-    try:
-        # a file may be large: it is only divided at first, and then decoded entry by entry
-        content = _decoded(octets, dict[str, msgspec.Raw])
-    except msgspec.ValidationError:
-        raise NotJSONError(f"the file is not a JSON object but {_kind(_decoded(octets))}") from None
-    document = Document()
-    for section, form in SECTIONS.items():
-        raw = content.pop(section, b"[]")
-        yield
-        if vhost is not None and section not in VHOST_SECTIONS:
-            continue
-        try:
-            entries = _decoded(raw, list[msgspec.Raw])
-        except msgspec.ValidationError:
-            raise DefinitionsError(f"{section} is not an array but {_kind(_decoded(raw))}") from None
-        read = getattr(document, section)
-        for at, each in enumerate(entries):
-            value = _decoded(each)
-            if vhost is not None and isinstance(value, dict):
-                value["vhost"] = vhost
-            read.append(_read_entry(section, at, value, form))
-            yield
-    return document, sorted(content.keys() - PASSED_OVER)
-
-
-def _decoded(raw: bytes | msgspec.Raw, form: Any = Any) -> Any:
-    """Decode JSON; raises ValidationError if it is not of that form."""
-    try:
-        return msgspec.json.decode(raw, type=form)
-    except msgspec.ValidationError:
-        raise
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise NotJSONError(f"the file is not JSON: {error}") from None
-    except RecursionError:
-        raise DefinitionsError(f"the file {_TOO_DEEP}") from None
-
-
-_TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
-
-
-def _read_entry(section: str, at: int, value: object, form: type[_EntryType]) -> _EntryType:
-    if is_too_deep(value):
-        raise DefinitionsError(f"{where(section, at, value)}: {_TOO_DEEP}")
-    try:
-        return msgspec.convert(value, form)
-    except msgspec.ValidationError as error:
-        problem = str(error).replace(" - at `$.", " at `")
-        raise DefinitionsError(f"{where(section, at, value)}: {problem}") from None
 
 
 def writing(document: Document) -> Generator[None, None, bytes]:
@@ -301,11 +219,6 @@ def where(section: str, at: int, entry: object) -> str:
     return f"{section}[{at}]{identity}"
 
 
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
-
-
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
@@ -334,7 +247,7 @@ def table_of(arguments: Mapping[str, Any]) -> Table:
 
     """
     if is_too_deep(arguments):
-        raise DefinitionsError(f"invalid arguments: the table {_TOO_DEEP}")
+        raise DefinitionsError(f"invalid arguments: the table is nested deeper than {MAX_DEPTH} levels")
     table = _fields(arguments)
     try:
         decode_whole_table(encode_table(table))
@@ -361,8 +274,9 @@ def _field(name: str, value: Any) -> Field:
             return "array", [_field(name, item) for item in value]
         case dict():
             return "table", _fields(value)
-    shown = "null" if value is None else str(value)
-    raise DefinitionsError(f"invalid value of argument '{name}': {shown}")
+    error = DefinitionsError(f"invalid value of argument '{name}': {'null' if value is None else value}")
+    error.reason = "null_not_allowed" if value is None else ""
+    raise error
 
 
 def plain_arguments(table: Table) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from leveret.broker.administration.definitions_document import (
     json_text,
     plain_arguments,
 )
-from leveret.broker.administration.definitions_import import RESERVED
+from leveret.broker.administration.definitions_topology import RESERVED
 from leveret.broker.administration.users import shown_user_limits
 from leveret.broker.administration.vhosts import shown_vhost_limits
 from leveret.broker.auth.users import Permissions, User, Users
@@ -112,7 +112,12 @@ def _vhost_entry(vhost: VHost, users: Users) -> VHostEntry:
         description=description,
         tags=tags,
         default_queue_type=kind,
-        metadata=VHostMetadata(description=description, tags=tags, default_queue_type=kind),
+        metadata=VHostMetadata(
+            description=description,
+            tags=tags,
+            default_queue_type=kind,
+            protected_from_deletion=vhost.is_protected or msgspec.UNSET,
+        ),
         limits=shown_vhost_limits(users.vhost_limits(vhost.name)),
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leveret.broker.administration.access import AdministeredBroker, translated
+from leveret.broker.auth.rights import AskedPermissions, AskedTopics, BackendUser
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError, Subscribe
@@ -25,10 +26,15 @@ class DetachedHost:
 
     def __init__(self, broker: AdministeredBroker, actor: User | None, vhost: VHost) -> None:
         self.vhost = vhost
+        self.name = f"<{broker.clients.node_name}>"
         if actor is None:
             self.user = _OPERATOR
-            self.permissions = Permissions(".*", ".*", ".*")
-            self.topic_permissions = TopicPermissions({})
+            self.permissions: Permissions | AskedPermissions = Permissions(".*", ".*", ".*")
+            self.topic_permissions: TopicPermissions | AskedTopics = TopicPermissions({})
+        elif isinstance(actor, BackendUser):
+            self.user = actor
+            rights = actor.rights[vhost.name]
+            self.permissions, self.topic_permissions = rights.permissions, rights.topics
         else:
             self.user = actor
             self.permissions = broker.users.permissions(actor.name, vhost.name)

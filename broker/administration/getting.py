@@ -97,7 +97,9 @@ class Getting:
 
 
 class _GettingChannel(Channel):
-    """A channel that keeps the last message instead of sending it."""
+    """A channel that keeps the last message instead of sending it, and also gets messages of a paused queue."""
+
+    gets_from_paused = True
 
     def __init__(self, host: DetachedHost) -> None:
         super().__init__(1, host)

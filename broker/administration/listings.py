@@ -88,11 +88,17 @@ class Listings:
         return False
 
     def close_connections(
-        self, actor: User | None, reason: str, vhost: str | None = None, *, user: str | None = None
+        self,
+        actor: User | None,
+        reason: str,
+        vhost: str | None = None,
+        *,
+        user: str | None = None,
+        most: int | None = None,
     ) -> int:
         """Close all connections, or those to one vhost or of one user, with 320 and this reason; returns their number.
 
-        Only the actor's own, unless the actor is an administrator.
+        Only the actor's own, unless the actor is an administrator; at most `most` of them.
         """
         is_administrator = actor is None or Right.ADMINISTRATOR in actor.tags
         chosen = [
@@ -101,6 +107,7 @@ class Listings:
             if (is_administrator or (actor is not None and each.user.name == actor.name))
             and user in {None, each.user.name}
         ]
+        chosen = chosen[:most]
         for connection in chosen:
             connection.force_close(reason)
         return len(chosen)
@@ -249,7 +256,10 @@ def shown_policies(applied: Applied) -> dict[str, Any]:
 
 
 def queue_state(queue: Queue, quiet: float, now: float) -> str:
-    """Return `flow` if publishers are paused for it, `idle` if it was inactive for a while, else `running`.
+    """Return the state of a queue.
+
+    `paused` if an operator has paused its deliveries, `flow` if publishers are slowed down for it, `idle` if it was
+    inactive for a while, else `running`.
 
     Args:
         queue: the queue.
@@ -257,6 +267,8 @@ def queue_state(queue: Queue, quiet: float, now: float) -> str:
         now: seconds of the clock of `Queue.publishers_paused_at`.
 
     """
+    if queue.is_paused:
+        return "paused"
     if now - queue.publishers_paused_at < FLOW_SECONDS or any(
         isinstance(each, Pause) for each in queue.run_listeners
     ):

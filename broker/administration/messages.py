@@ -17,11 +17,9 @@ from leveret.broker.administration.access import (
     found_vhost,
 )
 from leveret.broker.administration.detached_channel import check_permission
-from leveret.broker.amqp.errors import MalformedProperties
-from leveret.broker.amqp.properties import Properties
-from leveret.broker.amqp.tables import plain
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
+from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
@@ -54,6 +52,10 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
         expires: time at which it expires, in milliseconds since the epoch; None for never.
         due: time at which its exchange will route it, in milliseconds since the epoch; None unless it is delayed.
         queues: names of the queues that it was routed to; empty unless it is 'published'.
+        size: bytes of its body, of which `body` may be the beginning only.
+        number: its place among the ready messages, 1 for the next to be delivered; 0 if it is not known.
+        age: seconds since it came to its queue; None if that is not known.
+        unacked_for: seconds since it was delivered, within a second or two; None unless it is unacked by a client.
 
     """
 
@@ -70,6 +72,10 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     expires: int | None = None
     due: int | None = None
     queues: tuple[str, ...] = ()
+    size: int = 0
+    number: int = 0
+    age: float | None = None
+    unacked_for: float | None = None
 
 
 class MessageAdministration:
@@ -96,7 +102,7 @@ class MessageAdministration:
             NotFoundError, ForbiddenError: as for a client.
 
         """
-        place, queue = self._found(actor, vhost, name)
+        place, queue = found_queue(self._broker, actor, vhost, name)
         queue.settle()
         holders = dict(self._holders(place, queue))
         counts = {} if queue.limits is None else queue.limits.delivery_counts()
@@ -117,15 +123,6 @@ class MessageAdministration:
         check_permission(self._broker, actor, place, "read", "exchange", name)
         return _delayed(exchange.line.peek([]) if isinstance(exchange.line, DelayLine) else None)
 
-    def _found(self, actor: User | None, vhost: str, name: str) -> tuple[VHost, Queue]:
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost, change=True)
-        place = found_vhost(self._broker, vhost)
-        queue = place.queues.get(name)
-        if queue is None:
-            raise NotFoundError(f"no {resource('queue', name, vhost)}")
-        check_permission(self._broker, actor, place, "read", "queue", name)
-        return place, queue
-
     def _holders(self, vhost: VHost, queue: Queue) -> Iterator[tuple[Any, tuple[str, str]]]:
         """Yield the unacked messages of a queue, by their keys, with consumer tag and name of the channel."""
         left = queue.backing.unacked_count
@@ -140,6 +137,19 @@ class MessageAdministration:
                         yield key, (getattr(consumer, "tag", ""), name)
                 if not left:
                     return
+
+
+def found_queue(
+    broker: AdministeredBroker, actor: User | None, vhost: str, name: str, permission: str = "read"
+) -> tuple[VHost, Queue]:
+    """Return a queue for whose messages a user has a permission; raises NotFoundError, ForbiddenError as a client's."""
+    authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
+    place = found_vhost(broker, vhost)
+    queue = place.queues.get(name)
+    if queue is None:
+        raise NotFoundError(f"no {resource('queue', name, vhost)}")
+    check_permission(broker, actor, place, permission, "queue", name)
+    return place, queue
 
 
 def _looked_at(
@@ -194,35 +204,27 @@ def _shown(
     )
 
 
-def view_of(message: Message, *, count: int = 0, **attributes: Any) -> MessageView:
+def view_of(message: Message, *, count: int = 0, octets: int | None = None, **attributes: Any) -> MessageView:
     """Return what a message contains.
 
     Args:
         message: the message.
         count: how often it was requeued, if its queue counts that: consumers get it in `x-delivery-count`.
+        octets: maximum bytes of its body; None for all.
         attributes: further attributes of the view.
 
     """
-    address = message.address
-    at = 1 + address[0]
-    try:
-        properties = Properties(message.header).present()
-    except MalformedProperties:  # a publish with such properties is refused
-        properties = {}
-    headers = plain(properties.pop("headers", None) or {})  # type: ignore[arg-type]
+    facts = MessageFacts(message)
+    headers = facts.headers
     if count:
-        headers["x-delivery-count"] = count
-    deaths = headers.get("x-death")
+        headers = {**headers, "x-delivery-count": count}
     return MessageView(
-        body=message.body,
-        properties=properties,
+        body=message.body if octets is None else facts.beginning(octets),
+        properties=facts.properties,
         headers=headers,
-        exchange=_text(address[1:at]),
-        routing_key=_text(address[at + 1 :]),
-        deaths=[each for each in deaths if isinstance(each, dict)] if isinstance(deaths, list) else [],
+        exchange=facts.exchange,
+        routing_key=facts.routing_key,
+        deaths=facts.deaths,
+        size=facts.size,
         **attributes,
     )
-
-
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "surrogateescape")

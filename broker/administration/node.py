@@ -3,7 +3,8 @@
 import logging
 import math
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from leveret.broker.administration.access import AdministeredBroker, BadRequestError, Right, authorize
@@ -37,13 +38,14 @@ class NodeAdministration:
         self._broker = broker
 
     def resources(self, actor: User | None) -> dict[str, Any]:
-        """Return memory and disk: in use, limits, and whether their alarms are raised; bytes."""
+        """Return process, memory and disk: in use, limits, and whether their alarms are raised; bytes."""
         broker = self._broker
         authorize(broker.users, actor, Right.MONITORING)
         memory, disk = broker.resource_monitor.memory, broker.resource_monitor.disk
         return {
             "node": broker.clients.node_name,
             "pid": os.getpid(),
+            "os": "Windows" if sys.platform == "win32" else os.uname().sysname,
             "memory": {
                 "used": memory.used,
                 "limit": memory.limit,
@@ -100,6 +102,17 @@ class NodeAdministration:
     def rotate_logs(self, actor: User | None) -> None:
         """Reopen the log files, for example after they were moved; raises BadRequestError."""
         self._process(actor).reopen_logs()
+
+    def reload_tls(self, actor: User | None, done: Callable[[list[str]], object]) -> None:
+        """Read the certificates of listeners again; nothing happens if there is none with TLS.
+
+        Args:
+            actor: the acting user.
+            done: called with a sentence about each that cannot be used, instead of which the old one stays in use.
+
+        """
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        self._broker.reload_tls(done)
 
     def stop(self, actor: User | None) -> None:
         """Begin the shutdown; raises BadRequestError."""

@@ -1,6 +1,7 @@
 """Policies, operator policies and parameters."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -14,8 +15,10 @@ from leveret.broker.administration.access import (
     visible_vhosts,
 )
 from leveret.broker.auth.users import User
-from leveret.broker.vhost.parameters import LIMITS, MAX_DEPTH, OPERATOR_POLICY, ParameterError, is_too_deep
+from leveret.broker.vhost.parameter_checks import MAX_DEPTH, ParameterError, is_too_deep
+from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, Parameter, check_parameter
 from leveret.broker.vhost.policies import Policy
+from leveret.broker.vhost.shovel_keys import SHOVEL, check_local_access, shown_without_secrets
 
 
 class PolicyAdministration:
@@ -92,19 +95,34 @@ class PolicyAdministration:
         if vhost is not None:
             found_vhost(broker, vhost)
         return [
-            {"vhost": each.vhost, "component": each.component, "name": each.name, "value": each.value}
+            _shown(actor, each)
             for each in broker.parameters.list(vhost, component)
             if may_see(broker.users, actor, each.vhost)
         ]
+
+    def shown_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> dict[str, Any]:
+        """Return one parameter as the actor may see it; the caller checks the right to. Raises NotFoundError."""
+        found_vhost(self._broker, vhost)
+        for each in self._broker.parameters.list(vhost, component):
+            if each.name == name:
+                return _shown(actor, each)
+        raise NotFoundError("Parameter does not exist")
 
     def set_parameter(self, actor: User | None, vhost: str, component: str, name: str, value: Any) -> None:
         """Set a parameter; raises NotFoundError, and BadRequestError with RabbitMQ's text."""
         self._authorize_parameter(actor, vhost, component)
         found_vhost(self._broker, vhost)
         try:
+            if component == SHOVEL:
+                check_parameter(component, name, value)
+                if actor is not None:
+                    check_local_access(value, actor.name, partial(self._may_connect, actor))
             self._broker.parameters.set(vhost, component, name, value)
         except ParameterError as error:
             raise BadRequestError(str(error)) from None
+
+    def _may_connect(self, actor: User, vhost: str) -> bool:
+        return vhost in self._broker.vhosts and self._broker.users.sees(actor, vhost)
 
     def clear_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> None:
         """Remove a parameter; raises NotFoundError."""
@@ -144,3 +162,16 @@ class PolicyAdministration:
 def shown_policy(policy: Policy) -> dict[str, Any]:
     """Return a policy under RabbitMQ's names."""
     return {"vhost": policy.vhost, "name": policy.name, **policy.term()}
+
+
+def _shown(actor: User | None, parameter: Parameter) -> dict[str, Any]:
+    """Return a parameter under RabbitMQ's names; the passwords of a shovel are for administrators only."""
+    value = parameter.value
+    if parameter.component == SHOVEL and actor is not None and Right.ADMINISTRATOR not in actor.tags:
+        value = shown_without_secrets(value)
+    return {
+        "vhost": parameter.vhost,
+        "component": parameter.component,
+        "name": parameter.name,
+        "value": value,
+    }

@@ -105,8 +105,11 @@ class _PublishingChannel(Channel):
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> bool:
-        """Put the message into its queues, and note whether there are none."""
+        """Put the message into its queues; if there are none it counts as returned, as the publisher is told."""
         self.is_unroutable = not queues
+        if self.is_unroutable:
+            self.returned += 1
+            return True
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
 
     def flush_confirms(self) -> None:

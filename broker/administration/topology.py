@@ -11,14 +11,16 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
     found_vhost,
+    translated,
     visible_vhosts,
 )
 from leveret.broker.administration.definitions_document import DefinitionsError, plain_arguments, table_of
-from leveret.broker.administration.detached_channel import execute
+from leveret.broker.administration.detached_channel import check_permission, execute
+from leveret.broker.administration.messages import found_queue
 from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import User
-from leveret.broker.errors import resource
+from leveret.broker.errors import AMQPError, resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
@@ -128,6 +130,21 @@ class TopologyAdministration:
         self._found(actor, vhost, name)
         return int(self._execute(actor, vhost, make(QueueMethods.Purge, 0, name, False)).message_count)
 
+    def set_queue_paused(self, actor: User | None, vhost: str, name: str, paused: bool) -> None:
+        """Pause or resume the deliveries of a queue to its consumers; no effect if it is so already.
+
+        A durable queue keeps this state when the broker restarts. The user needs to be able to read and to configure
+        the queue. Raises as `purge_queue`.
+        """
+        place, queue = found_queue(self._broker, actor, vhost, name)
+        check_permission(self._broker, actor, place, "configure", "queue", name)
+        if actor is not None:
+            try:
+                place.check_access(queue, None)
+            except AMQPError as error:
+                raise translated(error) from None
+        place.set_paused(queue, paused=paused)
+
     def _found(self, actor: User | None, vhost: str, name: str) -> Queue:
         authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
         queue = found_vhost(self._broker, vhost).queues.get(name)
@@ -184,7 +201,9 @@ def _table(arguments: Mapping[str, Any] | None) -> Table:
     try:
         return table_of(arguments or {})
     except DefinitionsError as error:
-        raise BadRequestError(str(error)) from None
+        refusal = BadRequestError(str(error))
+        refusal.reason = error.reason
+        raise refusal from None
 
 
 def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:

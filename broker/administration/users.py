@@ -11,13 +11,11 @@ from leveret.broker.administration.access import (
     checked_limits,
     found_user,
     found_vhost,
-    shown_limits,
 )
 from leveret.broker.auth.name_patterns import InvalidPatternError
-from leveret.broker.auth.passwords import ALGORITHMS, SHA256, Password, hash_password
-from leveret.broker.auth.users import User, UserLimits
-
-USER_LIMITS = ("max-connections", "max-channels")
+from leveret.broker.auth.password_policy import WeakPasswordError
+from leveret.broker.auth.passwords import ALGORITHMS, Password, hash_password
+from leveret.broker.auth.users import USER_LIMITS, User, UserLimits, Users, limits_by_name
 
 
 class UserAdministration:
@@ -52,7 +50,7 @@ class UserAdministration:
         tags: Iterable[str],
         password: str | None = None,
         password_hash: str | None = None,
-        hashing_algorithm: str = SHA256,
+        hashing_algorithm: str = "",
     ) -> None:
         """Add a user, or set password and tags of the existing one of that name, keeping its permissions.
 
@@ -63,12 +61,14 @@ class UserAdministration:
             password: in clear text.
             password_hash: or its hash; '' disables login. With neither an existing user keeps its own, and a new one
                 cannot log in.
-            hashing_algorithm: RabbitMQ's name of the hash algorithm.
+            hashing_algorithm: RabbitMQ's name of the hash algorithm; '' for that of new passwords.
 
         Raises BadRequestError.
         """
         users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
+        hashing_algorithm = hashing_algorithm or users.passwords.algorithm
+        check_password_rules(users, password if password_hash is None else None)
         check_user(name, hashing_algorithm)
         users.add(
             user_of(
@@ -115,7 +115,7 @@ class UserAdministration:
         try:
             self._broker.users.set_permissions(user, vhost, configure, write, read)
         except InvalidPatternError as error:
-            raise BadRequestError(str(error)) from None
+            raise BadRequestError(str(error)) from error
 
     def clear_permissions(self, actor: User | None, vhost: str, user: str) -> None:
         """Remove a user's permissions in a vhost; raises NotFoundError."""
@@ -144,7 +144,7 @@ class UserAdministration:
         try:
             self._broker.users.set_topic_permissions(user, vhost, exchange, write, read)
         except InvalidPatternError as error:
-            raise BadRequestError(str(error)) from None
+            raise BadRequestError(str(error)) from error
 
     def clear_topic_permissions(
         self, actor: User | None, vhost: str, user: str, exchange: str | None = None
@@ -176,7 +176,7 @@ class UserAdministration:
         return ({"user": name, "value": limits} for name, limits in rows if limits)
 
     def set_limits(self, actor: User | None, user: str, limits: Mapping[str, Any]) -> None:
-        """Set some of a user's limits, by RabbitMQ's names; a negative number removes one.
+        """Set some of a user's limits, by RabbitMQ's names; a negative number means no limit.
 
         Raises NotFoundError and BadRequestError.
         """
@@ -186,11 +186,14 @@ class UserAdministration:
         checked = checked_limits(limits, USER_LIMITS, "user-limits")
         users.set_user_limits(user, user_limits_of({**shown_user_limits(users.user_limits(user)), **checked}))
 
-    def clear_limits(self, actor: User | None, user: str) -> None:
-        """Remove all of a user's limits; raises NotFoundError."""
-        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+    def clear_limits(self, actor: User | None, user: str, name: str | None = None) -> None:
+        """Remove one of a user's limits, or all of them; raises NotFoundError."""
+        users = self._broker.users
+        authorize(users, actor, Right.ADMINISTRATOR)
         found_user(self._broker, user)
-        self._broker.users.set_user_limits(user, UserLimits())
+        limits = shown_user_limits(users.user_limits(user)) if name is not None else {}
+        limits.pop(name or "", None)
+        users.set_user_limits(user, user_limits_of(limits))
 
 
 def check_user(name: str, hashing_algorithm: str) -> None:
@@ -199,6 +202,15 @@ def check_user(name: str, hashing_algorithm: str) -> None:
         raise BadRequestError("user name cannot be empty")
     if hashing_algorithm not in ALGORITHMS:
         raise BadRequestError(f"unknown password hashing algorithm '{hashing_algorithm}'")
+
+
+def check_password_rules(users: Users, password: str | None) -> None:
+    """Raise BadRequestError if a new password, if there is one, does not fulfil the rules."""
+    try:
+        if password is not None:
+            users.passwords.check(Password(password))
+    except WeakPasswordError as error:
+        raise BadRequestError(str(error)) from None
 
 
 def user_of(
@@ -220,12 +232,12 @@ def user_of(
 
 def user_limits_of(limits: Mapping[str, int]) -> UserLimits:
     """Convert limits by RabbitMQ's names to `UserLimits`."""
-    return UserLimits(limits.get("max-connections"), limits.get("max-channels"))
+    return UserLimits(*[limits.get(name) for name in USER_LIMITS])
 
 
 def shown_user_limits(limits: UserLimits) -> dict[str, int]:
     """Convert `UserLimits` to limits by RabbitMQ's names."""
-    return shown_limits(max_connections=limits.max_connections, max_channels=limits.max_channels)
+    return limits_by_name(limits)
 
 
 def shown_user(user: User, limits: UserLimits) -> dict[str, Any]:

@@ -6,17 +6,16 @@ from typing import Any
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    ProtectedError,
     Right,
     authorize,
     checked_limits,
     found_vhost,
-    shown_limits,
     visible_vhosts,
 )
-from leveret.broker.auth.users import User, VHostLimits
+from leveret.broker.auth.users import VHOST_LIMITS, User, VHostLimits, limits_by_name
 from leveret.broker.vhost.vhost import VHost
 
-VHOST_LIMITS = ("max-connections", "max-queues")
 _NAME_OCTETS = 255
 
 
@@ -68,22 +67,48 @@ class VHostAdministration:
         )
 
     def delete(self, actor: User | None, name: str) -> None:
-        """Close the connections to a vhost, then delete it with everything in it; raises NotFoundError."""
+        """Close the connections to a vhost, then delete it with everything in it.
+
+        Raises NotFoundError, and ProtectedError if it is protected from that.
+        """
         broker = self._broker
         authorize(broker.users, actor, Right.ADMINISTRATOR)
         vhost = found_vhost(broker, name)
+        if vhost.is_protected:
+            raise ProtectedError(
+                f"Refusing to delete virtual host '{name}' because it is protected from deletion"
+            )
         for connection in [each for each in broker.clients.connections if each.vhost is vhost]:
             connection.force_close(f"vhost '{name}' is deleted")
         broker.remove_vhost(vhost)
 
-    def limits(self, actor: User | None, name: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the limits of one vhost or of all that the actor may see, of those that have some."""
+    def protect(self, actor: User | None, name: str, *, is_protected: bool) -> None:
+        """Protect a vhost from deletion, or no longer; raises NotFoundError."""
         broker = self._broker
+        authorize(broker.users, actor, Right.ADMINISTRATOR)
+        protect_vhost(broker, found_vhost(broker, name), is_protected=is_protected)
+
+    def trace(self, actor: User | None, name: str, *, traced: bool) -> None:
+        """Switch the firehose of a vhost on or off (`broker.vhost.firehose`); off at a start. Raises NotFoundError."""
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        node_name = self._broker.clients.node_name if traced else None
+        found_vhost(self._broker, name).tapping.trace(node_name)
+
+    def limits(self, actor: User | None, name: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the limits of one vhost or of all that the actor may see, of those that have some.
+
+        In the list of all the value is an empty list where none is left until they are cleared, as in RabbitMQ.
+        """
+        users = self._broker.users
         rows = (
-            (vhost.name, shown_vhost_limits(broker.users.vhost_limits(vhost.name)))
-            for vhost in visible_vhosts(broker, actor, name)
+            (vhost.name, shown_vhost_limits(users.vhost_limits(vhost.name)))
+            for vhost in visible_vhosts(self._broker, actor, name)
         )
-        return ({"vhost": place, "value": limits} for place, limits in rows if limits)
+        return (
+            {"vhost": place, "value": limits or []}
+            for place, limits in rows
+            if limits or (name is None and users.has_vhost_limits(place))
+        )
 
     def set_limits(self, actor: User | None, name: str, limits: Mapping[str, Any]) -> None:
         """Set all limits of a vhost by RabbitMQ's names; missing ones and negative numbers mean no limit.
@@ -97,7 +122,8 @@ class VHostAdministration:
 
     def clear_limits(self, actor: User | None, name: str) -> None:
         """Remove all limits of a vhost; raises NotFoundError."""
-        self.set_limits(actor, name, {})
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        self._broker.users.clear_vhost_limits(found_vhost(self._broker, name).name)
 
 
 def check_vhost_name(name: str) -> None:
@@ -128,14 +154,21 @@ def put_vhost(
         broker.update_vhost(vhost)
 
 
+def protect_vhost(broker: AdministeredBroker, vhost: VHost, *, is_protected: bool) -> None:
+    """Protect a vhost from deletion, or no longer."""
+    if vhost.is_protected is not is_protected:
+        vhost.is_protected = is_protected
+        broker.update_vhost(vhost)
+
+
 def set_vhost_limits(broker: AdministeredBroker, name: str, limits: Mapping[str, int]) -> None:
     """Set the limits of an existing vhost."""
-    broker.users.set_vhost_limits(name, VHostLimits(limits.get("max-connections"), limits.get("max-queues")))
+    broker.users.set_vhost_limits(name, VHostLimits(*[limits.get(each) for each in VHOST_LIMITS]))
 
 
 def shown_vhost_limits(limits: VHostLimits) -> dict[str, int]:
     """Convert `VHostLimits` to limits by RabbitMQ's names."""
-    return shown_limits(max_connections=limits.max_connections, max_queues=limits.max_queues)
+    return limits_by_name(limits)
 
 
 def shown_vhost(vhost: VHost, limits: VHostLimits) -> dict[str, Any]:
@@ -143,6 +176,8 @@ def shown_vhost(vhost: VHost, limits: VHostLimits) -> dict[str, Any]:
     metadata: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type:
         metadata["default_queue_type"] = vhost.default_queue_type
+    if vhost.is_protected:
+        metadata["protected_from_deletion"] = True
     return {
         "name": vhost.name,
         "description": vhost.description,

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.administration.definitions_document import at_once
+from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.amqp.commands import Exchange, Queue, make
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import User
@@ -26,8 +27,9 @@ def export(node: Node) -> dict[str, Any]:
     return json.loads(node.administration.definitions.export_file(None))
 
 
-def load(node: Node, **sections: Any) -> str:
-    return node.administration.definitions.import_file(None, json.dumps(sections).encode())
+def load(node: Node, *, dry_run: bool = False, **sections: Any) -> Outcome:
+    octets = json.dumps(sections).encode()
+    return node.administration.definitions.import_file(None, octets, dry_run=dry_run)
 
 
 @pytest.fixture
@@ -171,10 +173,11 @@ def test_missing_sections_and_more_keys_are_nothing_to_complain_about(node, capl
     """Sections may be missing, unknown keys are ignored, and unknown sections are reported."""
     said = load(node, **ONE_OF_EACH, bunnies=[], product_name="RabbitMQ", users2=[])
 
-    assert "1 vhosts, 1 users, 1 permissions, 1 exchanges, 1 queues" == said
+    sections = "vhosts", "users", "permissions", "exchanges", "queues"
+    assert "; ".join(f"{section}: 1 added" for section in sections) == said.summary()
     assert ("a", "b") == node.users.get("ann").tags
     assert ["bunnies", "users2"] == [record.args[0] for record in caplog.records]
-    assert "nothing" == load(node)
+    assert "nothing" == load(node).summary()
 
 
 WRONG = [
@@ -244,8 +247,8 @@ WRONG = [
         'max-queues should be a number, actually was <<"1">>',
     ),
     (
-        {"parameters": [{"vhost": "v", "component": "shovel", "name": "s", "value": {}}]},
-        "parameters[0] (name 's', component 'shovel', vhost 'v'): component shovel not found",
+        {"parameters": [{"vhost": "v", "component": "other", "name": "s", "value": {}}]},
+        "parameters[0] (name 's', component 'other', vhost 'v'): component other not found",
     ),
     (
         {

@@ -12,11 +12,11 @@ from leveret.broker.administration.definitions_document import (
     at_once,
     json_text,
     plain_arguments,
-    read_document,
     table_of,
     where,
     writing,
 )
+from leveret.broker.administration.definitions_reading import read_document
 
 JSON = st.recursive(
     st.booleans()
@@ -90,13 +90,10 @@ def test_pairs_for_objects_and_words_for_lists():
 
 
 def read(octets: bytes) -> tuple[Document, list[str]]:
-    """Read definitions, running all steps."""
-    steps = read_document(octets)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value
+    """Read definitions, running all steps; returns them and the unknown keys."""
+    document, problems, unknown = at_once(read_document(octets))
+    assert [] == problems
+    return document, unknown
 
 
 def test_an_empty_document():

@@ -73,8 +73,8 @@ def test_parameters(node, policies):
     names = [(each["component"], each["name"]) for each in policies.parameters(None, "/")]
     limits = list(node.administration.vhosts.limits(None))
     policies.clear_parameter(None, "/", "vhost-limits", "limits")
-    with pytest.raises(BadRequestError, match="component shovel not found"):
-        policies.set_parameter(None, "/", "shovel", "s", {})
+    with pytest.raises(BadRequestError, match="component federation not found"):
+        policies.set_parameter(None, "/", "federation", "s", {})
     with pytest.raises(NotFoundError, match="Parameter does not exist"):
         policies.clear_parameter(None, "/", "vhost-limits", "limits")
 

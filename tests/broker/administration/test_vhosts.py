@@ -31,7 +31,7 @@ def test_what_is_said_of_a_vhost_survives(node, vhosts):
         "description": "second",
         "tags": ["a", "b"],
         "metadata": metadata,
-        "limits": {"max-queues": 5},
+        "limits": {"max-queues": 5, "max-connections": -1},
         "connections": 0,
         "queues": 0,
     } == node.administration.vhosts.get(None, "v")

@@ -1,0 +1,146 @@
+"""The way of a message from an exchange to its queues, each step with the bindings that match."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from leveret.broker.administration.definitions_document import plain_arguments
+from leveret.broker.administration.messages import Steps
+from leveret.broker.amqp.tables import Table
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Binding, Exchange
+from leveret.exchanges.delayed import HEADER, delay_of
+
+MOST_STEPS: Final = 100
+"""Exchanges of a way that are explained at most."""
+MOST_BINDINGS: Final = 100
+"""Matching bindings of an exchange that are shown at most."""
+_TRIED = 256
+"""Bindings to one destination that are compared at most, to name the one that matches."""
+_PIECE = 256
+
+
+def route_of(vhost: VHost, exchange: Exchange, routing_key: str, headers: Table) -> Steps[dict[str, Any]]:
+    """Return the way of a message, in steps: the exchanges it passes, and the queues it reaches.
+
+    Args:
+        vhost: the virtual host.
+        exchange: the exchange that it is published to.
+        routing_key: its routing key.
+        headers: its headers.
+
+    """
+    steps: list[dict[str, Any]] = []
+    queues: dict[Queue, list[str]] = {}
+    delay = delay_of(headers) if exchange.line is not None else 0
+    due = headers | {HEADER: ("signedint", -1)}
+    work: list[tuple[Exchange, list[str]]] = [(exchange, [])]
+    seen = {exchange}
+    while work and len(steps) < MOST_STEPS:
+        visited, way = work.pop(0)
+        way = [*way, visited.name]
+        for _ in visited.prepare(routing_key) or ():
+            yield None
+        found = _matches(vhost, visited, routing_key, due)
+        step, alternate = yield from _step(vhost, visited, found, routing_key, due)
+        steps.append(step)
+        following: list[Exchange] = []
+        for number, destination in enumerate(found, 1):
+            if isinstance(destination, Queue):
+                queues.setdefault(destination, way)
+            elif isinstance(destination, Exchange):
+                following.append(destination)
+            if not number % _PIECE:
+                yield None
+        if not found and alternate is not None:
+            following = [alternate]
+        following = [other for other in dict.fromkeys(following) if other not in seen]
+        seen.update(following)
+        work += [(other, way) for other in following]
+    return {
+        "exchange": exchange.name,
+        "routing_key": routing_key,
+        "routed": bool(queues),
+        "delay": delay or None,
+        "queues": [_reached(queue, way) for queue, way in islice(queues.items(), MOST_BINDINGS)],
+        "queue_count": len(queues),
+        "steps": steps,
+        "is_complete": not work,
+    }
+
+
+def _matches(vhost: VHost, exchange: Exchange, routing_key: str, headers: Table) -> Sequence[Any]:
+    """Return the destinations of one exchange; of the default exchange the queue of that name."""
+    if exchange.name:
+        return list(exchange.match(routing_key, headers))
+    queue = vhost.queues.get(routing_key)
+    return [] if queue is None else [queue]
+
+
+def _step(
+    vhost: VHost, exchange: Exchange, found: Sequence[Any], routing_key: str, headers: Table
+) -> Steps[tuple[dict[str, Any], Exchange | None]]:
+    """Return what happens at one exchange, and the alternate exchange that takes the message, if one does."""
+    alternate = None
+    if not found and exchange.alternate is not None:
+        alternate = vhost.router.get(exchange.alternate)
+    matches = []
+    for destination in islice(found, MOST_BINDINGS):
+        binding = next(matching_bindings(exchange, destination, routing_key, headers), None)
+        matches.append(
+            {
+                "destination": destination.name,
+                "destination_type": "exchange" if isinstance(destination, Exchange) else "queue",
+                "routing_key": None if binding is None else binding.binding_key,
+                "arguments": {} if binding is None else plain_arguments(binding.arguments),
+            }
+        )
+        yield None
+    return {
+        "exchange": exchange.name,
+        "type": exchange.type,
+        "bindings": exchange.binding_count,
+        "matched": len(found),
+        "matches": matches,
+        "alternate_exchange": exchange.alternate,
+        "alternate_takes_it": alternate is not None,
+    }, alternate
+
+
+def matching_bindings(
+    exchange: Exchange, destination: object, routing_key: str, headers: Table
+) -> Iterator[Binding]:
+    """Yield the bindings by which an exchange passes a message to a destination."""
+    for binding in islice(exchange.bindings_to(destination), _TRIED):
+        alone = type(exchange)(exchange.name)
+        alone.bind(destination, binding.binding_key, binding.arguments or None)
+        if destination in alone.match(routing_key, headers):
+            yield binding
+
+
+def _reached(queue: Queue, way: list[str]) -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "way": way,
+        "messages_ready": queue.ready_count,
+        "consumers": queue.consumer_count,
+        "refuses": refusal(queue),
+        "paused": queue.is_paused,
+    }
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which has an s unless there is one of it."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def refusal(queue: Queue) -> str:
+    """Return why a queue would refuse a small message, or drop another one for it; '' if it would not."""
+    settings = queue.settings
+    ready = queue.ready_count
+    if settings.max_length is None or ready < settings.max_length:
+        return ""
+    if settings.rejects:
+        return f"it is full ({ready} of {settings.max_length} messages) and rejects publishes"
+    return f"it is full ({ready} of {settings.max_length} messages): its oldest message is dropped"

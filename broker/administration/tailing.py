@@ -1,0 +1,192 @@
+"""Tailing: the messages that are published to an exchange, as they are published."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    AdministrationError,
+    BadRequestError,
+    NotFoundError,
+    Right,
+    authorize,
+    found_vhost,
+)
+from leveret.broker.administration.messages import MessageView, view_of
+from leveret.broker.administration.peeking import BODY_OCTETS, MOST_OCTETS, condition_of
+from leveret.broker.auth.users import User
+from leveret.broker.errors import resource
+from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.vhost.tail import EVERYTHING, Published, Tail
+
+log = logging.getLogger("leveret.management")
+
+MOST_TAILS: Final = 16
+"""Maximum number of tails of a broker: each may keep some megabytes."""
+_MOST_PATTERN = 255
+
+
+class Line(NamedTuple):
+    """An item that a tail shows.
+
+    Attributes:
+        published: a message; None for none.
+        view: the message as a look has it.
+        lost: number of messages that are missing here because the reader was too slow.
+        end: the reason why the tail ends; '' unless it does.
+
+    """
+
+    published: Published | None = None
+    view: MessageView | None = None
+    lost: int = 0
+    end: str = ""
+
+
+class Wish(NamedTuple):
+    """The messages that a tail shows.
+
+    Attributes:
+        pattern: what their routing keys match, as the key of a binding to a topic exchange.
+        where: condition that they meet (`broker.message_filter`); '' for all.
+        most: number of messages after which the tail ends; None for no end.
+        octets: maximum bytes of each body.
+
+    """
+
+    pattern: str = EVERYTHING
+    where: str = ""
+    most: int | None = None
+    octets: int = BODY_OCTETS
+
+
+class Tailing:
+    """Tails of exchanges. Its method takes the acting user first (`access.authorize`).
+
+    Args:
+        broker: the administered broker.
+
+    """
+
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
+        self._count = 0
+
+    def start(self, actor: User | None, vhost: str, exchange: str, wish: Wish) -> "Follower":
+        """Return what follows an exchange, once it has begun; the caller must close it then.
+
+        As with RabbitMQ's tracing, the user must be an administrator: all messages of all users are shown.
+
+        Raises:
+            NotFoundError, ForbiddenError: there is no such exchange, or the user may not see it.
+            BadRequestError: the condition or a number is invalid, or there are too many tails.
+
+        """
+        broker = self._broker
+        authorize(broker.users, actor, Right.ADMINISTRATOR, vhost)
+        place = found_vhost(broker, vhost)
+        if place.router.get(exchange) is None:
+            raise NotFoundError(f"no {resource('exchange', exchange, vhost)}")
+        matches = condition_of(wish.where).matches
+        _check(wish)
+        if self._count >= MOST_TAILS:
+            raise BadRequestError(f"{MOST_TAILS} exchanges are tailed already")
+        tail = Tail(place, exchange, wish.pattern, broker.wall_clock)
+
+        def begin() -> None:
+            self._count += 1
+            place.tapping.add_tail(tail)
+            who = "the operator" if actor is None else f"user '{actor.name}'"
+            log.info("%s tails %s", who, resource("exchange", exchange or "amq.default", vhost))
+
+        def close() -> None:
+            self._count -= 1
+            place.tapping.remove_tail(tail)
+
+        def obstacle() -> str:
+            if broker.vhosts.get(vhost) is not place:
+                return f"virtual host '{vhost}' was deleted"
+            try:
+                if actor is not None:
+                    user = broker.users.current(actor)
+                    authorize(broker.users, user or User("", ""), Right.ADMINISTRATOR, vhost)
+            except AdministrationError as error:
+                return str(error)
+            return ""
+
+        return Follower(tail, wish, matches, obstacle, begin, close)
+
+
+def _check(wish: Wish) -> None:
+    """Raise BadRequestError for numbers or a pattern that are out of range."""
+    if wish.most is not None and wish.most < 1:
+        raise BadRequestError("count must be at least 1")
+    if not 0 <= wish.octets <= MOST_OCTETS:
+        raise BadRequestError(f"truncate must be from 0 to {MOST_OCTETS} bytes")
+    if len(wish.pattern.encode("utf-8", "surrogateescape")) > _MOST_PATTERN:
+        raise BadRequestError(f"a pattern has at most {_MOST_PATTERN} bytes")
+
+
+class Follower:
+    """Follows one exchange.
+
+    Args:
+        tail: the tail.
+        wish: what is shown.
+        matches: the condition.
+        obstacle: returns why it must end; '' if it may go on.
+        begin: begins the tail.
+        close: ends it.
+
+    """
+
+    def __init__(
+        self,
+        tail: Tail,
+        wish: Wish,
+        matches: Callable[[Any], bool],
+        obstacle: Callable[[], str],
+        begin: Callable[[], object],
+        close: Callable[[], object],
+    ) -> None:
+        self.when_there = tail.when_there
+        self._tail = tail
+        self._wish = wish
+        self._matches = matches
+        self._obstacle = obstacle
+        self._begin = begin
+        self._end = close
+        self._close: Callable[[], object] | None = None
+
+    def begin(self) -> None:
+        """Begin; once."""
+        self._begin()
+        self._close = self._end
+
+    def close(self) -> None:
+        """End it; no effect if it has ended, or has not begun."""
+        if self._close is not None:
+            close, self._close = self._close, None
+            close()
+
+    def lines(self) -> Iterator[Line | None]:
+        """Yield what comes: an empty line if there is nothing at the moment, None where others may have a turn."""
+        left = self._wish.most
+        while left is None or left > 0:
+            item = self._tail.take()
+            if item is None:
+                if reason := self._obstacle():
+                    yield Line(end=reason)
+                    return
+                yield Line()
+            elif isinstance(item, int):
+                yield Line(lost=item)
+            elif self._matches(MessageFacts(item.message)):
+                view = view_of(
+                    item.message, octets=self._wish.octets, state="published", queues=tuple(item.queues)
+                )
+                left = None if left is None else left - 1
+                yield Line(item, view)
+            else:
+                yield None

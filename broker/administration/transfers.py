@@ -1,0 +1,342 @@
+"""Transfers of messages: moving, copying, discarding, retrying and replaying by a condition; see `broker.transfer`."""
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    AdministrationError,
+    BadRequestError,
+    ForbiddenError,
+    NotFoundError,
+    Right,
+    authorize,
+    translated,
+)
+from leveret.broker.administration.detached_channel import check_permission
+from leveret.broker.administration.messages import found_queue
+from leveret.broker.administration.peeking import condition_of, facts_of
+from leveret.broker.auth.users import User
+from leveret.broker.errors import AMQPError, resource
+from leveret.broker.queue.queue import Queue
+from leveret.broker.transfer.destinations import Destination, ToExchange, ToQueue, parsed
+from leveret.broker.transfer.replay import Replay
+from leveret.broker.transfer.retry import MOST_RETRIES, Retry, death_of, headers_of
+from leveret.broker.transfer.transfer import Action, State, Transfer, Wish
+from leveret.broker.vhost.vhost import VHost
+from leveret.storage.queues.backing_queue import Peeked
+
+MOST_RUNNING = 16
+"""Maximum number of transfers that run at once."""
+MOST_KEPT = 64
+"""Number of transfers whose result is kept."""
+
+
+class Chosen(NamedTuple):
+    """The messages that a transfer concerns.
+
+    Attributes:
+        where: the condition (`broker.message_filter`); '' for all messages.
+        limit: maximum number of messages; None for no limit.
+        rate: maximum number of messages a second; 0 for no limit.
+        is_dry: True to count them only.
+
+    """
+
+    where: str = ""
+    limit: int | None = None
+    rate: int = 0
+    is_dry: bool = False
+
+
+EVERYTHING = Chosen()
+
+
+class Transfers:
+    """Transfers of messages. Every method takes the acting user first (`access.authorize`).
+
+    Each `start_*` checks everything, begins a transfer, which goes on by itself, and returns its number. They raise
+    NotFoundError, ForbiddenError and BadRequestError.
+
+    Args:
+        broker: the administered broker.
+
+    """
+
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
+        self._numbers = itertools.count(1)
+        self._transfers: dict[int, tuple[Transfer, str | None]] = {}
+        """Transfers, with the names of the users who started them."""
+
+    def start_move(
+        self,
+        actor: User | None,
+        vhost: str,
+        queue: str,
+        destination: str,
+        *,
+        is_copy: bool = False,
+        chosen: Chosen = EVERYTHING,
+    ) -> int:
+        """Move or copy messages; the user needs to be able to read the queue and to write to the destination.
+
+        Args:
+            actor: the acting user.
+            vhost: the virtual host.
+            queue: the queue.
+            destination: the name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`.
+            is_copy: True to copy.
+            chosen: the messages.
+
+        """
+        place, source = self._source(actor, vhost, queue)
+        to = self._destination(actor, place, source, destination)
+        action = Action.COPY if is_copy else Action.MOVE
+        return self._start(actor, Wish(action, source, to), chosen)
+
+    def start_discard(
+        self,
+        actor: User | None,
+        vhost: str,
+        queue: str,
+        chosen: Chosen = EVERYTHING,
+    ) -> int:
+        """Discard messages, as `start_move`; the user needs to be able to read and to configure the queue.
+
+        They are not dead-lettered, and publishers that wait for their consumers get nacks, as after a purge.
+        """
+        place, source = self._source(actor, vhost, queue)
+        check_permission(self._broker, actor, place, "configure", "queue", queue)
+        return self._start(actor, Wish(Action.DISCARD, source, None), chosen)
+
+    def start_retry(
+        self,
+        actor: User | None,
+        vhost: str,
+        queue: str,
+        *,
+        destination: str = "",
+        first: bool = False,
+        reason: str = "",
+        most_retries: int = MOST_RETRIES,
+        chosen: Chosen = EVERYTHING,
+    ) -> int:
+        """Move dead letters back to the queues in which they died (see `broker.transfer.retry`).
+
+        Args:
+            actor: the acting user, who needs to be able to read the queue and to write to the destinations.
+            vhost: the virtual host.
+            queue: the queue that has them.
+            destination: another destination, as for `start_move`; '' for the queue of each message's newest death.
+            first: True for the queue of the first death instead.
+            reason: only messages whose newest death has this reason; '' for any.
+            most_retries: number of retries after which a message stays.
+            chosen: the messages.
+
+        """
+        place, source = self._source(actor, vhost, queue)
+        to = self._destination(actor, place, source, destination) if destination else None
+        may_write = partial(self._may_write, actor, place)
+        retry = Retry(place.queues.get, to, first=first, most=most_retries, may_write=may_write)
+        also = _died_of(reason) if reason else None
+        return self._start(actor, Wish(Action.RETRY, source, retry), chosen, also=also)
+
+    def start_replay(
+        self,
+        actor: User | None,
+        vhost: str,
+        queue: str,
+        destination: str,
+        *,
+        since: int = 0,
+        until: int | None = None,
+        chosen: Chosen = EVERYTHING,
+    ) -> int:
+        """Copy messages that consumers have acked, and the queue retains, with the header `x-leveret-replayed`.
+
+        Args:
+            actor: the acting user, who needs to be able to read the queue and to write to the destination.
+            vhost: the virtual host.
+            queue: the queue from which they were acked.
+            destination: as for `start_move`; the queue itself is possible.
+            since: only those that were acked at this time or later, in milliseconds since the epoch.
+            until: only those that were acked before this time; None for no such limit.
+            chosen: the messages.
+
+        """
+        place, source = self._source(actor, vhost, queue)
+        retained = source.retained
+        if retained is None:
+            what = resource("queue", queue, vhost)
+            raise BadRequestError(
+                f"{what} retains no messages: it needs x-retain-for, or a policy with retain-for"
+            )
+        if until is not None and until <= since:
+            raise BadRequestError("'until' must be later than 'since'")
+        to = self._destination(actor, place, retained, destination)
+        wish = Wish(Action.REPLAY, retained, Replay(to, queue))
+        return self._start(actor, wish, chosen, also=_acked(since, until))
+
+    def transfers(self, actor: User | None) -> list[dict[str, Any]]:
+        """Return the running transfers and the latest others: the actor's own, or all for a monitoring user."""
+        authorize(self._broker.users, actor, Right.MANAGEMENT)
+        sees_all = actor is None or not {Right.MONITORING, Right.ADMINISTRATOR}.isdisjoint(actor.tags)
+        return [
+            shown(number, transfer)
+            for number, (transfer, user) in self._transfers.items()
+            if sees_all or (actor is not None and user == actor.name)
+        ]
+
+    def when_ended(self, number: int, callback: Callable[[], object]) -> None:
+        """Call back when a transfer that was just started is over."""
+        self._transfers[number][0].on_ended = callback
+
+    def transfer(self, actor: User | None, number: int) -> dict[str, Any]:
+        """Return one of these. Raises NotFoundError."""
+        for found in self.transfers(actor):
+            if found["id"] == number:
+                return found
+        raise NotFoundError(f"no transfer {number}")
+
+    def cancel(self, actor: User | None, number: int) -> dict[str, Any]:
+        """End a transfer after its current batch: one's own, or any for an administrator. Raises NotFoundError."""
+        self.transfer(actor, number)
+        transfer, user = self._transfers[number]
+        if actor is not None and Right.ADMINISTRATOR not in actor.tags and user != actor.name:
+            raise ForbiddenError("Not administrator user")
+        transfer.cancel()
+        return shown(number, transfer)
+
+    def stop(self) -> None:
+        """End all transfers: the broker is stopping."""
+        for transfer, _ in self._transfers.values():
+            transfer.cancel()
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
+    def _source(self, actor: User | None, vhost: str, name: str) -> tuple[VHost, Queue]:
+        place, queue = found_queue(self._broker, actor, vhost, name)
+        if actor is not None:
+            try:
+                place.check_access(queue, None)
+            except AMQPError as error:
+                raise translated(error) from None
+        return place, queue
+
+    def _destination(self, actor: User | None, place: VHost, source: Queue, text: str) -> Destination:
+        kind, name, key = parsed(text)
+        if not text:
+            raise BadRequestError("no destination")
+        if kind == "queue":
+            queue = _found(place, name)
+            if queue is source:
+                raise BadRequestError(f"{resource('queue', name, place.name)} is the source itself")
+            check_permission(self._broker, actor, place, "write", "queue", name)
+            return ToQueue(queue)
+        exchange = place.router.get(name)
+        if exchange is None:
+            raise NotFoundError(f"no {resource('exchange', name, place.name)}")
+        if exchange.internal:
+            raise BadRequestError(f"{resource('exchange', name, place.name)} is internal")
+        check_permission(self._broker, actor, place, "write", "exchange", name)
+        return ToExchange(place, exchange, key)
+
+    def _may_write(self, actor: User | None, place: VHost, queue: str) -> bool:
+        try:
+            check_permission(self._broker, actor, place, "write", "queue", queue)
+        except AdministrationError:
+            return False
+        return True
+
+    def _start(
+        self, actor: User | None, wish: Wish, chosen: Chosen, *, also: Callable[[Peeked], bool] | None = None
+    ) -> int:
+        condition = _both(also, _condition(self._broker, wish.source, chosen.where))
+        if chosen.limit is not None and chosen.limit < 0:
+            raise BadRequestError("'limit' must not be negative")
+        if chosen.rate < 0:
+            raise BadRequestError("'rate' must not be negative")
+        running = [each for each, _ in self._transfers.values() if each.state is State.RUNNING]
+        if len(running) >= MOST_RUNNING:
+            raise BadRequestError(f"{MOST_RUNNING} transfers are running already")
+        for number in [number for number, (each, _) in self._transfers.items() if each.ended is not None]:
+            if len(self._transfers) < MOST_KEPT:
+                break
+            del self._transfers[number]
+        number = next(self._numbers)
+        wish = wish._replace(
+            where=condition,
+            limit=chosen.limit,
+            rate=chosen.rate,
+            is_dry=chosen.is_dry,
+            blob_threshold=self._broker.blob_threshold,
+        )
+        self._transfers[number] = Transfer(wish, self._broker), None if actor is None else actor.name
+        return number
+
+
+def _found(place: VHost, name: str) -> Queue:
+    queue = place.queues.get(name)
+    if queue is None:
+        raise NotFoundError(f"no {resource('queue', name, place.name)}")
+    return queue
+
+
+def _condition(broker: AdministeredBroker, queue: Queue, where: str) -> Callable[[Peeked], bool] | None:
+    condition = condition_of(where)
+    if not condition:
+        return None
+    matches = condition.matches
+    return lambda peeked: matches(facts_of(queue, peeked, broker.now(), broker.wall_clock()))
+
+
+def _both(
+    one: Callable[[Peeked], bool] | None, other: Callable[[Peeked], bool] | None
+) -> Callable[[Peeked], bool] | None:
+    """Return a condition that is met if both are; None is always met."""
+    if one is None or other is None:
+        return one or other
+    return lambda peeked: one(peeked) and other(peeked)
+
+
+def _died_of(reason: str) -> Callable[[Peeked], bool]:
+    """Return a condition on the newest death of a message."""
+
+    def died(peeked: Peeked) -> bool:
+        death = death_of(headers_of(peeked.message))
+        return death is not None and death.reason == reason
+
+    return died
+
+
+def _acked(since: int, until: int | None) -> Callable[[Peeked], bool]:
+    """Return a condition on the time at which a retained message was acked, in milliseconds since the epoch."""
+    if until is None:
+        return lambda peeked: since <= peeked.expires
+    return lambda peeked: since <= peeked.expires < until
+
+
+def shown(number: int, transfer: Transfer) -> dict[str, Any]:
+    """Return the progress or the result of a transfer."""
+    wish = transfer.wish
+    return {
+        "id": number,
+        "action": str(wish.action),
+        "vhost": wish.source.vhost,
+        "queue": wish.source.name,
+        "destination": None if wish.destination is None else str(wish.destination),
+        "dry_run": wish.is_dry,
+        "state": str(transfer.state),
+        "error": transfer.error,
+        "messages": transfer.total,
+        "examined": transfer.examined,
+        "matched": transfer.matched,
+        "done": transfer.done,
+        "refused": sum(transfer.refused.values()),
+        "causes": dict(sorted(transfer.refused.items())),
+        "began": transfer.began,
+        "ended": transfer.ended,
+    }

@@ -1,0 +1,344 @@
+"""Explanations of queues, publishes and messages."""
+
+from typing import Any
+
+import pytest
+from fakes import Client, Node
+
+from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
+from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.auth.users import User
+
+ANN = User("ann", "", ("management",))
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker."""
+    return Node()
+
+
+def result_of(steps: Any) -> Any:
+    """Carry out an operation that needs no read."""
+    while True:
+        try:
+            assert next(steps) is None
+        except StopIteration as stopped:
+            return stopped.value
+
+
+def of_queue(node: Node, name: str = "q") -> dict[str, Any]:
+    """Explain a queue."""
+    return result_of(node.administration.explaining.queue(None, "/", name))
+
+
+def setting(node: Node, key: str) -> tuple[Any, str, str]:
+    """Return value, source and rule of a setting."""
+    (row,) = [each for each in of_queue(node)["settings"] if each["key"] == key]
+    return row["value"], row["source"], row["rule"]
+
+
+def test_each_setting_has_its_source(node):
+    """An argument, a policy, an operator policy or the smallest of several numbers gives a setting."""
+    topology, policies = node.administration.topology, node.vhosts["/"].policies
+    topology.declare_queue(None, "/", "q", arguments={"x-max-length": 100, "x-overflow": "reject-publish"})
+    policies.set("low", "^q", {"max-length": 5})
+    policies.set("all", ".*", {"max-length": 50, "overflow": "drop-head", "message-ttl": 1000}, 5)
+    policies.set("cap", ".*", {"max-length": 70, "message-ttl": 5000, "expires": 9000}, operator=True)
+    node.run_turn()
+
+    assert (50, "policy 'all'", "of several limits the smallest applies") == setting(node, "max-length")
+    assert ("reject-publish", "argument x-overflow", "an argument goes before policies") == setting(
+        node, "overflow"
+    )
+    assert (1000, "policy 'all'", "of several limits the smallest applies") == setting(node, "message-ttl")
+    assert (9000, "operator policy 'cap'", "") == setting(node, "expires")
+    found = of_queue(node)
+    assert ("all", "cap") == (found["policy"], found["operator_policy"])
+    assert [{"name": "low", "priority": 0, "operator": False}] == found["outranked_policies"]
+    queue = node.vhosts["/"].queues["q"]
+    assert (50, 1000, 9000, "reject-publish") == (
+        queue.settings.max_length,
+        queue.settings.message_ttl,
+        queue.settings.expires,
+        queue.settings.overflow,
+    )
+    assert (
+        "  max-length = 50   from policy 'all', not 100 of argument x-max-length, 70 of operator policy 'cap': "
+        "of several limits the smallest applies"
+    ) in found["lines"]
+    assert "  policy 'low' (priority 0) matches too, but only one applies" in found["lines"]
+
+
+@pytest.mark.parametrize("argument", ["reject-publish", None])
+@pytest.mark.parametrize("policy", ["drop-head", None])
+@pytest.mark.parametrize("operator", ["reject-publish", None])
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (3, 1, 2), (2, 3, 1), (None, 2, 1), (1, None, None)])
+def test_the_source_is_the_one_that_has_an_effect(node, argument, policy, operator, numbers):
+    """The value of the named source is the one in effect, for all combinations."""
+    given = {"x-overflow": argument, "x-max-length": numbers[0]}
+    given = {key: value for key, value in given.items() if value is not None}
+    node.administration.topology.declare_queue(None, "/", "q", arguments=given)
+    for is_operator, overflow, length in ((False, policy, numbers[1]), (True, operator, numbers[2])):
+        definition = {"overflow": overflow, "max-length": length}
+        definition = {key: value for key, value in definition.items() if value is not None}
+        if definition:
+            node.vhosts["/"].policies.set("p", ".*", definition, operator=is_operator)
+    node.run_turn()
+    settings = node.vhosts["/"].queues["q"].settings
+
+    rows = {row["key"]: row for row in of_queue(node)["settings"]}
+    assert settings.max_length == rows["max-length"]["value"] == rows["max-length"]["given"]
+    if "overflow" in rows:
+        assert settings.overflow == rows["overflow"]["value"] == rows["overflow"]["given"]
+
+
+def test_what_looks_wrong_is_named(node):
+    """Unknown arguments, a missing dead letter exchange and settings without effect are warnings."""
+    topology = node.administration.topology
+    topology.declare_queue(
+        None,
+        "/",
+        "q",
+        arguments={"x-max-lenght": 5, "x-dead-letter-exchange": "dlx", "x-overflow": "reject-publish"},
+    )
+    Client(node).publish("q", b"x")
+
+    assert [
+        "unknown argument 'x-max-lenght' has no effect: did you mean 'x-max-length'?",
+        "the dead letter exchange 'dlx' does not exist: dead letters are deleted",
+        "overflow is 'reject-publish' without max-length or max-length-bytes: it has no effect",
+        "1 ready message, and the queue has no consumer",
+    ] == of_queue(node)["warnings"]
+    topology.declare_queue(
+        None, "/", "r", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "gone"}
+    )
+    found = of_queue(node, "r")
+    assert ["no queue gets the dead letters: exchange '' does not route the key 'gone'"] == found["warnings"]
+    topology.declare_queue(None, "/", "gone")
+    assert (
+        "discarded messages go to exchange (default) with routing key 'gone', which reaches gone"
+        in of_queue(node, "r")["lines"]
+    )
+    assert "settings: all are the defaults" in of_queue(node, "gone")["lines"]
+
+
+def test_the_way_of_a_publish(node):
+    """Each exchange of the way is shown with the bindings that match, and each queue with its way."""
+    topology = node.administration.topology
+    for name, kind in (("in", "topic"), ("all", "fanout"), ("left", "fanout"), ("h", "headers")):
+        arguments = {"alternate-exchange": "left"} if name == "in" else None
+        topology.declare_exchange(None, "/", name, kind, arguments=arguments)
+    for name in ("a", "b", "c", "d"):
+        topology.declare_queue(None, "/", name)
+    topology.bind(None, "/", "in", "a", routing_key="order.*")
+    topology.bind(None, "/", "in", "b", routing_key="order.#")
+    topology.bind(None, "/", "in", "all", routing_key="order.new", destination_type="exchange")
+    topology.bind(None, "/", "all", "c")
+    topology.bind(None, "/", "left", "d")
+    topology.bind(None, "/", "h", "a", arguments={"x-match": "all", "type": "pdf"})
+
+    def explain(*arguments: Any) -> dict[str, Any]:
+        return result_of(node.administration.explaining.publish(*arguments))
+
+    found = explain(None, "/", "in", "order.new")
+
+    assert {"a": ["in"], "b": ["in"], "c": ["in", "all"]} == {
+        each["name"]: each["way"] for each in found["queues"]
+    }
+    assert {("a", "order.*"), ("b", "order.#"), ("all", "order.new")} == {
+        (each["destination"], each["routing_key"]) for each in found["steps"][0]["matches"]
+    }
+    assert "    'c' (0 ready, 0 consumers) by 'in' -> 'all'" in found["lines"]
+    lost = explain(None, "/", "in", "invoice")
+    assert [["in", "left"]] == [each["way"] for each in lost["queues"]]
+    assert "    its alternate exchange 'left' takes it" in lost["lines"]
+    assert ["a"] == [each["name"] for each in explain(None, "/", "h", "", {"type": "pdf"})["queues"]]
+    assert not explain(None, "/", "h", "", {"type": "doc"})["routed"]
+    assert (
+        "  reaches no queue: it is dropped, or returned to its publisher if it is mandatory"
+        in (explain(None, "/", "", "nowhere")["lines"])
+    )
+    assert ["a"] == [each["name"] for each in explain(None, "/", "", "a")["queues"]]
+    with pytest.raises(NotFoundError, match="no exchange 'none'"):
+        explain(None, "/", "none", "")
+    with pytest.raises(BadRequestError, match="invalid headers"):
+        explain(None, "/", "h", "", {"x": object()})
+
+
+def test_a_publish_is_explained_as_it_is_routed(node):
+    """The queues of the explanation are those that messages reach, also around circles of exchanges."""
+    topology = node.administration.topology
+    for name in ("x", "y"):
+        topology.declare_exchange(None, "/", name, "direct")
+    for name in ("a", "b"):
+        topology.declare_queue(None, "/", name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    topology.bind(None, "/", "x", "y", routing_key="k", destination_type="exchange")
+    topology.bind(None, "/", "y", "x", routing_key="k", destination_type="exchange")
+    topology.bind(None, "/", "y", "a", routing_key="k")
+    topology.bind(None, "/", "x", "b", routing_key="k")
+    client = Client(node)
+    client.publish("k", b"1", exchange="x")
+    found = result_of(node.administration.explaining.publish(None, "/", "x", "k"))
+
+    queues = node.vhosts["/"].queues
+    assert {"a", "b"} == {each["name"] for each in found["queues"]}
+    assert (1, 1) == (queues["a"].ready_count, queues["b"].ready_count)
+    assert {"it is full (1 of 1 messages) and rejects publishes"} == {
+        each["refuses"] for each in found["queues"]
+    }
+
+
+def test_a_delayed_publish(node):
+    """A message with a delay is kept first; the way is that of when it is due."""
+    topology = node.administration.topology
+    topology.declare_exchange(None, "/", "x", "x-delayed-message", arguments={"x-delayed-type": "direct"})
+    topology.declare_queue(None, "/", "q")
+    topology.bind(None, "/", "x", "q", routing_key="k")
+
+    found = result_of(node.administration.explaining.publish(None, "/", "x", "k", {"x-delay": 5000}))
+
+    assert (5000, ["q"]) == (found["delay"], [each["name"] for each in found["queues"]])
+    assert "  is kept for 5000 ms, and then:" in found["lines"]
+
+
+def of_message(node: Node, number: int, queue: str = "q", state: Any = "ready") -> list[str]:
+    """Return the lines about a message."""
+    return result_of(node.administration.explaining.message(None, "/", queue, number, state))["lines"]
+
+
+def test_why_a_message_waits(node):
+    """Consumers without room, messages before it, its time to live and its dead letter exchange are named."""
+    topology = node.administration.topology
+    topology.declare_exchange(None, "/", "events", "topic")
+    topology.declare_queue(None, "/", "q", arguments={"x-dead-letter-exchange": "dlx", "x-delivery-limit": 3})
+    topology.bind(None, "/", "events", "q", routing_key="order.*")
+    client = Client(node)
+    for number in range(10):
+        client.publish("order.new", b"%d" % number, exchange="events", expiration="60000")
+
+    assert [
+        "ready message 3 of queue 'q': 1 byte",
+        "came by exchange 'events' with routing key 'order.new', by the binding 'order.*'",
+        "2 messages before it",
+        "the queue has no consumer",
+        "expires at 1970-01-01T00:17:40Z, in 60 s",
+        "was returned 0 of 3 times (delivery-limit)",
+        "if it is rejected or expires, it goes to exchange 'dlx'",
+    ] == of_message(node, 3)
+    client.send(make(Basic.Qos, 0, 2, False))
+    client.consume("q", "worker")
+    assert "consumer 'worker' has all that its prefetch count allows: 2 unacked of 2" in of_message(node, 1)
+    (line,) = [line for line in of_message(node, 2, state="unacked") if "worker" in line]
+    assert line.endswith("and has not acknowledged it")
+    assert "7 messages before it" in of_message(node, 8)
+    for number, state in ((9, "ready"), (3, "unacked"), (1, "delayed")):
+        with pytest.raises(NotFoundError, match=f"no {state} message {number} in queue 'q'"):
+            of_message(node, number, state=state)
+    with pytest.raises(BadRequestError):
+        node.administration.explaining.message(None, "/", "q", 0).send(None)
+
+
+def test_how_a_dead_letter_came(node):
+    """A dead letter is explained by its deaths."""
+    topology = node.administration.topology
+    topology.declare_queue(None, "/", "failed")
+    topology.declare_queue(
+        None, "/", "q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "failed"}
+    )
+    client = Client(node)
+    client.publish("q", b"x")
+    client.send(make(Basic.Get, 0, "q", False))
+    client.send(make(Basic.Reject, 1, False))
+
+    lines = of_message(node, 1, "failed")
+
+    assert "came by the default exchange with routing key 'failed'" in lines
+    assert "died once in queue 'q': rejected by a consumer (first at 1970-01-01T00:16:40Z)" in lines
+    assert "if it is rejected or expires, it is deleted: the queue has no dead letter exchange" in lines
+
+
+def test_a_message_is_found_by_its_number_from_both_ends(node):
+    """Message N of an explanation is message N of a peek."""
+    client = Client(node)
+    client.declare("q")
+    for number in range(700):
+        client.publish("q", b"x" * number)
+
+    for number in (1, 2, 349, 350, 351, 352, 699, 700):
+        assert of_message(node, number)[0].startswith(
+            f"ready message {number} of queue 'q': {number - 1} byte"
+        )
+
+
+def test_rights(node):
+    """Explaining a queue needs access to the vhost; explaining a message the permission to read the queue."""
+    node.users.add(ANN)
+    explaining = node.administration.explaining
+    node.administration.topology.declare_queue(None, "/", "q")
+    for call in (lambda: explaining.queue(ANN, "/", "q"), lambda: explaining.publish(ANN, "/", "", "q")):
+        with pytest.raises(ForbiddenError):
+            call()
+    node.users.set_permissions("ann", "/", "", "", "mine")
+    assert result_of(explaining.queue(ANN, "/", "q"))["name"] == "q"
+    with pytest.raises(ForbiddenError, match="read access to queue 'q'"):
+        result_of(explaining.message(ANN, "/", "q", 1))
+    with pytest.raises(NotFoundError, match="no queue 'none'"):
+        explaining.queue(None, "/", "none")
+
+
+def test_a_wide_route_is_explained_in_steps(node):
+    """An exchange with very many destinations and bindings is explained in small steps, and shown in part."""
+    topology = node.administration.topology
+    topology.declare_exchange(None, "/", "x", "topic")
+    for number in range(600):
+        topology.declare_queue(None, "/", f"q{number}")
+        topology.bind(None, "/", "x", f"q{number}", routing_key="#")
+    for number in range(400):
+        topology.bind(None, "/", "x", "q0", routing_key=f"a.{number}")
+    steps = node.administration.explaining.publish(None, "/", "x", "a.1")
+
+    count = 0
+    while True:
+        try:
+            assert next(steps) is None
+        except StopIteration as stopped:
+            found = stopped.value
+            break
+        count += 1
+    assert count > 100
+    assert (600, 100) == (found["queue_count"], len(found["queues"]))
+    assert "    and 580 others" in found["lines"]
+
+
+def test_promises_and_holders_are_counted(node):
+    """Of a queue that confirms on acknowledgement, those that are open; of each consumer, its oldest delivery."""
+    node.administration.topology.declare_queue(None, "/", "q", arguments={"x-confirm-mode": "consumer-ack"})
+    client = Client(node)
+    client.ask(make(Confirm.Select, False))
+    client.consume("q", "holder")
+    client.publish("q", b"one")
+    client.publish("q", b"two")
+    node.pass_time(1000)
+    for connection in node.clients.connections:
+        for channel in connection.channels.values():
+            channel.overdue(node.now(), 0)
+    node.pass_time(5000)
+    found = of_queue(node)
+
+    assert {"open": 2, "accepted": 0, "refused": 0} == found["promises"]
+    (holder,) = found["holders"]
+    assert ("holder", 2, 5) == (
+        holder["consumer_tag"],
+        holder["messages_unacknowledged"],
+        round(holder["unacked_for"]),
+    )
+
+
+def test_a_queue_that_confirms_at_once_has_no_promises(node):
+    """Nor a consumer without unacknowledged messages."""
+    node.administration.topology.declare_queue(None, "/", "q")
+    Client(node).consume("q", "idle")
+    found = of_queue(node)
+
+    assert (None, []) == (found["promises"], found["holders"])
