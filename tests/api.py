@@ -86,6 +86,7 @@ class Api:
                 self.node.run_turn()
                 if not found and isinstance(self.node, DiskNode):
                     self.node.read()
+                    self.node.write_files()
                 assert found, "the callback was not called by the next turn"
                 given = found[0]
             elif need is not None:

@@ -2,21 +2,29 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from leveret.broker.administration import AdministeredBroker, Administration
-from leveret.broker.auth.login_throttle import HTTPLogins, LoginThrottle, RefusalLog
+from leveret.broker.administration.json_parts import NotDivisibleError, object_of
+from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
+from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User
+from leveret.broker.counters.histogram import Histogram
 from leveret.broker.http.errors import bad_request
+from leveret.broker.http.feeds import Topic
+from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.statistics.node_facts import NodeFacts
+from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
 from leveret.broker.statistics.statistics import Statistics
 
 TRUE = {"true": True, "false": False}
 DIGITS = 20
+SMALL = 1024
+"""Octets of a body that may be no more than space."""
 _LINE = 80
 """Characters of a line in which Erlang prints a term."""
 _ENCODED_TWICE = (
@@ -25,14 +33,7 @@ _ENCODED_TWICE = (
 
 
 class Stored(NamedTuple):
-    """A need of a handler in steps: everything changed so far must be on disk; True is sent back, False if it is full.
-
-    Attributes:
-        files: also bodies that are written to files of their own.
-
-    """
-
-    files: bool = False
+    """A need of a handler in steps: all changes so far must be on disk; True is sent back, False if it is full."""
 
 
 class Callback(NamedTuple):
@@ -89,12 +90,47 @@ class Content(NamedTuple):
         pieces: its octets, and None where others may have a turn.
         content_type: their type.
         headers: further headers.
+        status: the status; 304 if the client has it already.
 
     """
 
     pieces: Iterable[bytes | None]
     content_type: str
     headers: Mapping[str, str] = {}
+    status: int = 200
+
+
+class Events(NamedTuple):
+    """An answer that goes on until the client leaves: what topics say, whenever it has changed.
+
+    Attributes:
+        topics: the topics.
+        renewed: called every few seconds; returns the topics to which the client has a right now, () for none. The
+            answer ends if they are not the same: the client asks again then.
+
+    """
+
+    topics: tuple[Topic, ...]
+    renewed: Callable[[], tuple[Topic, ...]]
+
+
+class Stream(NamedTuple):
+    """An answer that goes on until its reader leaves.
+
+    Attributes:
+        pieces: its octets; None where others may have a turn, b"" if there are none at the moment.
+        when_there: has a function called once there are more.
+        close: must be called when the reader has left, or the answer has ended.
+        content_type: the type of its octets.
+        idle: octets that are sent when there were none for some time, so that a reader that has left is noticed.
+
+    """
+
+    pieces: Iterator[bytes | None]
+    when_there: Callable[[Callable[[], object]], object]
+    close: Callable[[], object]
+    content_type: str
+    idle: bytes
 
 
 class Done(NamedTuple):
@@ -103,30 +139,17 @@ class Done(NamedTuple):
     Attributes:
         status: 201 if something was created, 303 for a browser that is to go elsewhere, 204 otherwise.
         location: the place of what was created, relative to the path of the request, or where to go.
+        headers: further headers.
 
     """
 
     status: int = 204
     location: str = ""
+    headers: Mapping[str, str] = {}
 
 
-Answer = Listing | Item | Content | Done
+Answer = Listing | Item | Content | Events | Stream | Done
 Steps = Generator[Need, Any, Answer]
-
-
-class BoundListener(NamedTuple):
-    """An address at which clients may connect.
-
-    Attributes:
-        protocol: RabbitMQ's name: amqp, http, http/prometheus.
-        host: the address.
-        port: the port.
-
-    """
-
-    protocol: str
-    host: str
-    port: int
 
 
 class ManagedBroker(AdministeredBroker, Protocol):
@@ -136,12 +159,19 @@ class ManagedBroker(AdministeredBroker, Protocol):
 
     patterns: Patterns
     context: NodeContext
+    audit: AuditLog
     login_throttle: LoginThrottle
+    login_sources: LoginSources
+    sessions: Sessions
     refusal_log: RefusalLog
     auth_failure_delay: float
+    global_qos: bool
+    transient_denied: bool
 
     statistics: Statistics
     http_logins: HTTPLogins
+    backends: Any
+    """The backends that decide about logins (`broker.auth.backends.access_control`); None for the internal database."""
 
     @property
     def node_name(self) -> str:
@@ -150,6 +180,10 @@ class ManagedBroker(AdministeredBroker, Protocol):
     @property
     def cluster_name(self) -> str:
         """The name of the cluster, which clients see."""
+
+    @property
+    def reports_dir(self) -> Path | None:
+        """The directory with reports of the analysis, which need not exist; None if there is none."""
 
     def node_facts(self) -> NodeFacts:
         """Return facts about the node."""
@@ -160,8 +194,11 @@ class ManagedBroker(AdministeredBroker, Protocol):
     def disk_counts(self) -> tuple[int, int]:
         """Return the numbers of messages read from disk and written to it."""
 
+    def latencies(self) -> Mapping[str, Histogram]:
+        """Return the durations since the start of confirms, of commits, and by which timers were late."""
+
     @property
-    def listeners(self) -> list[BoundListener]:
+    def listeners(self) -> list[ListenerFacts]:
         """All bound listeners."""
 
     def rename_cluster(self, name: str) -> None:
@@ -191,6 +228,7 @@ class Call:
         content: the body.
         headers: the headers of the request by their names in lower case.
         peer: address of the client; '' on the socket of the data directory.
+        is_head: True if only the headers of the answer are wanted.
 
     """
 
@@ -201,6 +239,7 @@ class Call:
     content: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     peer: str = ""
+    is_head: bool = False
 
     @property
     def administration(self) -> Administration:
@@ -222,19 +261,36 @@ class Call:
             ApiError: it is something else, or keys are missing.
 
         """
-        if self.content.strip() in {b"", b"null", b"undefined"}:
-            value: Any = {}
-        else:
-            try:
-                value = msgspec.json.decode(self.content)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                raise bad_request("not_json") from None
-        if isinstance(value, str):
-            raise bad_request(_ENCODED_TWICE)
-        if not isinstance(value, dict):
-            raise bad_request("not_json")
-        require(value, *required)
-        return value
+        if self._is_empty:
+            return checked_body({}, *required)
+        try:
+            return checked_body(msgspec.json.decode(self.content), *required)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise bad_request("not_json") from None
+
+    def large_body(self, *required: str) -> Generator[None, None, dict[str, Any]]:
+        """Return the body as `body` does, in steps; of a large one the values must be texts, or small."""
+        if self._is_empty:
+            return checked_body({}, *required)
+        try:
+            value = yield from object_of(self.content)
+        except NotDivisibleError:
+            raise bad_request("not_json") from None
+        return checked_body(value, *required)
+
+    @property
+    def _is_empty(self) -> bool:
+        return len(self.content) <= SMALL and self.content.strip() in {b"", b"null", b"undefined"}
+
+
+def checked_body(value: Any, *required: str) -> dict[str, Any]:
+    """Return a decoded body; raises ApiError if it is no object, or keys are missing."""
+    if isinstance(value, str):
+        raise bad_request(_ENCODED_TWICE)
+    if not isinstance(value, dict):
+        raise bad_request("not_json")
+    require(value, *required)
+    return value
 
 
 def require(values: Mapping[str, Any], *keys: str) -> None:
@@ -278,8 +334,3 @@ def table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad_request(f"'{key}' must be an object")
     return value
-
-
-def in_pieces(rows: Iterable[Any]) -> Iterator[None]:
-    """Yield once for each item of an iterable."""
-    return (None for _ in rows)

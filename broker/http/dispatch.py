@@ -1,44 +1,55 @@
 """The answer to a request: who asks, which route, may they, the handler, and the response in pieces. Pure."""
 
-import base64
 import logging
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 from leveret.broker.administration import AdministrationError, ForbiddenError
 from leveret.broker.administration.access import Right, authorize
-from leveret.broker.auth.login_throttle import shown
-from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.users import LoginRefusedError, User
+from leveret.broker.auth.rights import BackendUser
+from leveret.broker.auth.users import User
+from leveret.broker.errors import NotYet, Subscribe
+from leveret.broker.http import page
+from leveret.broker.http.auditing import (
+    audit_request,
+    audited_event,
+    check_writable,
+    log_request,
+)
+from leveret.broker.http.browsers import SAFE, check_host
 from leveret.broker.http.call import (
     Answer,
     Call,
+    Callback,
     Content,
     Done,
+    Events,
     Item,
     Listing,
     ManagedBroker,
     Need,
     Stored,
+    Stream,
 )
 from leveret.broker.http.errors import (
     ApiError,
-    login_required,
-    not_authorised,
-    not_authorized,
     not_found,
     translated,
 )
+from leveret.broker.http.list_cache import ListCache
 from leveret.broker.http.listing import Columns, encode_listing, encoded
+from leveret.broker.http.login import Verdict, authenticate, only_vhost
 from leveret.broker.http.route import Operation, Router, Scope
 
 log = logging.getLogger("leveret.management")
 
 PREFIX = "/api/"
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 HEADERS = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}
 JSON = "application/json"
+MOST_DECISIONS = 64
+"""Maximum number of permissions that a request waits for, one after the other."""
 
 
 class Request(NamedTuple):
@@ -50,6 +61,7 @@ class Request(NamedTuple):
         query: the parameters of the query.
         headers: by their names in lower case.
         peer: address of the client; '' for the socket of the data directory, whose users may do everything.
+        host_names: names under which browsers may reach a listener on loopback; None if any will do.
 
     """
 
@@ -58,6 +70,7 @@ class Request(NamedTuple):
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     peer: str = ""
+    host_names: Collection[str] | None = None
 
 
 class Response(NamedTuple):
@@ -68,6 +81,8 @@ class Response(NamedTuple):
         headers: the headers; the length is not among them.
         pieces: the body in pieces, and None where others may have a turn.
         delay: seconds to wait before it is sent.
+        stream: the body instead of `pieces`, if it has no end; must be closed.
+        events: instead of a body, events that go on until the client leaves; None for none.
 
     """
 
@@ -75,6 +90,8 @@ class Response(NamedTuple):
     headers: Mapping[str, str]
     pieces: Iterator[bytes | None]
     delay: float = 0.0
+    stream: Stream | None = None
+    events: Events | None = None
 
 
 class Admitted(NamedTuple):
@@ -85,6 +102,7 @@ class Admitted(NamedTuple):
         operation: what it calls.
         actor: the user; None for the operator, or without a login.
         names: the names in the path.
+        event: the name of its event in the audit log; '' for none.
 
     """
 
@@ -92,120 +110,107 @@ class Admitted(NamedTuple):
     operation: Operation
     actor: User | None
     names: Mapping[str, str]
+    event: str = ""
 
 
-def admit(broker: ManagedBroker, router: Router, request: Request) -> Admitted | Response:
+def admit(
+    broker: ManagedBroker, router: Router, request: Request, verdict: Verdict | None = None
+) -> Admitted | Response:
     """Find what a request calls, and check that its user may: before its body is read, which may be large.
 
     Args:
         broker: the broker.
         router: finds the routes.
         request: the request; its body is not used.
+        verdict: what backends have decided about its login; None if they have not been asked.
 
     Returns:
         The admitted request, or the response to one that is not.
 
+    Raises:
+        UndecidedLogin: backends have to be asked first.
+
     """
     actor: User | None = None
+    event, names = "", dict[str, str]()
     try:
+        if request.host_names is not None:
+            check_host(request.headers.get("host", ""), request.host_names)
         if not request.path.startswith(PREFIX):
-            raise not_found()
+            if request.method not in {"GET", "HEAD"} or not page.has(request.path):
+                raise not_found()
+            return Admitted(request, page.OPERATION, None, {"path": request.path.removeprefix("/")})
         found = router.find(request.path.removeprefix(PREFIX))
         if found is None:
             raise not_found()
         route, names = found
         operation = route.operations.get("GET" if request.method == "HEAD" else request.method)
-        if operation is None:
+        if operation is None or request.method not in route.methods:
             status = 200 if request.method == "OPTIONS" else 405
             return _empty(status, {"allow": ", ".join(route.methods)})
         if operation.needs is not None:
-            actor = authenticate(broker, request)
+            actor = authenticate(broker, request, verdict, only_vhost(route.path, names))
+            event = audited_event(route.path, request.method, operation)
             check_rights(broker, actor, operation, names)
-        return Admitted(request, operation, actor, names)
-    except AdministrationError as error:
-        response = failed(translated(error))
-    except ApiError as error:
+            check_writable(broker, request.method)
+        return Admitted(request, operation, actor, names, event)
+    except (AdministrationError, ApiError) as error:
         response = failed(error)
+        if event:
+            audit_request(broker, event, names, actor, request.peer, response.status, reason=_reason(error))
     if request.method not in SAFE:
-        _audit(request, actor, response.status)
+        log_request(request.method, request.path, request.peer, actor, response.status)
     return response
 
 
-def answer(broker: ManagedBroker, admitted: Admitted, content: bytes) -> Generator[Need, Any, Response]:
+def answer(
+    broker: ManagedBroker, admitted: Admitted, content: bytes, lists: ListCache | None = None
+) -> Generator[Need, Any, Response]:
     """Answer an admitted request, in steps (see `call.Need`).
 
     Args:
         broker: the broker.
         admitted: the request.
         content: its body.
+        lists: long lists that may be given again; None for none.
 
     Returns:
         The response.
 
     """
-    request, operation, actor, names = admitted
+    request, operation, actor, names, event = admitted
+    if lists is not None and request.method not in SAFE:
+        lists.clear()
+    asked = _asked(broker, admitted) if lists is not None and operation.kind == "array" else None
+    if lists is not None and asked is not None and (kept := lists.find(asked)):
+        return Response(200, _headers(JSON), kept)
+    status, reason = 0, "broken off"
     try:
         call = Call(broker, actor, names, request.query, content, request.headers, request.peer)
-        made = operation.handler(call)
-        found: Answer = (yield from made) if isinstance(made, Generator) else made
-        if request.method in SAFE or (yield Stored()):
-            response = yield from _rendered(broker, call, found)
+        call.is_head = request.method == "HEAD"
+        found = yield from _handled(operation, call)
+        if request.method in SAFE or not operation.is_stored or (yield Stored()):
+            response = yield from _rendered(broker, call, found, lists, asked)
+            status, reason = response.status, ""
         else:
-            response = failed(ApiError(503, "disk_full", "the disk is full: the change is not stored yet"))
-    except AdministrationError as error:
-        response = failed(translated(error))
-    except ApiError as error:
+            status, reason = 503, "the disk is full: the change is not stored yet"
+            response = failed(ApiError(status, "disk_full", reason))
+    except (AdministrationError, ApiError) as error:
         response = failed(error)
+        status, reason = response.status, _reason(error)
+    finally:  # also if the client has left meanwhile
+        if event:
+            audit_request(broker, event, names, actor, request.peer, status, content, reason)
     if request.method not in SAFE:
-        _audit(request, actor, response.status)
+        log_request(request.method, request.path, request.peer, actor, response.status)
     return response
 
 
-def authenticate(broker: ManagedBroker, request: Request) -> User | None:
-    """Return the user of a request; None for the operator.
-
-    Raises:
-        ApiError: there is no login, or it is wrong.
-
-    """
-    if not request.peer:
-        return None
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        raise login_required()
-    try:
-        octets = base64.b64decode(given.strip(), validate=True)
-    except ValueError:
-        raise login_required() from None
-    name, colon, password = octets.decode("utf-8", "surrogateescape").partition(":")
-    if not colon:
-        raise login_required()
-    return check_login(broker, name, password, request.peer)
-
-
-def check_login(broker: ManagedBroker, name: str, password: str, peer: str) -> User:
-    """Return the user who logs in by name and password from an address.
-
-    Raises:
-        ApiError: the login is refused; the answer is delayed.
-
-    """
-    now = broker.now()
-    try:
-        user = broker.users.authenticate(name, Password(password), peer)
-    except LoginRefusedError as error:
-        times = broker.login_throttle.failed(peer, name, now)
-        broker.context.totals.auth_failed += 1
-        broker.http_logins.failed += 1
-        if broker.refusal_log.admit(peer, now):
-            text = str(error).replace(name, shown(name)) if name else str(error)
-            log.warning("HTTP request from %s: login refused: %s", peer, text)
-        if "localhost" in str(error):
-            raise not_authorised("User can only log in via localhost") from None
-        raise not_authorized(broker.auth_failure_delay * times) from None
-    broker.login_throttle.succeeded(peer, name)
-    broker.http_logins.succeeded += 1
-    return user
+def _reason(error: AdministrationError | ApiError) -> str:
+    """Return the reason of an error for the audit log."""
+    if isinstance(error, AdministrationError):
+        return str(error)
+    return str(error.body["reason"]) if error.body else str(error)
 
 
 def check_rights(
@@ -236,10 +241,47 @@ def check_rights(
         authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
 
 
-def _rendered(broker: ManagedBroker, call: Call, answer: Answer) -> Generator[Need, Any, Response]:
+def _handled(operation: Operation, call: Call) -> Generator[Need, Any, Answer]:
+    """Call the handler, again once backends have decided about a permission; nothing has changed before that."""
+    for _ in range(MOST_DECISIONS):
+        try:
+            made = operation.handler(call)
+            return (yield from made) if isinstance(made, Generator) else made
+        except NotYet as wait:
+            yield Callback(partial(_subscribed, wait.subscribe))
+    raise ApiError(503, "service_unavailable", "the authentication backends do not decide")
+
+
+def _subscribed(subscribe: Subscribe, done: Callable[[Any], object]) -> None:
+    subscribe(lambda: done(None))
+
+
+def _asked(broker: ManagedBroker, admitted: Admitted) -> Hashable:
+    """Return what the contents of a list depend on, besides figures: who asks, for what, and which objects there are.
+
+    As in RabbitMQ, a list that is kept has figures of a moment ago, and never lacks a queue, an exchange or a binding
+    that a client has just declared.
+    """
+    request, actor = admitted.request, admitted.actor
+    seen = actor.vhosts if isinstance(actor, BackendUser) else None
+    who = None if actor is None else (actor.name, tuple(actor.tags), seen)
+    totals = broker.context.totals
+    routers = [vhost.router for vhost in broker.vhosts.values()]
+    objects = (
+        totals.queues_created,
+        totals.queues_deleted,
+        hash(tuple([(router.generation, len(router.exchanges)) for router in routers])),
+    )
+    return who, request.path, tuple(sorted(request.query.items())), request.headers.get("x-vhost"), objects
+
+
+def _rendered(
+    broker: ManagedBroker, call: Call, answer: Answer, lists: ListCache | None, asked: Hashable
+) -> Generator[Need, Any, Response]:
     match answer:
         case Listing():
-            pieces = encode_listing(answer, call.query, broker.patterns)
+            made = encode_listing(answer, call.query, broker.patterns)
+            pieces = made if lists is None or asked is None else lists.collect(asked, made)
             # up to the first piece, because until then it may still be an error
             while (first := next(pieces)) is None:
                 yield None
@@ -249,13 +291,22 @@ def _rendered(broker: ManagedBroker, call: Call, answer: Answer) -> Generator[Ne
             value = answer.value if columns is None else columns.reduce(answer.value)
             return Response(answer.status, _headers(JSON, answer.headers), iter((encoded(value),)))
         case Content():
-            return Response(200, _headers(answer.content_type, answer.headers), iter(answer.pieces))
+            headers = _headers(answer.content_type, answer.headers)
+            return Response(answer.status, headers, iter(answer.pieces))
+        case Events():
+            headers = _headers("text/event-stream", {"x-accel-buffering": "no"})
+            return Response(200, headers, iter(()), events=None if call.is_head else answer)
+        case Stream():
+            return Response(200, _headers(answer.content_type), iter(()), stream=answer)
         case Done():
-            return _empty(answer.status, {"location": answer.location} if answer.location else {})
+            location = {"location": answer.location} if answer.location else {}
+            return _empty(answer.status, {**location, **answer.headers})
 
 
-def failed(error: ApiError) -> Response:
+def failed(error: ApiError | AdministrationError) -> Response:
     """Return the response for an error."""
+    if isinstance(error, AdministrationError):
+        error = translated(error)
     if error.body is None:
         return _empty(error.status, error.headers)
     return Response(error.status, _headers(JSON, error.headers), iter((encoded(error.body),)), error.delay)
@@ -267,11 +318,3 @@ def _empty(status: int, headers: Mapping[str, str]) -> Response:
 
 def _headers(content_type: str, more: Mapping[str, str] | None = None) -> Mapping[str, str]:
     return {**HEADERS, "content-type": content_type, **(more or {})}
-
-
-def _audit(request: Request, actor: User | None, status: int) -> None:
-    """Log a request that changes something, without its body, which may have passwords in it."""
-    whom = f"user '{shown(actor.name)}' from {request.peer}" if actor else "the operator"
-    if not actor and request.peer:
-        whom = f"a client without login from {request.peer}"
-    log.info("%s: %s %s: %d", whom, request.method, shown(request.path), status)

@@ -1,5 +1,6 @@
 """Errors of the API: a status, and RabbitMQ's JSON body for it."""
 
+from math import ceil
 from typing import Any
 
 from leveret.broker.administration import (
@@ -7,6 +8,7 @@ from leveret.broker.administration import (
     BadRequestError,
     ForbiddenError,
     NotFoundError,
+    ProtectedError,
 )
 
 REALM = 'Basic realm="RabbitMQ Management"'
@@ -47,7 +49,7 @@ def bad_request(reason: Any) -> ApiError:
 
 def escaped(text: str) -> str:
     """Return a text in which nothing is HTML, as RabbitMQ writes the texts of some errors."""
-    return text.replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def not_found() -> ApiError:
@@ -70,6 +72,12 @@ def not_authorized(delay: float = 0.0) -> ApiError:
     return ApiError(401, "not_authorized", "Not_Authorized", delay=delay)
 
 
+def too_many_logins(seconds: float) -> ApiError:
+    """Return the error for a login from an address from which too many have failed; for how long it is refused."""
+    reason = "too many logins from this address have failed"
+    return ApiError(429, "too_many_requests", reason, headers={"retry-after": str(ceil(seconds))})
+
+
 def login_required() -> ApiError:
     """Return the error for a request without a login; browsers ask the user for one."""
     return ApiError(401, "", "", headers={"WWW-Authenticate": REALM})
@@ -81,5 +89,7 @@ def translated(error: AdministrationError) -> ApiError:
         return not_found()
     if isinstance(error, ForbiddenError):
         return not_authorised(str(error))
-    assert isinstance(error, BadRequestError)  # noqa: S101 - there are three
-    return bad_request(str(error))
+    if isinstance(error, ProtectedError):
+        return ApiError(412, "precondition_failed", str(error))
+    assert isinstance(error, BadRequestError)  # noqa: S101 - there are four
+    return bad_request(error.reason or str(error))

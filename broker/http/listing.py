@@ -65,8 +65,7 @@ def asked_page(query: Mapping[str, str], patterns: Patterns) -> Page | None:
         raise ApiError(
             400,
             "invalid_pagination_parameters",
-            f"Invalid pagination parameters: page number {number} and page size {size} must be positive, "
-            f"and the page size at most {MOST_PAGE_SIZE}",
+            f"Invalid pagination parameters: page number {number}, page size {query.get('page_size') or 'undefined'}",
         )
     return Page(number, size, _name_filter(query, patterns))
 
@@ -91,8 +90,8 @@ def _name_filter(query: Mapping[str, str], patterns: Patterns) -> Callable[[str]
         raise bad_request(f"the pattern has more than {MOST_PATTERN} characters")
     try:
         search = patterns.compile(f"(?i){wanted}")
-    except InvalidPatternError as error:
-        raise bad_request(str(error)) from None
+    except InvalidPatternError:
+        raise bad_request("Pagination parameters are invalid") from None
     return lambda name: search(name.encode("utf-8", "surrogateescape"))
 
 
@@ -193,7 +192,7 @@ def encoded(value: Any) -> bytes:
 
 def encode_listing(
     listing: Listing, query: Mapping[str, str], patterns: Patterns
-) -> Generator[bytes | None, None, None]:
+) -> Generator[bytes | None, None, int]:
     """Encode a list as a query asks for it, in steps.
 
     Args:
@@ -203,6 +202,9 @@ def encode_listing(
 
     Yields:
         Pieces of the body, None between.
+
+    Returns:
+        The number of rows that were looked at.
 
     Raises:
         ApiError: before the first piece.
@@ -220,12 +222,13 @@ def encode_listing(
         if not total % STEP:
             yield None
     given = query.get("sort", "")
-    paths: list[tuple[str, ...]] = [tuple(given.split("."))] if given else [(key,) for key in listing.sort]
+    paths: list[tuple[str, ...]] = [tuple(given.split("."))] if given else []
+    paths += [(key,) for key in listing.sort]  # of equal ones, too
     if paths:
         rows = yield from _sorted(rows, fields, paths, reverse=query.get("sort_reverse") == "true")
     if page is None:
         yield from _items(rows, fields, columns, b"[", b"]")
-        return
+        return total
     count = -(-len(rows) // page.size)
     if page.number > max(1, count):
         raise ApiError(
@@ -240,9 +243,10 @@ def encode_listing(
         "filtered_count": len(rows),
         "page": page.number,
         "page_size": page.size,
-        "page_count": count or 1,
+        "page_count": count,
     }
     yield from _items(chosen, fields, columns, encoded(head)[:-1] + b',"items":[', b"]}")
+    return total
 
 
 def _sorted(

@@ -7,16 +7,19 @@ from typing import Any
 
 from leveret.broker.http.route import Key, Operation, Route, Scope
 
+COLUMNS = Key("columns", doc="keys of the answer, with commas between them; all if it is not given")
 LISTS = (
     Key("sort", doc="of lists: a key of the items, with dots between the keys of nested objects"),
     Key("sort_reverse", "boolean", doc="of lists: true for the opposite order"),
-    Key("columns", doc="keys of the answer, with commas between them; all if it is not given"),
+    COLUMNS,
     Key("page", "integer", doc="of long lists: number of a page, from 1"),
     Key("page_size", "integer", doc="of long lists: items of a page, 1 to 500; 100"),
     Key("name", doc="of a page: part of the names"),
     Key("use_regex", "boolean", doc="of a page: true if `name` is a regular expression"),
 )
-"""Parameters of the query of all lists; other operations ignore them."""
+"""Parameters of the query of all lists."""
+PAGE_HEAD = ("total_count", "item_count", "filtered_count", "page", "page_size", "page_count")
+"""Keys of a page beside its items."""
 _ERROR = {"$ref": "#/components/responses/Error"}
 _COMPONENTS = {
     "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
@@ -25,7 +28,21 @@ _COMPONENTS = {
             "type": "object",
             "properties": {"error": {"type": "string"}, "reason": {}},
             "required": ["error", "reason"],
-        }
+        },
+        "List": {
+            "anyOf": [
+                {"type": "array", "items": {"type": "object"}},
+                {
+                    "description": "A page of the list.",
+                    "type": "object",
+                    "properties": {
+                        **{key: {"type": "integer"} for key in PAGE_HEAD},
+                        "items": {"type": "array", "items": {"type": "object"}},
+                    },
+                    "required": [*PAGE_HEAD, "items"],
+                },
+            ]
+        },
     },
     "responses": {
         "Error": {
@@ -75,7 +92,8 @@ def _operation(route: Route, method: str, operation: Operation) -> dict[str, Any
         "description": rights(operation),
         "responses": _responses(operation),
     }
-    query = (*operation.query, *(LISTS if method == "GET" else ()))
+    reduced = {"array": LISTS, "object": (COLUMNS,)}
+    query = (*operation.query, *(reduced.get(operation.kind, ()) if method == "GET" else ()))
     if query:
         described["parameters"] = [
             {"name": key.name, "in": "query", "schema": _schema(key), "description": key.doc} for key in query
@@ -109,11 +127,22 @@ def _responses(operation: Operation) -> Mapping[str, Any]:
     responses: dict[str, Any] = {}
     for status in operation.statuses:
         response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-        if status in {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}:
-            response["content"] = {"application/json": {"schema": {}}}
+        if status == HTTPStatus.OK:
+            response["content"] = _content(operation.kind)
+        elif status == HTTPStatus.SERVICE_UNAVAILABLE:
+            response["content"] = _content("object")
         responses[str(status)] = response
     errors = {"400": _ERROR, "401": {"description": "Not logged in, or not permitted."}, "404": _ERROR}
     return {**responses, **errors, "default": _ERROR}
+
+
+def _content(kind: str) -> Mapping[str, Any]:
+    if kind == "events":
+        return {"text/event-stream": {"schema": {"type": "string"}}}
+    if kind == "text":
+        return {"text/plain": {"schema": {"type": "string"}}}
+    schema = {"$ref": "#/components/schemas/List"} if kind == "array" else {"type": kind}
+    return {"application/json": {"schema": schema}}
 
 
 def _schema(key: Key) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class Operation:
         body: keys of the body.
         query: parameters of the query beside those of all lists.
         statuses: the statuses of success.
+        is_large: True if the body may be large, and the handler reads it in steps.
+        is_long: True if the work may take minutes, and must not be cut off.
+        is_stored: False if the operation changes nothing on disk, so that its answer need not wait for that.
+        is_audited: True if it is recorded although it changes nothing, because it shows messages.
+        kind: JSON type of the answer with status 200; text for one that is not JSON, events for a stream of them.
 
     """
 
@@ -65,6 +70,11 @@ class Operation:
     body: tuple[Key, ...] = ()
     query: tuple[Key, ...] = ()
     statuses: tuple[int, ...] = (200,)
+    is_large: bool = False
+    is_long: bool = False
+    is_audited: bool = False
+    is_stored: bool = True
+    kind: str = "object"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +84,20 @@ class Route:
     Attributes:
         path: its segments after `/api/`; `{name}` is a name of an object.
         group: heading in the reference.
-        operations: by method; HEAD and OPTIONS are always there.
+        operations: by method; OPTIONS is always there.
+        has_head: True if HEAD is there with GET.
 
     """
 
     path: str
     group: str
     operations: Mapping[str, Operation] = field(default_factory=dict)
+    has_head: bool = True
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods of the path, as in the header `Allow`."""
-        head = ("HEAD",) if "GET" in self.operations else ()
+        head = ("HEAD",) if self.has_head and "GET" in self.operations else ()
         return (*head, *self.operations, "OPTIONS")
 
 

@@ -1,30 +1,46 @@
 """The HTTP listeners of the management API (driver).
 
-Requests are answered by `dispatch` in slices of two milliseconds, a few at once, so that clients notice
-little of them. There are two listeners: TCP, where users log in, and a Unix socket in the data directory, which only
-its owner can open and whose users may do everything.
+Requests are answered by `dispatch` in slices of two milliseconds, of which one runs in an iteration of the loop, so
+that clients notice little of them, however many there are. There are two listeners: TCP, where users log in, and a Unix
+socket in the data directory, which only its owner can open and whose users may do everything.
 """
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
-from leveret.broker.http.call import BoundListener, Callback, ManagedBroker, Stored
-from leveret.broker.http.dispatch import HEADERS, Request, Response, admit, answer, failed
+from leveret.broker.http.accepted import accept_limited, headers_of, is_ours
+from leveret.broker.http.call import Callback, ManagedBroker, Stored
+from leveret.broker.http.dispatch import (
+    HEADERS,
+    Request,
+    Response,
+    admit,
+    answer,
+    failed,
+)
 from leveret.broker.http.errors import bad_request
+from leveret.broker.http.event_streams import EventStreams
+from leveret.broker.http.late_server import BACKLOG, listening
+from leveret.broker.http.list_cache import MOST_SECONDS, ListCache
 from leveret.broker.http.listing import encoded
+from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router
+from leveret.broker.http.stream_writer import StreamWriter
 from leveret.broker.metadata.recorder import MetadataJournal
+from leveret.broker.process.recent_log import RECENT
 from leveret.broker.scheduling.time_slices import TimeSlices
+from leveret.broker.statistics.node_facts import ListenerFacts
 from leveret.broker.statistics.sampling import Sampling
+from leveret.broker.tls.acceptor import Acceptor
+from leveret.broker.tls.credentials import Credentials
 
 log = logging.getLogger("leveret.management")
 T = TypeVar("T")
@@ -36,16 +52,17 @@ AT_WORK = 8
 """Maximum number of requests that are answered at once; the others wait."""
 CONNECTIONS = 64
 """Maximum number of connections of each listener; a further one replaces the oldest idle one."""
-BACKLOG = 16
-BODY = 10_000_000
-"""Maximum octets of the body of a request, as in RabbitMQ."""
-SMALL_BODY = 256 * 1024
-"""Octets of a body that is read without a place at work."""
+LARGE_BODY = 10_000_000
+"""Maximum octets of the body of an import or a publish, as in RabbitMQ."""
+BODY = 256 * 1024
+"""Maximum octets of other bodies, which are decoded in one step; so many are read without a place at work."""
 BODY_WITHOUT_LOGIN = 16 * 1024
 """Maximum octets of the body of a request that needs no login."""
 TOO_LARGE = "Exceeded HTTP request body size limit"
 REQUEST_SECONDS = 30.0
 """Maximum duration of a request, with its body and its response."""
+LONG_SECONDS = 600.0
+"""Maximum duration of an import: cut off, it would leave half of its changes."""
 IDLE_SECONDS = 60.0
 """Maximum time between two requests of a connection."""
 STOP_SECONDS = 1.0
@@ -56,7 +73,7 @@ class ServingBroker(ManagedBroker, Protocol):
     """The broker, and what the driver needs of it beside (`broker.server.server.Server`)."""
 
     journal: MetadataJournal
-    http_listeners: list[BoundListener]
+    http_listeners: list[ListenerFacts]
 
     def run_turn(self) -> None:
         """Run a turn."""
@@ -69,48 +86,80 @@ class ManagementServer:
         broker: the broker.
         router: finds the routes.
         prefix: what paths on TCP begin with, before `/api/`; a slash and a name, or '' for nothing.
+        host_names: further names under which browsers may reach a listener on loopback.
 
     """
 
-    def __init__(self, broker: ServingBroker, router: Router, prefix: str = "") -> None:
+    def __init__(
+        self, broker: ServingBroker, router: Router, prefix: str = "", host_names: Collection[str] = ()
+    ) -> None:
         self._broker = broker
+        self._host_names = frozenset(map(str.lower, host_names))
         self._prefix = prefix.rstrip("/")
         self._router = router
         self._at_work = asyncio.Semaphore(AT_WORK)
+        self._slices = asyncio.Lock()
+        self._lists = ListCache(broker.now)
+        self._streams = StreamWriter(broker.turn.slices, self._in_turn)
         self._busy: set[asyncio.Transport | None] = set()
         """Transports with a request that is being answered."""
+        self._expiry: asyncio.TimerHandle | None = None
         self._runners: list[web.ServerRunner] = []
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.Server | Acceptor] = []
         self._sampling = Sampling(broker)
+        self._event_streams = EventStreams(broker, self._in_turn)
         self.address = ("", 0)
         """The bound address."""
 
     async def start(self, host: str, port: int) -> None:
         """Start listening on TCP; port 0 picks a free one. Raises OSError for an address that is not available."""
-        accept = await self._runner(self._from_network)
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_server(accept, host, port, backlog=BACKLOG)
-        self._listeners.append(listener)
-        self._sampling.start()
-        self.address = listener.sockets[0].getsockname()[:2]
-        self._broker.http_listeners.append(BoundListener("http", *self.address))
+        sock = listening(host, port)
+        self.address = sock.getsockname()[:2]
+        await self.serve_socket(sock)
+        self._broker.http_listeners.append(ListenerFacts("http", *self.address))
 
-    async def serve_socket(self, sock: socket.socket) -> None:
-        """Serve a listening Unix socket, whose clients may do everything."""
-        accept = await self._runner(self._from_owner)
+    async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
+        """Serve a listening socket; the clients of a Unix socket may do everything, those of another log in."""
+        listener: asyncio.Server | Acceptor
         loop = asyncio.get_running_loop()
-        self._listeners.append(await loop.create_unix_server(accept, sock=sock, backlog=BACKLOG))
+        if sock.family == socket.AF_UNIX:
+            accept = await self._runner(self._from_owner)
+            listener = await loop.create_unix_server(accept, sock=sock, backlog=BACKLOG)
+        else:
+            is_local = ipaddress.ip_address(sock.getsockname()[0]).is_loopback
+            names = self._host_names if is_local else None
+            accept = await self._runner(partial(self._from_network, names))
+            if tls is None:
+                listener = await loop.create_server(accept, sock=sock, backlog=BACKLOG)
+            else:
+                listener = Acceptor(sock, accept, tls, "the management API")
+        self._listeners.append(listener)
+        RECENT.begin()
         self._sampling.start()
 
     async def stop(self) -> None:
         """Stop listening; responses in progress are cut off after a moment."""
         for listener in self._listeners:
             listener.close()
+            RECENT.end()
         self._listeners.clear()
+        await self._event_streams.close()
+        if self._expiry is not None:
+            self._expiry.cancel()
         await self._sampling.stop()
+        self._streams.stop()
         runners, self._runners = self._runners, []
         for runner in runners:
             await runner.cleanup()
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of all sockets, those of clients and those that listen; -1 for one that was closed."""
+        connections = [
+            each for runner in self._runners if runner.server for each in runner.server.connections
+        ]
+        clients = [each.transport.get_extra_info("socket") for each in connections if each.transport]
+        listening = [sock for listener in self._listeners for sock in listener.sockets]
+        return [sock.fileno() for sock in (*listening, *clients) if sock is not None]
 
     async def _runner(self, handle: Callable[[web.BaseRequest], Any]) -> Callable[[], asyncio.Protocol]:
         """Return the factory of the protocols of new connections."""
@@ -128,13 +177,19 @@ class ManagementServer:
     async def _from_owner(self, request: web.BaseRequest) -> web.StreamResponse:
         return await self._handle(request, request.rel_url.raw_path, "")
 
-    async def _from_network(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _from_network(
+        self, names: Collection[str] | None, request: web.BaseRequest
+    ) -> web.StreamResponse:
         peer = request.transport.get_extra_info("peername") if request.transport is not None else None
         path = request.rel_url.raw_path
-        inside = path.removeprefix(self._prefix) if path.startswith(f"{self._prefix}/") else "/"
-        return await self._handle(request, inside, str(peer[0]) if peer else "unknown")
+        if path == self._prefix and path:
+            return web.Response(status=308, headers={"location": f"{path}/"})
+        inside = path.removeprefix(self._prefix) if path.startswith(f"{self._prefix}/") else ""
+        return await self._handle(request, inside or "outside", str(peer[0]) if peer else "unknown", names)
 
-    async def _handle(self, request: web.BaseRequest, path: str, peer: str) -> web.StreamResponse:
+    async def _handle(
+        self, request: web.BaseRequest, path: str, peer: str, names: Collection[str] | None = None
+    ) -> web.StreamResponse:
         """Answer a request.
 
         A place at work is taken for the time of the work, not of waiting for a slow client, and a body is read only if
@@ -147,21 +202,26 @@ class ManagementServer:
             request.method,
             path,
             {key: request.query.getall(key)[0] for key in request.query},
-            {key.lower(): value for key, value in request.headers.items()},
+            headers_of(request),
             peer,
+            names,
         )
         transport = request.transport
         self._busy.add(transport)
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                response = await self._answer(request, received)
+            async with asyncio.timeout(REQUEST_SECONDS) as limit:
+                response = await self._answer(request, received, limit)
             if response.delay:
                 await asyncio.sleep(response.delay)
+            if response.stream is not None:
+                return await self._streams.write(request, response, response.stream)
+            if response.events is not None:
+                return await self._event_streams.serve(request, response.headers, response.events)
             async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._send(request, response)
         except TimeoutError:
-            log.warning("request %s %s aborted: it took longer than %.0f s", request.method,
-                        request.rel_url.raw_path[:200], REQUEST_SECONDS)  # fmt: skip
+            path = request.rel_url.raw_path[:200]
+            log.warning("request %s %s aborted: it took too long", request.method, path)
             if transport is not None:
                 transport.abort()
             return web.Response(status=503)
@@ -171,23 +231,46 @@ class ManagementServer:
             return web.Response(status=400)
         finally:
             self._busy.discard(transport)
+            if len(self._lists) and self._expiry is None:
+                self._expiry = asyncio.get_running_loop().call_later(MOST_SECONDS, self._expire)
 
-    async def _answer(self, request: web.BaseRequest, received: Request) -> Response:
-        """Return the response to a request, of which nothing has been computed yet but the first piece."""
-        admitted = self._in_slice(lambda: admit(self._broker, self._router, received), received.path)
+    def _expire(self) -> None:
+        """Free the memory of old lists, also if nobody asks any more."""
+        self._expiry = None
+        self._lists.expire()
+        if len(self._lists):
+            self._expiry = asyncio.get_running_loop().call_later(MOST_SECONDS, self._expire)
+
+    async def _answer(self, request: web.BaseRequest, received: Request, limit: asyncio.Timeout) -> Response:
+        """Return the response to a request, of which nothing has been computed yet but the first piece.
+
+        `limit`: ends it; later for what must not be cut off, but not for its body.
+        """
+        try:
+            admitted = self._in_slice(lambda: admit(self._broker, self._router, received), received.path)
+        except UndecidedLogin as login:
+            verdict = await verdict_of(self._broker, login, received.peer)
+            admitted = self._in_slice(
+                lambda: admit(self._broker, self._router, received, verdict), received.path
+            )
         if isinstance(admitted, Response):
             return admitted
-        most = BODY if admitted.operation.needs is not None else BODY_WITHOUT_LOGIN
+        most = LARGE_BODY if admitted.operation.is_large else BODY
+        if admitted.operation.needs is None:
+            most = BODY_WITHOUT_LOGIN
         if (request.content_length or 0) > most:
             return failed(bad_request(TOO_LARGE))
-        content, is_whole = await _content(request, min(most, SMALL_BODY))
+        content, is_whole = await _content(request, min(most, BODY))
         async with self._at_work:
             if not is_whole:
                 rest, is_whole = await _content(request, most - len(content))
                 content += rest
             if not is_whole:
                 return failed(bad_request(TOO_LARGE))
-            return await self._run(answer(self._broker, admitted, content), received.path)
+            if admitted.operation.is_long:
+                limit.reschedule(asyncio.get_running_loop().time() + LONG_SECONDS)
+            lists = self._lists if received.peer else None
+            return await self._run(answer(self._broker, admitted, content, lists), received.path)
 
     def _in_slice(self, work: Callable[[], T], name: str) -> T:
         slices = self._broker.turn.slices
@@ -201,18 +284,25 @@ class ManagementServer:
         """Run the steps of a response, and supply what they need."""
         given: Any = None
         while True:
-            outcome, need = self._slice(steps, given, name)
+            outcome, need = await self._in_turn(partial(self._slice, steps, given, name))
             if outcome is not None:
                 return outcome
             if need is None:
-                await asyncio.sleep(0)
                 given = None
             elif isinstance(need, Stored):
-                given = await self._stored(files=need.files)
+                given = await self._stored()
             elif isinstance(need, Callback):
                 given = await _called(need)
             else:
                 given = await asyncio.to_thread(need)
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        """Do work of a slice, so that there is an iteration of the loop between the slices of all requests."""
+        async with self._slices:
+            try:
+                return work()
+            finally:
+                await asyncio.sleep(0)
 
     def _slice(self, steps: Any, given: Any, name: str) -> tuple[Response | None, Any]:
         """Run steps for the time of a slice; returns the response, or what is needed first."""
@@ -230,20 +320,19 @@ class ManagementServer:
             self._broker.run_turn()
             slices.end("request of", name)
 
-    async def _stored(self, *, files: bool) -> bool:
+    async def _stored(self) -> bool:
         """Wait until everything changed so far is on disk; False if the disk is full."""
         stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        journal = self._broker.journal
-        wait = journal.when_all_safe if files else journal.when_safe
-        wait(partial(_set, stored))
+        self._broker.journal.when_safe(partial(_set, stored))
         self._broker.run_turn()
         return await stored
 
     async def _send(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
         """Write a response, in pieces if it is long, with an iteration of the loop between two of them."""
         pieces = iter(response.pieces)
-        first = self._next(pieces, request.path)
-        second = self._next(pieces, request.path) if first is not None else None
+        following = partial(self._next, pieces, request.path)
+        first = await self._in_turn(following)
+        second = await self._in_turn(following) if first is not None else None
         if second is None or request.method == "HEAD":
             # an empty body must have no type
             plain = web.Response(status=response.status, headers=response.headers, body=first or b"")
@@ -254,30 +343,23 @@ class ManagementServer:
         await stream.prepare(request)
         with contextlib.suppress(ConnectionError):
             async with self._at_work:
-                await self._stream(stream, request.path, (first, second), pieces)
+                await self._stream(stream, (first, second), following)
             await stream.write_eof()
         return stream
 
     async def _stream(
         self,
         stream: web.StreamResponse,
-        path: str,
-        written: Iterable[bytes | None],
-        pieces: Iterator[bytes | None],
+        begun: Iterable[bytes | None],
+        following: Callable[[], bytes | None],
     ) -> None:
-        """Write pieces, with an iteration of the loop between two slices."""
-        for begun in written:
-            if begun:
-                await stream.write(begun)
-        while True:
-            until = time.monotonic_ns() + SLICE
-            piece = self._next(pieces, path)
-            if piece is None:
-                break
+        """Write the pieces that are there, and those that follow."""
+        for piece in begun:
             if piece:
                 await stream.write(piece)
-            if time.monotonic_ns() >= until:
-                await asyncio.sleep(0)
+        while (piece := await self._in_turn(following)) is not None:
+            if piece:
+                await stream.write(piece)
 
     def _next(self, pieces: Iterator[bytes | None], path: str) -> bytes | None:
         """Return the next piece, b"" if it took a whole slice so far, None at the end."""
@@ -314,25 +396,3 @@ async def _called(need: Callback) -> Any:
 def _set(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():
         future.set_result(value)
-
-
-def accept_limited(server: web.Server, most: int, busy: Collection[object] = ()) -> asyncio.Protocol:
-    """Return the protocol of a new connection; if there are too many, others are closed.
-
-    Args:
-        server: makes the protocol.
-        most: maximum number of connections.
-        busy: transports with a request that is being answered: they are closed last, the oldest first.
-
-    """
-    transports = [each.transport for each in server.connections]
-    living = [each for each in transports if each is not None and not each.is_closing()]
-    living.sort(key=busy.__contains__)
-    for transport in living[: max(0, len(living) + 1 - most)]:
-        transport.abort()
-    return cast("asyncio.Protocol", server())
-
-
-def is_ours(record: logging.LogRecord) -> bool:
-    """Return whether a record should be logged: not for malformed requests, which are reported to their sender."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

@@ -10,7 +10,7 @@ from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, t
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.route import Key, Operation, Route, Scope
 from leveret.broker.management.client_errors import changing, found_vhost
-from leveret.broker.management.properties_key import location, properties_key
+from leveret.broker.management.properties_key import canonical, location, properties_key
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
 
@@ -129,8 +129,9 @@ def list_source_bindings(call: Call) -> Answer:
 
 def list_destination_bindings(call: Call) -> Answer:
     """List the bindings to an exchange."""
-    vhost = call.broker.vhosts[found_vhost(call)]
-    return listing(bindings_to(vhost, "exchange", exchange_name(call.names["exchange"])))
+    vhost = call.broker.vhosts.get(call.names["vhost"])
+    name = exchange_name(call.names["exchange"])
+    return listing(() if vhost is None else bindings_to(vhost, "exchange", name))
 
 
 def _between(call: Call) -> Iterator[BindingRow]:
@@ -197,7 +198,7 @@ def delete_binding(call: Call) -> Steps:
 
 def _found(call: Call) -> Any:
     """Find the binding of a path, in steps; raises ApiError if there is none."""
-    wanted = call.names["props"]
+    wanted = canonical(call.names["props"])
     for number, row in enumerate(_between(call), 1):
         if row.key == wanted:
             return row
@@ -219,7 +220,9 @@ def _routes(path: str, what: str) -> tuple[Route, Route]:
             path,
             "bindings",
             {
-                "GET": Operation(list_between, f"Bindings from an exchange to {what}.", scope=_VHOST),
+                "GET": Operation(
+                    list_between, f"Bindings from an exchange to {what}.", scope=_VHOST, kind="array"
+                ),
                 "POST": Operation(
                     post_binding, f"Bind {what} to an exchange.", scope=_VHOST, body=_BODY, statuses=(201,)
                 ),
@@ -237,27 +240,35 @@ def _routes(path: str, what: str) -> tuple[Route, Route]:
 
 
 ROUTES = (
-    Route("bindings", "bindings", {"GET": Operation(list_bindings, "All bindings.")}),
+    Route("bindings", "bindings", {"GET": Operation(list_bindings, "All bindings.", kind="array")}),
     Route(
         "bindings/{vhost}",
         "bindings",
-        {"GET": Operation(list_bindings, "The bindings of a virtual host.", scope=Scope.VHOST)},
+        {"GET": Operation(list_bindings, "The bindings of a virtual host.", scope=Scope.VHOST, kind="array")},
     ),
     *_routes("bindings/{vhost}/e/{source}/q/{queue}", "a queue"),
     *_routes("bindings/{vhost}/e/{source}/e/{exchange}", "an exchange"),
     Route(
         "queues/{vhost}/{queue}/bindings",
         "bindings",
-        {"GET": Operation(list_queue_bindings, "The bindings to a queue.", scope=_VHOST)},
+        {"GET": Operation(list_queue_bindings, "The bindings to a queue.", scope=_VHOST, kind="array")},
     ),
     Route(
         "exchanges/{vhost}/{exchange}/bindings/source",
         "bindings",
-        {"GET": Operation(list_source_bindings, "The bindings from an exchange.", scope=_VHOST)},
+        {
+            "GET": Operation(
+                list_source_bindings, "The bindings from an exchange.", scope=_VHOST, kind="array"
+            )
+        },
     ),
     Route(
         "exchanges/{vhost}/{exchange}/bindings/destination",
         "bindings",
-        {"GET": Operation(list_destination_bindings, "The bindings to an exchange.", scope=_VHOST)},
+        {
+            "GET": Operation(
+                list_destination_bindings, "The bindings to an exchange.", scope=_VHOST, kind="array"
+            )
+        },
     ),
 )

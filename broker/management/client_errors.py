@@ -51,6 +51,15 @@ def on_channel(call: Call, *, queue: bool = False) -> Iterator[None]:
         raise bad_request(text) from None
 
 
+@contextmanager
+def naming_the_missing() -> Iterator[None]:
+    """Answer 404 with the name of what does not exist, where RabbitMQ has no text that has to be the same."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise ApiError(404, "not_found", str(error)) from None
+
+
 def found_vhost(call: Call) -> str:
     """Return the vhost of the path; raises ApiError if it does not exist."""
     vhost = call.vhost

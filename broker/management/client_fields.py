@@ -25,13 +25,18 @@ def connection_fields(call: Call) -> Fields:
     """Return the functions for the keys of a connection."""
     broker = call.broker
     statistics, node, alarm, now = broker.statistics, broker.node_name, broker.alarm, broker.now()
-    span = asked_ranges(call.query).data
+    span = asked_ranges(call.query, one="connection" in call.names).data
 
     def rate(name: str) -> Callable[[Connection], Any]:
         return lambda each: statistics.detail(statistics.connection(each), families.CONNECTIONS, name, span)
 
-    def nothing(_each: Connection) -> None:
-        """Return None: there is no TLS."""
+    def tls(name: str) -> Callable[[Connection], Any]:
+        return lambda each: None if each.tls is None else getattr(each.tls, name)
+
+    def certificate(name: str) -> Callable[[Connection], Any]:
+        return lambda each: (
+            None if each.tls is None or each.tls.certificate is None else getattr(each.tls.certificate, name)
+        )
 
     return {
         "name": lambda each: each.name,
@@ -62,14 +67,14 @@ def connection_fields(call: Call) -> Fields:
         "send_oct_details": rate("send_oct"),
         "send_cnt": lambda each: each.sent,
         "send_pend": lambda each: len(each.outbox.frames),
-        "ssl": lambda _each: False,
-        "ssl_protocol": nothing,
-        "ssl_key_exchange": nothing,
-        "ssl_cipher": nothing,
-        "ssl_hash": nothing,
-        "peer_cert_subject": nothing,
-        "peer_cert_issuer": nothing,
-        "peer_cert_validity": nothing,
+        "ssl": lambda each: each.tls is not None,
+        "ssl_protocol": tls("protocol"),
+        "ssl_key_exchange": tls("key_exchange"),
+        "ssl_cipher": tls("cipher"),
+        "ssl_hash": tls("hash"),
+        "peer_cert_subject": certificate("subject"),
+        "peer_cert_issuer": certificate("issuer"),
+        "peer_cert_validity": certificate("validity"),
         "garbage_collection": lambda _each: NO_COLLECTIONS,
         "reductions": lambda _each: 0,
         "reductions_details": lambda _each: NO_RATE,
@@ -93,7 +98,7 @@ def channel_fields(call: Call) -> Fields:
     """Return the functions for the keys of a channel."""
     broker = call.broker
     statistics, node, alarm, now = broker.statistics, broker.node_name, broker.alarm, broker.now()
-    span = asked_ranges(call.query).messages
+    span = asked_ranges(call.query, one="channel" in call.names).messages
 
     def stats(channel: Channel) -> dict[str, Any]:
         row = families.live_channel_row(channel)

@@ -6,7 +6,7 @@ from typing import Any
 from leveret.broker.administration.access import Right, visible_vhosts
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing
+from leveret.broker.http.call import DIGITS, Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import not_authorised, not_found
 from leveret.broker.http.route import Operation, Route, Scope
 from leveret.broker.management.client_errors import found_vhost
@@ -114,10 +114,9 @@ def get_channel(call: Call) -> Answer:
     """Return one channel with its consumers."""
     wanted = call.names["channel"]
     name, _, number = wanted.removesuffix(")").rpartition(" (")
+    is_number = number.isdecimal() and len(number) <= DIGITS
     for connection in call.broker.clients.connections:
-        channel = (
-            connection.channels.get(int(number)) if connection.name == name and number.isdecimal() else None
-        )
+        channel = connection.channels.get(int(number)) if is_number and connection.name == name else None
         if channel is None or channel_name(channel) != wanted:
             continue
         if not _is_own(call, connection):
@@ -134,23 +133,35 @@ def get_channel(call: Call) -> Answer:
 
 def list_consumers(call: Call) -> Answer:
     """List the consumers of the queues that the user may see."""
+    if "vhost" in call.names:
+        found_vhost(call)
     return Listing(_consumers(call), consumer_fields(call), ())
 
 
 def _consumers(call: Call) -> Iterator[Consumer]:
-    for vhost in visible_vhosts(call.broker, call.actor, call.vhost):
-        for queue in tuple(vhost.queues.values()):
-            yield from tuple(queue.consumers)
+    name = call.vhost
+    for vhost in visible_vhosts(call.broker, call.actor):
+        if name in {None, vhost.name}:
+            for queue in tuple(vhost.queues.values()):
+                yield from tuple(queue.consumers)
 
 
 ROUTES = (
-    Route("connections", "connections", {"GET": Operation(list_connections, "Connections.", query=QUERY)}),
+    Route(
+        "connections",
+        "connections",
+        {"GET": Operation(list_connections, "Connections.", query=QUERY, kind="array")},
+    ),
     Route(
         "vhosts/{vhost}/connections",
         "connections",
         {
             "GET": Operation(
-                list_connections, "The connections to a virtual host.", scope=Scope.VISIBLE, query=QUERY
+                list_connections,
+                "The connections to a virtual host.",
+                scope=Scope.VISIBLE,
+                query=QUERY,
+                kind="array",
             )
         },
     ),
@@ -158,7 +169,9 @@ ROUTES = (
         "connections/username/{user}",
         "connections",
         {
-            "GET": Operation(list_connections_of_user, "The connections of a user.", query=QUERY),
+            "GET": Operation(
+                list_connections_of_user, "The connections of a user.", query=QUERY, kind="array"
+            ),
             "DELETE": Operation(
                 close_connections_of_user, "Close the connections of a user.", statuses=(204,)
             ),
@@ -179,23 +192,35 @@ ROUTES = (
     Route(
         "connections/{connection}/channels",
         "connections",
-        {"GET": Operation(list_channels_of_connection, "The channels of a connection.", query=QUERY)},
+        {
+            "GET": Operation(
+                list_channels_of_connection, "The channels of a connection.", query=QUERY, kind="array"
+            )
+        },
     ),
-    Route("channels", "channels", {"GET": Operation(list_channels, "Channels.", query=QUERY)}),
+    Route("channels", "channels", {"GET": Operation(list_channels, "Channels.", query=QUERY, kind="array")}),
     Route(
         "vhosts/{vhost}/channels",
         "channels",
         {
             "GET": Operation(
-                list_channels, "The channels in a virtual host.", scope=Scope.VISIBLE, query=QUERY
+                list_channels,
+                "The channels in a virtual host.",
+                scope=Scope.VISIBLE,
+                query=QUERY,
+                kind="array",
             )
         },
     ),
     Route("channels/{channel}", "channels", {"GET": Operation(get_channel, "One channel.", query=QUERY)}),
-    Route("consumers", "consumers", {"GET": Operation(list_consumers, "All consumers.")}),
+    Route("consumers", "consumers", {"GET": Operation(list_consumers, "All consumers.", kind="array")}),
     Route(
         "consumers/{vhost}",
         "consumers",
-        {"GET": Operation(list_consumers, "The consumers in a virtual host.", scope=Scope.VISIBLE)},
+        {
+            "GET": Operation(
+                list_consumers, "The consumers in a virtual host, those that the user may see.", kind="array"
+            )
+        },
     ),
 )

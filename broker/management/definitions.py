@@ -1,7 +1,8 @@
 """Export and import of definitions: `/api/definitions`, `/api/all-configuration`."""
 
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -9,11 +10,15 @@ import msgspec
 from leveret.broker.administration.access import MalformedError, Right, authorize
 from leveret.broker.administration.definitions_document import SECTIONS, VHOST_SECTIONS, Entry
 from leveret.broker.administration.definitions_export import HEADING, exporting
-from leveret.broker.http.call import Call, Content, Done, Steps
+from leveret.broker.administration.definitions_outcome import Outcome
+from leveret.broker.auth.login_throttle import shown
+from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.listing import PIECE, STEP, encoded
 from leveret.broker.http.multipart import form_fields, is_form
 from leveret.broker.http.route import Key, Operation, Route
+
+log = logging.getLogger("leveret.management")
 
 _FILE_NAME = re.compile(r"[\w !#$%&'()+,.=@\[\]^`{}~-]{1,255}", re.ASCII)
 _LOCAL = re.compile(r"(?!//)[!-\[\]-~]{1,1000}")
@@ -82,22 +87,37 @@ def written(head: Mapping[str, Any], parts: Iterable[tuple[str, Iterable[Any]]])
 
 def post_definitions(call: Call) -> Steps:
     """Import definitions, entirely or not at all."""
-    vhost = call.names.get("vhost")
-    if vhost is not None and vhost not in call.broker.vhosts:
-        raise vhost_not_found()
     octets, redirect = call.content, ""
     content_type = call.headers.get("content-type", "")
     if is_form(content_type):
         fields = form_fields(octets, content_type)
         octets = fields.get("file", b"[]")
         redirect = fields.get("redirect", b"").decode("utf-8", "replace")
-    try:
-        if octets:
-            yield from call.administration.definitions.importing(call.actor, octets, vhost)
-    except MalformedError:
-        raise bad_request("failed_to_parse_json") from None
+    yield from _imported(call, octets)
     is_local = _LOCAL.fullmatch(redirect) and ":" not in redirect.partition("/")[0]
     return Done(303, redirect) if is_local else Done()
+
+
+def post_definitions_and_tell(call: Call) -> Steps:
+    """Import definitions, entirely or not at all, and return what was added and changed, or would be."""
+    dry_run = flag(call.query, "dry_run")
+    outcome = yield from _imported(call, call.content, dry_run=dry_run)
+    return Content(written(outcome.heading(dry_run=dry_run), outcome.lists()), "application/json")
+
+
+def _imported(call: Call, octets: bytes, *, dry_run: bool = False) -> Generator[Need, Any, Outcome]:
+    vhost = call.names.get("vhost")
+    if vhost is not None and vhost not in call.broker.vhosts:
+        raise vhost_not_found()
+    importing = call.administration.definitions.importing(call.actor, octets or b"{}", vhost, dry_run=dry_run)
+    try:
+        outcome = yield from importing
+    except MalformedError:
+        raise bad_request("failed_to_parse_json") from None
+    if not dry_run:
+        whom = "the operator" if call.actor is None else f"user '{shown(call.actor.name)}'"
+        log.info("definitions: imported by %s: %s", whom, outcome.summary())
+    return outcome
 
 
 _DOWNLOAD = (Key("download", doc="name of a file, for browsers to save the answer"),)
@@ -117,6 +137,7 @@ _OF_VHOST = tuple(
     key for key in _BODY if key.name in {"parameters", "policies", "queues", "exchanges", "bindings"}
 )
 _ADMINISTRATOR = Right.ADMINISTRATOR
+_DRY_RUN = (Key("dry_run", "boolean", doc="true: change nothing, and list problems as part of the answer"),)
 _ALL = {
     "GET": Operation(get_definitions, "All definitions.", _ADMINISTRATOR, query=_DOWNLOAD),
     "POST": Operation(
@@ -124,6 +145,8 @@ _ALL = {
         "Import definitions, entirely or not at all; also from a form with the field `file`.",
         _ADMINISTRATOR,
         body=_BODY,
+        is_large=True,
+        is_long=True,
         statuses=(204, 303),
     ),
 }
@@ -140,8 +163,40 @@ ROUTES = (
                 "Import definitions into a vhost, whatever vhost they name.",
                 _ADMINISTRATOR,
                 body=_OF_VHOST,
+                is_large=True,
+                is_long=True,
                 statuses=(204, 303),
             ),
+        },
+    ),
+    Route(
+        "leveret/definitions",
+        "definitions",
+        {
+            "POST": Operation(
+                post_definitions_and_tell,
+                "Import definitions, entirely or not at all. The answer has what was added and changed, or would be.",
+                _ADMINISTRATOR,
+                body=_BODY,
+                is_large=True,
+                is_long=True,
+                query=_DRY_RUN,
+            )
+        },
+    ),
+    Route(
+        "leveret/definitions/{vhost}",
+        "definitions",
+        {
+            "POST": Operation(
+                post_definitions_and_tell,
+                "The same for a vhost, whatever vhost the definitions name.",
+                _ADMINISTRATOR,
+                body=_OF_VHOST,
+                is_large=True,
+                is_long=True,
+                query=_DRY_RUN,
+            )
         },
     ),
 )

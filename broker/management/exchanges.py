@@ -34,7 +34,7 @@ Fields = Mapping[str, Callable[[ExchangeRow], Any]]
 def exchange_fields(call: Call) -> Fields:
     """Return the functions for the keys of an exchange."""
     statistics = call.broker.statistics
-    span = asked_ranges(call.query).messages
+    span = asked_ranges(call.query, one="exchange" in call.names).messages
 
     def stats(row: ExchangeRow) -> dict[str, Any]:
         counts = named(families.EXCHANGES, families.EXCHANGES.columns, families.exchange_row(row.exchange))
@@ -118,13 +118,21 @@ def delete_exchange(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route("exchanges", "exchanges", {"GET": Operation(list_exchanges, "All exchanges.", query=QUERY)}),
+    Route(
+        "exchanges",
+        "exchanges",
+        {"GET": Operation(list_exchanges, "All exchanges.", query=QUERY, kind="array")},
+    ),
     Route(
         "exchanges/{vhost}",
         "exchanges",
         {
             "GET": Operation(
-                list_exchanges, "The exchanges of a virtual host.", scope=Scope.VHOST, query=QUERY
+                list_exchanges,
+                "The exchanges of a virtual host.",
+                scope=Scope.VHOST,
+                query=QUERY,
+                kind="array",
             )
         },
     ),

@@ -9,7 +9,8 @@ from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Operation, Route, Scope
 
-UNITS = ("days", "weeks", "months", "years")
+UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
+_DAY_SECONDS = 86400
 SERVICE_UNAVAILABLE = 503
 TEST_QUEUE = "aliveness-test"
 TEST_BODY = b"test_message"
@@ -40,12 +41,23 @@ def _alarms(call: Call) -> list[str]:
 
 
 def check_certificates(call: Call) -> Answer:
-    """Check that no certificate expires within a time; there are none."""
+    """Check that no certificate of a TLS listener expires within a time."""
     if call.names["unit"] not in UNITS:
         raise bad_request(f"Time unit not recognised. Supported units: {', '.join(UNITS)}.")
-    if not call.names["within"].isdecimal():
+    within = call.names["within"]
+    if not (within.isascii() and within.isdecimal()):
         raise bad_request("Invalid expiration value.")
-    return passed()
+    if len(within) > DIGITS:
+        raise bad_request("Invalid expiration value.")
+    seconds = int(within) * UNITS[call.names["unit"]] * _DAY_SECONDS
+    limit = call.broker.context.clock() / 1000 + seconds
+    expired = [
+        {"node": call.broker.node_name, "key": key, "subject": each.subject,
+         "certfile_expires_on": f"{each.ends:%Y-%m-%d %H:%M:%S}"}
+        for key, each in call.broker.tls_certificates.items()
+        if each.ends.timestamp() <= limit
+    ]  # fmt: skip
+    return failed("Certificates expiring", expired=expired) if expired else passed()
 
 
 def check_port(call: Call) -> Answer:
@@ -70,7 +82,10 @@ def check_protocol(call: Call) -> Answer:
     return failed("No active listener", missing=protocol, protocols=protocols)
 
 
-_PROTOCOLS = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp0-9-1": "amqp", "prometheus": "http/prometheus"}
+_PROTOCOLS = {
+    "amqp091": "amqp", "amqp0.9.1": "amqp", "amqp0-9-1": "amqp", "amqps": "amqp/ssl", "amqp+tls": "amqp/ssl",
+    "prometheus": "http/prometheus",
+}  # fmt: skip
 
 
 def check_connections(call: Call) -> Answer:
@@ -85,7 +100,7 @@ def check_connections(call: Call) -> Answer:
 
 def check_readiness(call: Call) -> Answer:
     """Check that clients may connect: there is a listener for them, and the limit is not reached."""
-    if all(listener.protocol != "amqp" for listener in call.broker.listeners):
+    if all(listener.protocol not in {"amqp", "amqp/ssl"} for listener in call.broker.listeners):
         return failed("no active listeners for AMQP/AMQPS")
     answer = check_connections(call)
     return answer if isinstance(answer, Item) and answer.status == SERVICE_UNAVAILABLE else passed()

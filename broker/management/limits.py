@@ -1,8 +1,8 @@
 """Limits of vhosts and users: `/api/vhost-limits`, `/api/user-limits`."""
 
-from leveret.broker.administration.access import Right, found_user, found_vhost
-from leveret.broker.administration.users import USER_LIMITS
+from leveret.broker.administration.access import Right, found_vhost
 from leveret.broker.administration.vhosts import shown_vhost_limits
+from leveret.broker.auth.users import USER_LIMITS, VHOST_LIMITS
 from leveret.broker.http.call import Answer, Call, Done, Listing
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.route import Key, Operation, Route, Scope
@@ -52,27 +52,28 @@ def put_user_limit(call: Call) -> Answer:
 
 def delete_user_limit(call: Call) -> Answer:
     """Remove a limit of a user."""
-    user = found_user(call.broker, call.names["user"]).name
-    if call.names["limit"] in USER_LIMITS:
-        call.administration.users.set_limits(call.actor, user, {call.names["limit"]: -1})
+    call.administration.users.clear_limits(call.actor, call.names["user"], call.names["limit"])
     return Done()
 
 
 _ADMINISTRATOR = Right.ADMINISTRATOR
 _VALUE = (Key("value", "integer", is_required=True, doc="negative for no limit"),)
 _VHOSTS = Operation(
-    list_vhost_limits, "Limits of a vhost, or of all that the user may see.", scope=Scope.VISIBLE
+    list_vhost_limits,
+    "Limits of a vhost, or of all that the user may see.",
+    scope=Scope.VISIBLE,
+    kind="array",
 )
-_USERS = Operation(list_user_limits, "Limits of a user, or of all users.")
+_USERS = Operation(list_user_limits, "Limits of a user, or of all users.", kind="array")
 ROUTES = (
-    Route("vhost-limits", "limits", {"GET": _VHOSTS}),
-    Route("vhost-limits/{vhost}", "limits", {"GET": _VHOSTS}),
+    Route("vhost-limits", "limits", {"GET": _VHOSTS}, has_head=False),
+    Route("vhost-limits/{vhost}", "limits", {"GET": _VHOSTS}, has_head=False),
     Route(
         "vhost-limits/{vhost}/{limit}",
         "limits",
         {
             "PUT": Operation(
-                put_vhost_limit, "Set max-connections or max-queues.", _ADMINISTRATOR, body=_VALUE,
+                put_vhost_limit, f"Set one of {', '.join(VHOST_LIMITS)}.", _ADMINISTRATOR, body=_VALUE,
                 statuses=(204,),
             ),
             "DELETE": Operation(
@@ -80,14 +81,14 @@ ROUTES = (
             ),
         },
     ),
-    Route("user-limits", "limits", {"GET": _USERS}),
-    Route("user-limits/{user}", "limits", {"GET": _USERS}),
+    Route("user-limits", "limits", {"GET": _USERS}, has_head=False),
+    Route("user-limits/{user}", "limits", {"GET": _USERS}, has_head=False),
     Route(
         "user-limits/{user}/{limit}",
         "limits",
         {
             "PUT": Operation(
-                put_user_limit, "Set max-connections or max-channels.", _ADMINISTRATOR, body=_VALUE,
+                put_user_limit, f"Set one of {', '.join(USER_LIMITS)}.", _ADMINISTRATOR, body=_VALUE,
                 statuses=(204,),
             ),
             "DELETE": Operation(

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.administration.getting import AckMode, Getting, Got
-from leveret.broker.administration.messages import view_of
+from leveret.broker.administration.messages import MessageView, view_of
 from leveret.broker.administration.publishing import Outcome
 from leveret.broker.errors import NotYet
 from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, table
@@ -58,7 +58,7 @@ class _Verdict:
 
 def publish(call: Call) -> Steps:
     """Publish a message, and wait for its confirm."""
-    body = call.body("routing_key", "properties", "payload", "payload_encoding")
+    body = yield from call.large_body("routing_key", "properties", "payload", "payload_encoding")
     payload = _payload(body["payload"], body["payload_encoding"])
     routing_key = body["routing_key"]
     if not isinstance(routing_key, str):
@@ -159,29 +159,38 @@ def get_messages(call: Call) -> Steps:
 def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> dict[str, Any]:
     """Return a message under RabbitMQ's names."""
     view = view_of(got.message)
-    part = view.body if truncate is None else view.body[:truncate]
-    payload = ""
-    if not is_base64:
-        try:
-            payload = part.decode()
-        except UnicodeDecodeError:
-            is_base64 = True
-    if is_base64:
-        payload = base64.b64encode(part).decode()
-    properties = {name: json_text(value) if isinstance(value, str) else value
-                  for name, value in view.properties.items()}  # fmt: skip
-    if view.headers:
-        properties["headers"] = view.headers
+    payload, encoding = payload_of(
+        view.body if truncate is None else view.body[:truncate], is_base64=is_base64
+    )
     return {
         "payload_bytes": len(view.body),
         "redelivered": got.redelivered,
         "exchange": json_text(view.exchange),
         "routing_key": json_text(view.routing_key),
         "message_count": got.left,
-        "properties": properties or [],
+        "properties": properties_of(view) or [],
         "payload": payload,
-        "payload_encoding": "base64" if is_base64 else "string",
+        "payload_encoding": encoding,
     }
+
+
+def payload_of(octets: bytes, *, is_base64: bool) -> tuple[str, str]:
+    """Return a body as text and the name of its encoding: base64 if that is wanted, or if it is not UTF-8."""
+    if not is_base64:
+        try:
+            return octets.decode(), "string"
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(octets).decode(), "base64"
+
+
+def properties_of(view: MessageView) -> dict[str, Any]:
+    """Return the properties of a message with its headers, as JSON has them."""
+    properties = {name: json_text(value) if isinstance(value, str) else value
+                  for name, value in view.properties.items()}  # fmt: skip
+    if view.headers:
+        properties["headers"] = view.headers
+    return properties
 
 
 ROUTES = (
@@ -199,6 +208,7 @@ ROUTES = (
                     Key("payload", is_required=True),
                     Key("payload_encoding", is_required=True, doc="`string` or `base64`"),
                 ),
+                is_large=True,
             )
         },
     ),
@@ -216,6 +226,7 @@ ROUTES = (
                     Key("encoding", is_required=True, doc="`auto` or `base64`"),
                     Key("truncate", "integer", doc="bytes of each body that are returned at most"),
                 ),
+                kind="array",
             )
         },
     ),

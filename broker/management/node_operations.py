@@ -1,7 +1,13 @@
 """Operations on the running node, for `leveret ctl`: `/api/leveret/...`. RabbitMQ has them in its command only."""
 
-from leveret.broker.administration.access import Right
-from leveret.broker.http.call import Answer, Call, Done, Item, text
+from functools import partial
+
+from leveret.broker.administration.access import Right, authorize
+from leveret.broker.administration.node import LOOPBACK
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, number, text
+from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
 
 
@@ -33,17 +39,37 @@ def rotate_logs(call: Call) -> Answer:
     return Done()
 
 
+def reload_tls(call: Call) -> Steps:
+    """Read the certificates of listeners again."""
+    problems = yield Callback(partial(call.administration.node.reload_tls, call.actor))
+    if problems:
+        raise bad_request(f"The old certificates stay in use: {'; '.join(problems)}")
+    rows = call.broker.tls_certificates
+    return Item({
+        "certificates": [
+            {"key": key, "subject": each.subject, "issuer": each.issuer, "validity": each.validity}
+            for key, each in rows.items()
+        ]
+    })  # fmt: skip
+
+
 def stop(call: Call) -> Answer:
     """Begin the shutdown."""
     call.administration.node.stop(call.actor)
     return Done()
 
 
-def authenticate(call: Call) -> Answer:
+def authenticate(call: Call) -> Steps:
     """Check a password."""
     body = call.body("username", "password")
     name, password = text(body, "username"), text(body, "password")
-    reason = call.administration.node.authenticate(call.actor, name, password)
+    backends = call.broker.backends
+    if backends is None:
+        reason = call.administration.node.authenticate(call.actor, name, password)
+    else:
+        authorize(call.broker.users, call.actor, Right.ADMINISTRATOR)
+        verdict = yield Callback(partial(backends.log_in, name, Password(password), LOOPBACK))
+        reason = str(verdict) if isinstance(verdict, LoginRefusedError) else ""
     return Item({"authenticated": not reason, "reason": reason})
 
 
@@ -52,10 +78,13 @@ def close_connections(call: Call) -> Answer:
     body = call.body()
     vhost = text(body, "vhost") or None
     reason = text(body, "reason", "closed by an administrator")
-    most = call.administration.listings.close_connections(
-        call.actor, reason, vhost, user=text(body, "user") or None
+    limit = number(body, "limit", 0)
+    if limit < 0:
+        raise bad_request("'limit' must not be negative")
+    closed = call.administration.listings.close_connections(
+        call.actor, reason, vhost, user=text(body, "user") or None, most=limit or None
     )
-    return Item({"closed": most})
+    return Item({"closed": closed})
 
 
 _GROUP = "node"
@@ -113,6 +142,11 @@ ROUTES = (
         {"POST": Operation(rotate_logs, "Reopen the log files.", _ADMINISTRATOR, statuses=(204,))},
     ),
     Route(
+        "leveret/reload-tls",
+        _GROUP,
+        {"POST": Operation(reload_tls, "Read the certificates of TLS listeners again.", _ADMINISTRATOR)},
+    ),
+    Route(
         "leveret/stop",
         _GROUP,
         {"POST": Operation(stop, "Begin the shutdown.", _ADMINISTRATOR, statuses=(204,))},
@@ -136,7 +170,12 @@ ROUTES = (
             "POST": Operation(
                 close_connections,
                 "Close connections: all, or those of a vhost or a user. Without the tag administrator only one's own.",
-                body=(Key("vhost"), Key("user"), Key("reason")),
+                body=(
+                    Key("vhost"),
+                    Key("user"),
+                    Key("reason"),
+                    Key("limit", "integer", doc="at most so many; 0 for all"),
+                ),
             )
         },
     ),

@@ -1,19 +1,17 @@
-"""Settings of the node, logins, features, and lists of what is not here."""
-
-from typing import Any
-from urllib.parse import parse_qsl
+"""Settings of the node, numbers of logins, features, and lists of what is not here."""
 
 from leveret.broker import COMPATIBLE_VERSION
-from leveret.broker.administration.access import Right, authorize
+from leveret.broker.administration.access import Right
+from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.passwords import Password, hash_password
-from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, text
-from leveret.broker.http.dispatch import check_login
+from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Operation, Route
 
 FEATURE_FLAGS = {
     "classic_mirrored_queue_version": "versions of classic mirrored queues",
     "classic_queue_type_delivery_support": "deliveries of classic queues by their type",
+    "detailed_queues_endpoint": "a list of queues with all their fields",
     "direct_exchange_routing_v2": "a faster index of direct exchanges",
     "drop_unroutable_metric": "a count of unroutable messages that were dropped",
     "empty_basic_get_metric": "a count of basic.get on empty queues",
@@ -34,10 +32,15 @@ FEATURE_FLAGS = {
     "virtual_host_metadata": "descriptions and tags of vhosts",
 }
 """The feature flags of RabbitMQ 3.13. They are enabled, because clients refuse to work with a broker without them."""
+_REMOVED = "removed"
 DEPRECATED = {
-    "global_qos": "one prefetch count for all consumers of a channel",
-    "transient_nonexcl_queues": "queues that are neither durable nor exclusive",
+    "classic_queue_mirroring": (_REMOVED, "copies of classic queues on other nodes"),
+    "global_qos": ("permitted_by_default", "one prefetch count for all consumers of a channel"),
+    "management_metrics_collection": ("permitted_by_default", "rates and samples in this API"),
+    "ram_node_type": (_REMOVED, "nodes that keep definitions in memory alone"),
+    "transient_nonexcl_queues": ("permitted_by_default", "queues that are neither durable nor exclusive"),
 }
+"""The features that RabbitMQ 3.13 deprecates, with their phase; those that Leveret does not have are removed."""
 
 
 def list_feature_flags(_call: Call) -> Answer:
@@ -56,11 +59,15 @@ def enable_feature_flag(call: Call) -> Answer:
     return Done()
 
 
-def list_deprecated_features(_call: Call) -> Answer:
-    """List the features that RabbitMQ deprecates and that are here."""
+def list_deprecated_features(call: Call) -> Answer:
+    """List the features that RabbitMQ deprecates."""
+    denied = {name for name, (phase, _) in DEPRECATED.items() if phase == _REMOVED}
+    denied |= {"transient_nonexcl_queues"} if call.broker.transient_denied else set()
+    denied |= set() if call.broker.global_qos else {"global_qos"}
     rows = [
-        {"name": name, "deprecation_phase": "permitted_by_default", "provided_by": "rabbit", "desc": doc, "doc_url": ""}
-        for name, doc in DEPRECATED.items()
+        {"name": name, "deprecation_phase": phase, "state": "denied" if name in denied else "permitted",
+         "provided_by": "rabbit", "desc": doc, "doc_url": ""}
+        for name, (phase, doc) in DEPRECATED.items()
     ]  # fmt: skip
     return Listing(rows, sort=("name",), is_paged=False)
 
@@ -81,11 +88,6 @@ def put_cluster_name(call: Call) -> Answer:
     return Done()
 
 
-def get_auth(_call: Call) -> Answer:
-    """Return how the login page lets users log in: by name and password."""
-    return Item({"oauth_enabled": False})
-
-
 def get_version(_call: Call) -> Answer:
     """Return the version of RabbitMQ whose API this is."""
     return Item(COMPATIBLE_VERSION)
@@ -97,40 +99,54 @@ def get_settings(call: Call) -> Answer:
     return Content((lines.encode(),), "text/plain; charset=utf-8")
 
 
-def login(call: Call) -> Answer:
-    """Check the name and password of a form."""
-    form = dict(parse_qsl(call.content.decode("utf-8", "replace"), keep_blank_values=True))
-    user = check_login(
-        call.broker, form.get("username", ""), form.get("password", ""), call.peer or "127.0.0.1"
-    )
-    authorize(call.broker.users, user, Right.MANAGEMENT)
-    return Item("ok")
-
-
 def get_auth_attempts(call: Call) -> Answer:
     """Return the numbers of logins by protocol."""
     _check_node(call)
-    totals, http = call.broker.context.totals, call.broker.http_logins
-    return Listing(
-        [_attempts("http", http.failed, http.succeeded),
-         _attempts("amqp091", max(0, totals.auth_failed - http.failed), totals.auth_succeeded)],
-        sort=(), is_paged=False,
-    )  # fmt: skip
+    totals = call.broker.context.totals
+    found = call.broker.http_logins.attempts(totals.auth_failed, totals.auth_succeeded)
+    rows = [
+        {
+            "protocol": protocol,
+            "auth_attempts": counts.failed + counts.succeeded,
+            "auth_attempts_failed": counts.failed,
+            "auth_attempts_succeeded": counts.succeeded,
+        }
+        for protocol, counts in found.items()
+    ]
+    return Listing(rows, sort=(), is_paged=False)
 
 
-def _attempts(protocol: str, failed: int, succeeded: int) -> dict[str, Any]:
-    return {
-        "protocol": protocol,
-        "auth_attempts": failed + succeeded,
-        "auth_attempts_failed": failed,
-        "auth_attempts_succeeded": succeeded,
-    }
+def reset_auth_attempts(call: Call) -> Answer:
+    """Count logins from now on."""
+    _check_node(call)
+    totals = call.broker.context.totals
+    call.broker.http_logins.reset(totals.auth_failed, totals.auth_succeeded)
+    call.broker.login_sources.reset()
+    return Done()
 
 
 def get_auth_attempts_by_source(call: Call) -> Answer:
-    """Return an empty list: logins are not counted by address, as in RabbitMQ by default."""
+    """Return the numbers of logins by address, user and protocol."""
     _check_node(call)
-    return list_nothing(call)
+    rows = [
+        {
+            "remote_address": address,
+            "username": json_text(name),
+            "protocol": protocol,
+            "auth_attempts": counts.failed + counts.succeeded,
+            "auth_attempts_failed": counts.failed,
+            "auth_attempts_succeeded": counts.succeeded,
+        }
+        for (address, name, protocol), counts in call.broker.login_sources.rows()
+    ]
+    return Listing(rows, sort=(), is_paged=False)
+
+
+def reset_statistics(call: Call) -> Steps:
+    """Forget all samples."""
+    _check_node(call)
+    yield from call.broker.statistics.forgetting()
+    return Done()
 
 
 def change_nothing(call: Call) -> Answer:
@@ -141,7 +157,8 @@ def change_nothing(call: Call) -> Answer:
 
 def hash_of_password(call: Call) -> Answer:
     """Return a hash of a password, with a new salt."""
-    return Item({"ok": hash_password(Password(call.names["password"]))})
+    algorithm = call.broker.users.passwords.algorithm
+    return Item({"ok": hash_password(Password(call.names["password"]), algorithm)})
 
 
 def _check_node(call: Call) -> None:
@@ -151,14 +168,21 @@ def _check_node(call: Call) -> None:
 
 
 _ADMINISTRATOR, _MONITORING = Right.ADMINISTRATOR, Right.MONITORING
-_ATTEMPTS = Operation(get_auth_attempts, "Numbers of logins by protocol.", _MONITORING)
-_RESET_ATTEMPTS = Operation(
-    change_nothing, "Accepted; the numbers of logins are kept.", _MONITORING, statuses=(204,)
+_ATTEMPTS = Operation(get_auth_attempts, "Numbers of logins by protocol.", _MONITORING, kind="array")
+_RESET_ATTEMPTS = Operation(reset_auth_attempts, "Count logins from now on.", _MONITORING, statuses=(204,))
+_RESET = Operation(
+    reset_statistics,
+    "Forget all samples, and the counts of closed channels and connections.",
+    _ADMINISTRATOR,
+    statuses=(204,),
 )
-_RESET = Operation(change_nothing, "Accepted; statistics are kept.", _ADMINISTRATOR, statuses=(204,))
-_NOT_HERE = Operation(list_nothing, "Empty: there is no such plugin.", _MONITORING)
+_NOT_HERE = Operation(list_nothing, "Empty: there is no such plugin.", _MONITORING, kind="array")
 ROUTES = (
-    Route("version", "node", {"GET": Operation(get_version, "Version of RabbitMQ whose API this is.")}),
+    Route(
+        "version",
+        "node",
+        {"GET": Operation(get_version, "Version of RabbitMQ whose API this is.", kind="string")},
+    ),
     Route(
         "cluster-name",
         "node",
@@ -173,13 +197,21 @@ ROUTES = (
             ),
         },
     ),
-    Route("extensions", "node", {"GET": Operation(list_nothing, "Empty: there are no extensions.")}),
+    Route(
+        "extensions",
+        "node",
+        {"GET": Operation(list_nothing, "Empty: there are no extensions.", kind="array")},
+    ),
     Route(
         "config/effective",
         "node",
-        {"GET": Operation(get_settings, "Effective configuration as text.", _ADMINISTRATOR)},
+        {"GET": Operation(get_settings, "Effective configuration as text.", _ADMINISTRATOR, kind="text")},
     ),
-    Route("feature-flags", "node", {"GET": Operation(list_feature_flags, "Feature flags.", _ADMINISTRATOR)}),
+    Route(
+        "feature-flags",
+        "node",
+        {"GET": Operation(list_feature_flags, "Feature flags.", _ADMINISTRATOR, kind="array")},
+    ),
     Route(
         "feature-flags/{name}/enable",
         "node",
@@ -192,32 +224,28 @@ ROUTES = (
     Route(
         "deprecated-features",
         "node",
-        {"GET": Operation(list_deprecated_features, "Features that RabbitMQ deprecates.", _ADMINISTRATOR)},
+        {
+            "GET": Operation(
+                list_deprecated_features, "Features that RabbitMQ deprecates.", _ADMINISTRATOR, kind="array"
+            )
+        },
     ),
     Route(
         "deprecated-features/used",
         "node",
-        {"GET": Operation(list_nothing, "Empty: their use is not recorded.", _ADMINISTRATOR)},
-    ),
-    Route("auth", "login", {"GET": Operation(get_auth, "Ways to log in.", None)}),
-    Route(
-        "login",
-        "login",
-        {
-            "POST": Operation(
-                login,
-                "Check the name and password of a form.",
-                None,
-                body=(Key("username", is_required=True), Key("password", is_required=True)),
-            )
-        },
+        {"GET": Operation(list_nothing, "Empty: their use is not recorded.", _ADMINISTRATOR, kind="array")},
     ),
     Route("auth/attempts/{node}", "login", {"GET": _ATTEMPTS, "DELETE": _RESET_ATTEMPTS}),
     Route(
         "auth/attempts/{node}/source",
         "login",
         {
-            "GET": Operation(get_auth_attempts_by_source, "Empty: not counted by address.", _MONITORING),
+            "GET": Operation(
+                get_auth_attempts_by_source,
+                "Numbers of logins by address, user and protocol, the latest 1,000.",
+                _MONITORING,
+                kind="array",
+            ),
             "DELETE": _RESET_ATTEMPTS,
         },
     ),
@@ -235,6 +263,6 @@ ROUTES = (
     ),
     *(
         Route(path, "plugins", {"GET": _NOT_HERE})
-        for path in ("federation-links", "federation-links/{vhost}", "shovels", "shovels/{vhost}")
+        for path in ("federation-links", "federation-links/{vhost}")
     ),
 )

@@ -6,7 +6,8 @@ from typing import Any
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
-from leveret.broker.http.call import Answer, Call, Item, Listing
+from leveret.broker.auth.external import EXTERNAL
+from leveret.broker.http.call import Answer, Call, Item, Listing, flag
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.route import Operation, Route
 from leveret.broker.management.overview import contexts, exchange_types
@@ -17,6 +18,7 @@ from leveret.broker.statistics.rates import NO_RATE
 _MECHANISMS = {
     "PLAIN": "SASL PLAIN authentication mechanism",
     "AMQPLAIN": "QPid AMQPLAIN mechanism",
+    EXTERNAL: "SASL EXTERNAL, by the certificate of a TLS client",
 }
 _ALWAYS_ZERO = (
     "gc_bytes_reclaimed",
@@ -74,7 +76,8 @@ def list_nodes(call: Call) -> Answer:
 def get_node(call: Call) -> Answer:
     """Return the node."""
     _check(call)
-    return Item(_shown(call))
+    shown = _shown(call)
+    return Item(shown | _memory(call) if flag(call.query, "memory") else shown)
 
 
 def _check(call: Call) -> None:
@@ -85,7 +88,7 @@ def _check(call: Call) -> None:
 def _shown(call: Call) -> dict[str, Any]:
     broker, statistics = call.broker, call.broker.statistics
     facts = broker.node_facts()
-    span = asked_ranges(call.query).node
+    span = asked_ranges(call.query, one="node" in call.names).node
     counts = {"fd_used": statistics.files, "gc_num": 0} | dict(broker.node_counts())
     shown: dict[str, Any] = {
         "name": broker.node_name,
@@ -96,11 +99,11 @@ def _shown(call: Call) -> dict[str, Any]:
         "os_pid": str(facts.process_id),
         "fd_total": facts.files_total,
         "sockets_total": facts.sockets_total,
-        "mem_limit": facts.memory_limit,
-        "mem_alarm": facts.memory_alarm,
+        "mem_limit": facts.resources.memory_limit,
+        "mem_alarm": facts.resources.memory_alarm,
         "mem_calculation_strategy": facts.strategy,
-        "disk_free_limit": facts.disk_limit,
-        "disk_free_alarm": facts.disk_alarm,
+        "disk_free_limit": facts.resources.disk_limit,
+        "disk_free_alarm": facts.resources.disk_alarm,
         "proc_total": facts.sockets_total,
         "rates_mode": "basic",
         "uptime": round(facts.uptime * 1000),
@@ -110,6 +113,7 @@ def _shown(call: Call) -> dict[str, Any]:
         "auth_mechanisms": [
             {"name": name, "description": description, "enabled": name in facts.mechanisms}
             for name, description in _MECHANISMS.items()
+            if name in facts.mechanisms or name != EXTERNAL
         ],
         "applications": [
             {"name": "rabbit", "description": "RabbitMQ", "version": COMPATIBLE_VERSION},
@@ -153,10 +157,15 @@ def _shown(call: Call) -> dict[str, Any]:
 def get_memory(call: Call) -> Answer:
     """Return the memory of the node, by RabbitMQ's parts of it."""
     _check(call)
-    used = call.broker.node_facts().memory_used
+    return Item(_memory(call))
+
+
+def _memory(call: Call) -> dict[str, Any]:
+    facts = call.broker.node_facts()
+    used = facts.resources.memory_used
     parts: dict[str, Any] = dict.fromkeys(_PARTS, 0) | {_WHOLE: used}
     total = {"erlang": used, "rss": used, "allocated": used}
-    return Item({"memory": {**parts, "strategy": call.broker.node_facts().strategy, "total": total}})
+    return {"memory": {**parts, "strategy": facts.strategy, "total": total}}
 
 
 def get_memory_relative(call: Call) -> Answer:
@@ -168,12 +177,14 @@ def get_memory_relative(call: Call) -> Answer:
 def get_tables(call: Call) -> Answer:
     """Return the memory of Erlang's tables, which there are none of."""
     _check(call)
-    return Item({"ets": "no_ets_tables" if "filter" in call.names else {"total": 0}})
+    return Item({"ets_tables_memory": {"total": 0}})
 
 
 _MONITORING = Right.MONITORING
 ROUTES = (
-    Route("nodes", "nodes", {"GET": Operation(list_nodes, "The node.", _MONITORING, query=QUERY)}),
+    Route(
+        "nodes", "nodes", {"GET": Operation(list_nodes, "The node.", _MONITORING, query=QUERY, kind="array")}
+    ),
     Route("nodes/{node}", "nodes", {"GET": Operation(get_node, "The node.", _MONITORING, query=QUERY)}),
     Route(
         "nodes/{node}/memory",

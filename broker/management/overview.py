@@ -97,7 +97,7 @@ def get_overview(call: Call) -> Steps:
             "listeners": listeners(call),
             "contexts": contexts(call),
         }
-    ranges = asked_ranges(call.query)
+    ranges = asked_ranges(call.query, one=True)
     vhosts = visible_vhosts(broker, call.actor)
     everything = sees_all(call)
     ready = unacked = consumers = 0

@@ -76,8 +76,8 @@ def delete_global_parameter(call: Call) -> Answer:
 _POLICYMAKER = Right.POLICYMAKER
 _VALUE = (Key("value", "any", is_required=True),)
 _LIST = Operation(
-    list_parameters, "Parameters of vhosts that the user may see.", _POLICYMAKER, Scope.VHOST
-)  # fmt: skip
+    list_parameters, "Parameters of vhosts that the user may see.", _POLICYMAKER, Scope.VHOST, kind="array"
+)
 ROUTES = (
     Route("parameters", "parameters", {"GET": _LIST}),
     Route("parameters/{component}", "parameters", {"GET": _LIST}),
@@ -99,7 +99,7 @@ ROUTES = (
     Route(
         "global-parameters",
         "parameters",
-        {"GET": Operation(list_global_parameters, "All global parameters.", _POLICYMAKER)},
+        {"GET": Operation(list_global_parameters, "All global parameters.", _POLICYMAKER, kind="array")},
     ),
     Route(
         "global-parameters/{name}",

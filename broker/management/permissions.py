@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leveret.broker.administration.access import BadRequestError, Right
+from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Operation, Route
@@ -40,7 +41,7 @@ def put_permissions(call: Call) -> Answer:
     try:
         call.administration.users.set_permissions(call.actor, vhost, user, **patterns)
     except BadRequestError as error:
-        raise _invalid(str(error)) from None
+        raise _invalid(error) from None
     return Done(201 if is_new else 204)
 
 
@@ -86,7 +87,7 @@ def put_topic_permissions(call: Call) -> Answer:
             call.actor, vhost, user, exchange, write=write, read=read
         )
     except BadRequestError as error:
-        raise _invalid(str(error)) from None
+        raise _invalid(error) from None
     return Done(201 if is_new else 204)
 
 
@@ -120,16 +121,18 @@ def _found(call: Call) -> tuple[str, str]:
     return vhost, user
 
 
-def _invalid(reason: str) -> Exception:
+def _invalid(error: BadRequestError) -> Exception:
     """Return the error for a pattern that is not supported, in RabbitMQ's form."""
-    return bad_request(["invalid_regexp", reason])
+    cause = error.__cause__
+    if not isinstance(cause, InvalidPatternError):
+        return error
+    return bad_request(["invalid_regexp", cause.pattern, cause.reason])
 
 
 _SORT = ("vhost", "user")
 _ADMINISTRATOR = Right.ADMINISTRATOR
 _TOPIC_GET = Operation(
-    get_topic_permissions, "Topic permissions of a user in a vhost.", _ADMINISTRATOR
-)  # fmt: skip
+    get_topic_permissions, "Topic permissions of a user in a vhost.", _ADMINISTRATOR, kind="array")  # fmt: skip
 _TOPIC_PUT = Operation(
     put_topic_permissions,
     "Restrict the routing keys of a user at a topic exchange.",
@@ -149,7 +152,7 @@ ROUTES = (
     Route(
         "permissions",
         "permissions",
-        {"GET": Operation(list_permissions, "All permissions.", _ADMINISTRATOR)},
+        {"GET": Operation(list_permissions, "All permissions.", _ADMINISTRATOR, kind="array")},
     ),
     Route(
         "permissions/{vhost}/{user}",
@@ -171,18 +174,22 @@ ROUTES = (
     Route(
         "topic-permissions",
         "permissions",
-        {"GET": Operation(list_topic_permissions, "All topic permissions.", _ADMINISTRATOR)},
+        {"GET": Operation(list_topic_permissions, "All topic permissions.", _ADMINISTRATOR, kind="array")},
     ),
     Route("topic-permissions/{vhost}/{user}", "permissions", _TOPIC_OPERATIONS),
     Route("topic-permissions/{vhost}/{user}/{exchange}", "permissions", _TOPIC_OPERATIONS),
     Route(
         "users/{user}/permissions",
         "permissions",
-        {"GET": Operation(list_permissions_of_user, "Permissions of a user.", _ADMINISTRATOR)},
+        {"GET": Operation(list_permissions_of_user, "Permissions of a user.", _ADMINISTRATOR, kind="array")},
     ),
     Route(
         "users/{user}/topic-permissions",
         "permissions",
-        {"GET": Operation(list_topic_permissions_of_user, "Topic permissions of a user.", _ADMINISTRATOR)},
+        {
+            "GET": Operation(
+                list_topic_permissions_of_user, "Topic permissions of a user.", _ADMINISTRATOR, kind="array"
+            )
+        },
     ),
 )

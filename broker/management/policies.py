@@ -78,7 +78,7 @@ def _one(*, operator: bool, needs: Right) -> Mapping[str, Operation]:
 
 def _list(*, operator: bool) -> Mapping[str, Operation]:
     doc = f"{'Operator policies' if operator else 'Policies'} of a vhost, or of all that the user may see."
-    return {"GET": Operation(partial(list_policies, operator=operator), doc, scope=Scope.VHOST)}
+    return {"GET": Operation(partial(list_policies, operator=operator), doc, scope=Scope.VHOST, kind="array")}
 
 
 ROUTES = (

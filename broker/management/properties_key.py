@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64encode
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.management.term_hash import Atom, term_hash
@@ -25,6 +25,14 @@ def properties_key(binding_key: str, arguments: Table) -> str:
         return key
     number = term_hash(_fields(dict(sorted(arguments.items()))))
     return f"{key}~{urlsafe_b64encode(number.to_bytes(4, 'big')).decode().rstrip('=')}"
+
+
+def canonical(key: str) -> str:
+    """Return the name of a binding as `properties_key` writes it: clients may percent-encode it otherwise."""
+    binding_key, separator, number = key.partition("~")
+    if not binding_key:
+        return key
+    return properties_key(unquote_plus(binding_key, errors="surrogateescape"), {}) + separator + number
 
 
 def location(destination: str, key: str) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
 from leveret.broker.administration.listings import queue_state
+from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.properties import Properties
 from leveret.broker.http.call import Call, flag
 from leveret.broker.http.listing import ABSENT
 from leveret.broker.management.ranges import asked_ranges
@@ -45,7 +47,7 @@ def queue_fields(call: Call) -> Fields:
     """Return the functions for the keys of a queue, those that the query asks for."""
     broker = call.broker
     node, statistics, now = broker.node_name, broker.statistics, broker.now()
-    ranges = asked_ranges(call.query)
+    ranges = asked_ranges(call.query, one="queue" in call.names)
     span = ranges.messages
 
     def policies(queue: Queue) -> Applied:
@@ -87,19 +89,25 @@ def queue_fields(call: Call) -> Fields:
         "messages_ready_details": length("messages_ready"),
         "messages_unacknowledged_details": length("messages_unacknowledged"),
         "message_stats": stats,
-        "idle_since": lambda queue: idle_since(statistics, statistics.queue(queue)),
+        "idle_since": lambda queue: (
+            ABSENT if queue.type == QUORUM else idle_since(statistics, statistics.queue(queue))
+        ),
         "messages_ram": _messages_ram,
         "messages_ready_ram": lambda queue: queue.backing.paging_counts().ram_msg_count,
         "messages_unacknowledged_ram": lambda queue: queue.backing.paging_counts().ram_ack_count,
-        "messages_persistent": lambda queue: queue.ready_count if queue.type == QUORUM else 0,
+        "messages_persistent": _messages_persistent,
         "messages_paged_out": _messages_paged_out,
+        "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained.ready_count,
         "message_bytes": _message_bytes,
         "message_bytes_ready": _message_bytes_ready,
         "message_bytes_unacknowledged": lambda queue: queue.backing.paging_counts().unacked_octets,
         "message_bytes_ram": _message_bytes_ram,
-        "message_bytes_persistent": lambda queue: _message_bytes(queue) if queue.type == QUORUM else 0,
+        "message_bytes_persistent": _message_bytes_persistent,
+        "message_bytes_retained": lambda queue: (
+            ABSENT if queue.retained is None else _retained_octets(queue.retained)
+        ),
         "message_bytes_paged_out": lambda queue: queue.backing.paging_counts().delta_octets,
-        "head_message_timestamp": _nothing,
+        "head_message_timestamp": _head_message_timestamp,
         "consumers": lambda queue: queue.consumer_count,
         "consumer_capacity": lambda queue: queue.consumer_capacity,
         "consumer_utilisation": lambda queue: queue.consumer_capacity,
@@ -174,6 +182,30 @@ def _message_bytes(queue: Queue) -> int:
     return paging.ram_octets + paging.unacked_octets + paging.delta_octets
 
 
+def _messages_persistent(queue: Queue) -> int:
+    return queue.ready_count if queue.type == QUORUM else queue.backing.persistent_count()
+
+
+def _message_bytes_persistent(queue: Queue) -> int:
+    """Return the bytes of persistent messages; of a queue with others, too, in proportion to their numbers."""
+    if queue.type == QUORUM:
+        return _message_bytes(queue)
+    count = queue.backing.persistent_count()
+    messages = queue.backing.ready_count + queue.backing.unacked_count
+    return _message_bytes(queue) * min(count, messages) // messages if messages else 0
+
+
+def _head_message_timestamp(queue: Queue) -> int | None:
+    """Return the timestamp of the next message, if it has one and is in memory, as RabbitMQ."""
+    message = queue.backing.head_message()
+    if message is None:
+        return None
+    try:
+        return Properties(message.header).timestamp
+    except MalformedProperties:  # properties are passed on as they are, even if they cannot be read
+        return None
+
+
 def _message_bytes_ready(queue: Queue) -> int:
     paging = queue.backing.paging_counts()
     return paging.ram_octets + paging.delta_octets
@@ -184,8 +216,13 @@ def _message_bytes_ram(queue: Queue) -> int:
     return paging.ram_octets + paging.unacked_octets
 
 
+def _retained_octets(retained: Queue) -> int:
+    return 0 if retained.limits is None else retained.limits.octets
+
+
 def _memory(queue: Queue) -> int:
-    return QUEUE_OCTETS + _messages_ram(queue) * MESSAGE_OCTETS + _message_bytes_ram(queue)
+    own = QUEUE_OCTETS + _messages_ram(queue) * MESSAGE_OCTETS + _message_bytes_ram(queue)
+    return own if queue.retained is None else own + _memory(queue.retained)
 
 
 def _exclusive_tag(queue: Queue) -> str | None:

@@ -1,10 +1,12 @@
 """Queues: `/api/queues`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from leveret.broker.administration.access import Right, visible_vhosts
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, table, text
+from leveret.broker.errors import NotYet
+from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Listing, Steps, flag, table, text
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Operation, Route, Scope
 from leveret.broker.management.client_errors import changing, found_vhost
@@ -47,7 +49,7 @@ def get_queue(call: Call) -> Answer:
     return Item(item)
 
 
-def put_queue(call: Call) -> Answer:
+def put_queue(call: Call) -> Steps:
     """Declare a queue."""
     body = call.body()
     node = text(body, "node") if body.get("node") else ""
@@ -55,6 +57,8 @@ def put_queue(call: Call) -> Answer:
         host = call.broker.node_name.partition("@")[2]
         raise bad_request(f"Node {node if '@' in node else f'{node}@{host}'} could not be contacted")
     name = call.names["queue"]
+    while (wait := _wait_for_name(call)) is not None:
+        yield Callback(partial(_when, wait))
     with changing(call):
         is_new = name not in call.broker.vhosts[call.names["vhost"]].queues
         call.administration.topology.declare_queue(
@@ -68,8 +72,24 @@ def put_queue(call: Call) -> Answer:
     return Done(201 if is_new else 204)
 
 
-def delete_queue(call: Call) -> Answer:
-    """Delete a queue with its messages."""
+def _wait_for_name(call: Call) -> Callable[[Callable[[], object]], object] | None:
+    """Return what calls back when the name is free, while a restart would restore a deleted queue of this name."""
+    vhost = call.broker.vhosts.get(call.names["vhost"])
+    try:
+        if vhost is not None:
+            vhost.await_name(call.names["queue"])
+    except NotYet as wait:
+        return wait.subscribe
+    return None
+
+
+def _when(subscribe: Callable[[Callable[[], object]], object], done: Callable[[Any], object]) -> None:
+    """Call `done` when something calls back."""
+    subscribe(lambda: done(None))
+
+
+def delete_queue(call: Call) -> Steps:
+    """Delete a queue with its messages; answered when what it discards or moves has moved."""
     queue = found_queue(call)
     with changing(call):
         call.administration.topology.delete_queue(
@@ -79,6 +99,8 @@ def delete_queue(call: Call) -> Answer:
             if_empty=flag(call.query, "if-empty"),
             if_unused=flag(call.query, "if-unused"),
         )
+    if queue.deleted and not queue.finished:
+        yield Callback(partial(_when, queue.after_finish))
     return Done()
 
 
@@ -105,12 +127,18 @@ _LIST = (
     *QUERY,
 )
 ROUTES = (
-    Route("queues", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST)}),
-    Route("queues/detailed", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST)}),
+    Route("queues", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST, kind="array")}),
+    Route(
+        "queues/detailed", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST, kind="array")}
+    ),
     Route(
         "queues/{vhost}",
         "queues",
-        {"GET": Operation(list_queues, "The queues of a virtual host.", scope=Scope.VHOST, query=_LIST)},
+        {
+            "GET": Operation(
+                list_queues, "The queues of a virtual host.", scope=Scope.VHOST, query=_LIST, kind="array"
+            )
+        },
     ),
     Route(
         "queues/{vhost}/{queue}",

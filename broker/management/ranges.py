@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from leveret.broker.http.errors import ApiError, bad_request
+from leveret.broker.http.errors import ApiError
 from leveret.broker.http.route import Key
 from leveret.broker.statistics.rates import Ranges, Span
 
@@ -15,14 +15,21 @@ QUERY = tuple(
 )
 
 
-def asked_ranges(query: Mapping[str, str]) -> Ranges:
+def asked_ranges(query: Mapping[str, str], *, one: bool = False) -> Ranges:
     """Return the ranges of a query.
+
+    Args:
+        query: the query.
+        one: True if one object is asked for: RabbitMQ names the error otherwise then.
 
     Raises:
         ApiError: a range is not positive, or has too many samples.
 
     """
-    return Ranges(*[_span(query, name) for name in _NAMES])
+    try:
+        return Ranges(*[_span(query, name) for name in _NAMES])
+    except ValueError as error:
+        raise ApiError(400, "bad_request" if one else "invalid_range_parameters", str(error)) from None
 
 
 def _span(query: Mapping[str, str], name: str) -> Span | None:
@@ -31,9 +38,6 @@ def _span(query: Mapping[str, str], name: str) -> Span | None:
         age, increment = (int(each) for each in given)
     except ValueError:
         return None
-    text = f"Invalid range parameters: age {age}, incr {increment}"
-    if age <= 0 or increment <= 0:
-        raise ApiError(400, "invalid_range_parameters", text)
-    if age / increment > MOST_SAMPLES:
-        raise bad_request(text)
+    if age <= 0 or increment <= 0 or age / increment > MOST_SAMPLES:
+        raise ValueError(f"Invalid range parameters: age {age}, incr {increment}")
     return Span(age, increment)

@@ -15,7 +15,7 @@ How to use the API is described in [management](management.md). The same as an O
 `/api/openapi.json`.
 
 Paths are below `/api/`. A name in braces is that of an object, percent-encoded (`/` is `%2F`); a slash at the end of a
-path does not matter. All `GET` paths answer `HEAD`, and all paths answer `OPTIONS`.
+path does not matter. All `GET` paths but those of limits answer `HEAD`, and all paths answer `OPTIONS`.
 
 *Needs* is the tag of the user: `management` stands for any of `management`, `policymaker`, `monitoring`,
 `administrator`; an administrator may do everything. The vhost of the path is one in which the user has permissions, but

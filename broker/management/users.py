@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right
-from leveret.broker.auth.passwords import SHA256
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
@@ -34,7 +33,9 @@ def put_user(call: Call) -> Answer:
     given = {key: text(body, key) for key in ("password", "password_hash") if body.get(key) is not None}
     if not is_base64(given.get("password_hash", "")):
         raise bad_request(["not_base64", given["password_hash"]])
-    algorithm = text(body, "hashing_algorithm", SHA256)
+    if not given:
+        given["password_hash"] = ""  # who sends neither, disables the password
+    algorithm = text(body, "hashing_algorithm", "")
     users.put(call.actor, name, tags=tags_of(body), hashing_algorithm=algorithm, **given)
     return Done(201 if is_new else 204)
 
@@ -99,7 +100,7 @@ def tags_of(body: Mapping[str, Any]) -> list[str]:
 _ADMINISTRATOR = Right.ADMINISTRATOR
 ROUTES = (
     Route("whoami", "users", {"GET": Operation(whoami, "The user who asks.")}),
-    Route("users", "users", {"GET": Operation(list_users, "All users.", _ADMINISTRATOR)}),
+    Route("users", "users", {"GET": Operation(list_users, "All users.", _ADMINISTRATOR, kind="array")}),
     Route(
         "users/bulk-delete",
         "users",
@@ -118,7 +119,10 @@ ROUTES = (
         "users",
         {
             "GET": Operation(
-                list_users_without_permissions, "Users that have access to no vhost.", _ADMINISTRATOR
+                list_users_without_permissions,
+                "Users that have access to no vhost.",
+                _ADMINISTRATOR,
+                kind="array",
             )
         },
     ),
@@ -134,7 +138,7 @@ ROUTES = (
                 body=(
                     Key("tags", "any", is_required=True, doc="a list, or one text with commas"),
                     Key("password"),
-                    Key("password_hash", doc="instead of the password; empty for none"),
+                    Key("password_hash", doc="instead of the password; empty for none, as without both"),
                     Key("hashing_algorithm", doc="of the hash"),
                 ),
                 statuses=(201, 204),

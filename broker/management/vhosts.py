@@ -5,7 +5,7 @@ from typing import Any
 
 from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
 from leveret.broker.administration.definitions_document import as_words
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
 from leveret.broker.management.ranges import asked_ranges
@@ -14,7 +14,8 @@ from leveret.broker.statistics.rates import Span
 from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
 
-CLASSIC = "classic"
+NO_TYPE = "undefined"
+"""RabbitMQ's word for a vhost without a default queue type."""
 
 
 def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
@@ -42,11 +43,11 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
         "name": lambda vhost: vhost.name,
         "description": lambda vhost: vhost.description,
         "tags": lambda vhost: list(vhost.tags),
-        "default_queue_type": lambda vhost: vhost.default_queue_type or CLASSIC,
+        "default_queue_type": lambda vhost: vhost.default_queue_type or NO_TYPE,
         "metadata": _metadata,
-        "tracing": lambda _vhost: False,
+        "tracing": lambda vhost: vhost.tapping.firehose is not None,
         "cluster_state": lambda _vhost: {node: "running"},
-        "protected_from_deletion": lambda _vhost: False,
+        "protected_from_deletion": lambda vhost: vhost.is_protected,
         "message_stats": stats,
         **{name: count(name) for name in counted},
         **{f"{name}_details": details(name, span) for name, span in counted.items()},
@@ -57,6 +58,8 @@ def _metadata(vhost: VHost) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type:
         shown["default_queue_type"] = vhost.default_queue_type
+    if vhost.is_protected:
+        shown["protected_from_deletion"] = True
     return shown
 
 
@@ -81,24 +84,39 @@ def put_vhost(call: Call) -> Answer:
     ):
         raise bad_request("'tags' must be a list of texts, or one text with commas between them")
     kind = text(body, "default_queue_type")
+    traced = flag(body, "tracing") if "tracing" in body else None
     is_new = name not in call.broker.vhosts
     call.administration.vhosts.put(
         call.actor,
         name,
         description=text(body, "description"),
         tags=as_words(tags),
-        default_queue_type="" if kind == "undefined" else kind,
+        default_queue_type="" if kind == NO_TYPE else kind,
     )
     if is_new and call.actor is not None:
         call.administration.users.set_permissions(
             call.actor, name, call.actor.name, configure=".*", write=".*", read=".*"
         )
+    if traced is not None:
+        call.administration.vhosts.trace(call.actor, name, traced=traced)
     return Done(201 if is_new else 204)
 
 
 def delete_vhost(call: Call) -> Answer:
     """Close the connections to a vhost, and delete it with everything in it."""
     call.administration.vhosts.delete(call.actor, call.names["vhost"])
+    return Done()
+
+
+def protect_vhost(call: Call) -> Answer:
+    """Protect a vhost from deletion."""
+    call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=True)
+    return Done()
+
+
+def unprotect_vhost(call: Call) -> Answer:
+    """Allow the deletion of a vhost."""
+    call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=False)
     return Done()
 
 
@@ -126,7 +144,7 @@ def list_topic_permissions(call: Call) -> Answer:
 _BY_USER = ("vhost", "user")
 _ADMINISTRATOR = Right.ADMINISTRATOR
 ROUTES = (
-    Route("vhosts", "vhosts", {"GET": Operation(list_vhosts, "Vhosts that the user may see.")}),
+    Route("vhosts", "vhosts", {"GET": Operation(list_vhosts, "Vhosts that the user may see.", kind="array")}),
     Route(
         "vhosts/{vhost}",
         "vhosts",
@@ -140,12 +158,24 @@ ROUTES = (
                     Key("description"),
                     Key("tags", "any", doc="a list, or one text with commas"),
                     Key("default_queue_type", doc="the type of queues declared without one"),
-                    Key("tracing", "boolean", doc="ignored: there is no tracing"),
+                    Key("tracing", "boolean", doc="switches the firehose on or off, until the broker stops"),
                 ),
                 statuses=(201, 204),
             ),
             "DELETE": Operation(
                 delete_vhost, "Delete a vhost with everything in it.", _ADMINISTRATOR, statuses=(204,)
+            ),
+        },
+    ),
+    Route(
+        "vhosts/{vhost}/deletion/protection",
+        "vhosts",
+        {
+            "POST": Operation(
+                protect_vhost, "Protect a vhost from deletion.", _ADMINISTRATOR, statuses=(204,)
+            ),
+            "DELETE": Operation(
+                unprotect_vhost, "Allow the deletion of a vhost.", _ADMINISTRATOR, statuses=(204,)
             ),
         },
     ),
@@ -157,11 +187,15 @@ ROUTES = (
     Route(
         "vhosts/{vhost}/permissions",
         "vhosts",
-        {"GET": Operation(list_permissions, "Permissions in a vhost.", _ADMINISTRATOR)},
+        {"GET": Operation(list_permissions, "Permissions in a vhost.", _ADMINISTRATOR, kind="array")},
     ),
     Route(
         "vhosts/{vhost}/topic-permissions",
         "vhosts",
-        {"GET": Operation(list_topic_permissions, "Topic permissions in a vhost.", _ADMINISTRATOR)},
+        {
+            "GET": Operation(
+                list_topic_permissions, "Topic permissions in a vhost.", _ADMINISTRATOR, kind="array"
+            )
+        },
     ),
 )

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from leveret.broker.process.resource_alarms import Resources
+
 
 class ListenerFacts(NamedTuple):
     """A listener: RabbitMQ's name of the protocol, and the address."""
@@ -19,9 +21,7 @@ class NodeFacts(NamedTuple):
         process_id: of the process.
         files_total: file descriptors that the process may have.
         sockets_used, sockets_total: client connections, and how many there may be.
-        memory_used, memory_limit: bytes.
-        disk_free, disk_limit: bytes; free is None without a data directory.
-        memory_alarm, disk_alarm: True while the alarm blocks publishers.
+        resources: memory and disk.
         data_dir, log_files, config_files: paths.
         listeners: the listeners.
         mechanisms: names of the authentication mechanisms that are offered.
@@ -34,12 +34,7 @@ class NodeFacts(NamedTuple):
     files_total: int
     sockets_used: int
     sockets_total: int
-    memory_used: int
-    memory_limit: int
-    memory_alarm: bool
-    disk_free: int | None
-    disk_limit: int
-    disk_alarm: bool
+    resources: Resources
     data_dir: str
     log_files: tuple[str, ...]
     config_files: tuple[str, ...]

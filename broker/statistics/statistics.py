@@ -6,7 +6,7 @@ only rates and ranges come from samples.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from operator import add
+from operator import add, sub
 from typing import Any, Protocol, TypeVar
 
 from leveret.broker.connection.connection_tracking import ConnectionTracking
@@ -65,6 +65,10 @@ class Statistics:
         self.files = 0
         """Open file descriptors; the sampler reads their number, which takes long."""
         self._readers: dict[tuple[int, str], Read] = {}
+        self._resets = 0
+        """Number of times that everything was forgotten: a pass that is at work then has nothing to keep."""
+        self._forgotten: dict[VHost | None, tuple[Row, Row]] = {}
+        """Counts of channels and connections that were gone then, by vhost; None for the broker."""
 
     # -- sampling ---------------------------------------------------------------------------------------------------
 
@@ -95,13 +99,17 @@ class Statistics:
             channels, self._channels, families.live_channel_row, families.CHANNELS.tiers
         )
         found: dict[Any, Series] = {}
+        resets = self._resets
         for vhost in vhosts:
             stats = yield from self.channel_totals(vhost)
             octets = yield from self.octet_totals(vhost)
             found[vhost] = self._added(
                 self._vhosts.get(vhost), (*stats, *lengths[vhost.name], *octets), families.VHOSTS.tiers
             )
-        self._vhosts = found
+        self._vhosts = found if resets == self._resets else {}
+        self._forgotten = {
+            each: rows for each, rows in self._forgotten.items() if each is None or each in found
+        }
         stats = yield from self.channel_totals(None)
         ready, unacked = (sum([each[place] for each in lengths.values()]) for place in (0, 1))
         self._added(
@@ -116,6 +124,26 @@ class Statistics:
             families.NODE.tiers,
         )
 
+    def forgetting(self) -> Iterator[None]:
+        """Forget all samples, in steps, and the counts of what is gone; those of living objects go on."""
+        self._resets += 1
+        known = self._queues, self._channels, self._connections, self._exchanges, self._vhosts
+        self._queues, self._channels, self._connections, self._exchanges, self._vhosts = ({} for _ in known)
+        self._broker_series, self._node_series = Series(), Series()
+        totals = self._broker.context.totals
+        self._forgotten = {None: (families.channel_row(totals.channels), ())} | {
+            vhost: (
+                families.channel_row(vhost.channels_gone),
+                families.connection_row(vhost.connections_gone),
+            )
+            for vhost in self._broker.vhosts.values()
+        }
+        for series in known:
+            while series:
+                for _ in range(min(STEP, len(series))):
+                    series.popitem()
+                yield
+
     def _visit(
         self,
         objects: Sequence[T],
@@ -125,7 +153,7 @@ class Statistics:
     ) -> Generator[None, None, dict[Any, Series]]:
         """Add a sample to the series of each object; returns the series by object."""
         found: dict[T, Series] = {}
-        ticks, now = self.ticks, self._broker.now
+        ticks, now, resets = self.ticks, self._broker.now, self._resets
         for at in range(0, len(objects), STEP):
             time = now()
             for each in objects[at : at + STEP]:
@@ -135,7 +163,7 @@ class Statistics:
                 found[each] = series
                 series.add(row(each), time, ticks, tiers)
             yield
-        return found
+        return found if resets == self._resets else {}
 
     def _added(self, series: Series | None, row: Row, tiers: tuple[Tier, ...]) -> Series:
         if series is None:
@@ -149,7 +177,7 @@ class Statistics:
         """Add up the counters of the channels of a vhost, or of all, closed ones too, in steps; returns the row."""
         broker = self._broker
         gone = broker.context.totals.channels if vhost is None else vhost.channels_gone
-        total = families.channel_row(gone)
+        total = self._since_reset(families.channel_row(gone), vhost, 0)
         living = [
             channel
             for connection in broker.clients.connections
@@ -162,9 +190,13 @@ class Statistics:
             yield
         return total
 
+    def _since_reset(self, gone: Row, vhost: VHost | None, part: int) -> Row:
+        forgotten = self._forgotten.get(vhost)
+        return gone if forgotten is None else tuple(map(sub, gone, forgotten[part]))
+
     def octet_totals(self, vhost: VHost) -> Generator[None, None, Row]:
         """Add up the bytes of the connections to a vhost, closed ones too, in steps; returns received and sent."""
-        received, sent = families.connection_row(vhost.connections_gone)
+        received, sent = self._since_reset(families.connection_row(vhost.connections_gone), vhost, 1)
         living = [each for each in self._broker.clients.connections if each.vhost is vhost]
         for at in range(0, len(living), STEP):
             for each in living[at : at + STEP]:

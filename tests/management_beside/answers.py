@@ -3,14 +3,16 @@
 import base64
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from management_beside.requests import Asked
+from management_beside.asked import Asked
+from management_beside.measured import common, error_body, is_measured, is_of_parts, is_only_theirs
 
 MOST_SECONDS = 20.0
-HEADERS = ("www-authenticate", "location", "content-type", "content-disposition")
+HEADERS = ("www-authenticate", "location", "content-type", "content-disposition", "allow")
 """The headers that are compared."""
 
 
@@ -60,7 +62,12 @@ def ask(target: Target, asked: Asked) -> Answer:
         found = {name.lower(): value for name, value in answer.getheaders()}
     finally:
         connection.close()
-    text = text.replace(target.node, "NODE").replace(f"{target.amqp_port}", "5672")
+    text = re.sub(
+        rf"{target.node.partition('@')[0]}@[\w.-]+", "NODE", text
+    )  # the cluster is named by the whole host
+    text = re.sub(r"rabbitmq-cluster-id-[\w-]{22}", "CLUSTER", text)
+    for port, usual in ((target.amqp_port, "5672"), (target.port, "15672")):
+        text = text.replace(f"{port}", usual)
     try:
         content = json.loads(text)
     except ValueError:
@@ -73,7 +80,7 @@ def _filled(text: str | None, target: Target) -> str | None:
 
 
 def differences(theirs: Answer, ours: Answer) -> Iterator[str]:
-    """Yield in words how our answer differs: status, headers, body of an error, keys and their types."""
+    """Yield in words how our answer differs: status, headers, and body but for measured.py."""
     if theirs.status != ours.status:
         yield f"status {theirs.status} there, {ours.status} here: {_short(theirs.body)} | {_short(ours.body)}"
         return
@@ -81,33 +88,41 @@ def differences(theirs: Answer, ours: Answer) -> Iterator[str]:
         if theirs.headers.get(name) != ours.headers.get(name):
             yield f"{name} {theirs.headers.get(name)} there, {ours.headers.get(name)} here"
     if theirs.status >= http.client.BAD_REQUEST:
-        if theirs.body != ours.body:
-            yield f"{_short(theirs.body)} there, {_short(ours.body)} here"
+        one, other = (error_body(each.body) for each in (theirs, ours))
+        if one != other:
+            yield f"{_short(one)} there, {_short(other)} here"
     else:
-        yield from _shapes(theirs.body, ours.body, "")
+        yield from _of_values(theirs.body, ours.body, "")
 
 
-def _shapes(theirs: Any, ours: Any, path: str) -> Iterator[str]:
-    """Compare keys and types; keys that only we have are those of later versions."""
+def _of_values(theirs: Any, ours: Any, path: str) -> Iterator[str]:
+    """Compare values, or their types where they are measured; keys that only we have are those of later versions."""
     if _kind(theirs) != _kind(ours):
         yield f"{path or 'the body'} is {_short(theirs)} there, {_short(ours)} here"
     elif isinstance(theirs, dict):
         for key, value in theirs.items():
+            inner = f"{path}.{key}"
+            if is_only_theirs(inner):
+                continue
             if key not in ours:
-                yield f"{path}.{key} ({_short(value)}) is missing here"
+                yield f"{inner} ({_short(value)}) is missing here"
             else:
-                yield from _shapes(value, ours[key], f"{path}.{key}")
+                yield from _of_values(value, ours[key], inner)
     elif isinstance(theirs, list):
+        if is_of_parts(path, theirs):
+            theirs, ours = common(theirs, ours)
         theirs, ours = _in_order(theirs), _in_order(ours)
         if len(theirs) != len(ours):
             yield f"{path or 'the list'} has {len(theirs)} items there, {len(ours)} here: {_short(ours)}"
-        found = {text for pair in zip(theirs, ours, strict=False) for text in _shapes(*pair, f"{path}[]")}
+        found = {text for pair in zip(theirs, ours, strict=False) for text in _of_values(*pair, f"{path}[]")}
         yield from sorted(found)
+    elif theirs != ours and not is_measured(path, theirs, ours):
+        yield f"{path or 'the body'} is {_short(theirs)} there, {_short(ours)} here"
 
 
 def _in_order(items: list[Any]) -> list[Any]:
     """Return items in the order of what identifies them; a list of others unchanged."""
-    keys = ("vhost", "component", "name", "user", "exchange", "source", "destination")
+    keys = ("vhost", "component", "name", "user", "exchange", "source", "destination", "properties_key")
     if not all(isinstance(item, dict) for item in items):
         return items
     return sorted(items, key=lambda item: [str(item.get(key, "")) for key in keys])

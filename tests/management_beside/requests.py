@@ -1,19 +1,7 @@
-"""The requests that both brokers are sent, in order: some prepare for others.
+"""The requests that both brokers are sent, in order: some prepare for others."""
 
-Each is a method, a path after `/api/`, a body (JSON, or text that is sent as it is), and a login.
-"""
-
-from typing import Any, NamedTuple
-
-
-class Asked(NamedTuple):
-    """A request: `login` is the name of a user, whose password is the same; '' for none."""
-
-    method: str
-    path: str
-    body: Any = None
-    login: str = "guest"
-
+from management_beside import topology
+from management_beside.asked import Asked
 
 SETTING_UP = [
     Asked("PUT", f"users/{tag}", {"password": tag, "tags": tag})
@@ -145,6 +133,9 @@ USERS = [
     Asked("PUT", "users/made", {"tags": "", "password": ""}),
     Asked("PUT", "users/made", {"tags": "", "password_hash": "AAAA", "hashing_algorithm": "none"}),
     Asked("PUT", "users/made", {"tags": "administrator", "administrator": True}),
+    Asked("GET", "users/made"),
+    Asked("PUT", "users/made", {"tags": "", "password": "kept?"}),
+    Asked("PUT", "users/made", {"tags": "monitoring"}),
     Asked("GET", "users/made"),
     Asked("POST", "users/bulk-delete", {}),
     Asked("POST", "users/bulk-delete", {"users": 5}),
@@ -293,6 +284,11 @@ LIMITS = [
     Asked("DELETE", "vhost-limits/own/max-connections"),
     Asked("DELETE", "vhost-limits/none/max-queues"),
     Asked("GET", "vhost-limits/own/max-queues"),
+    Asked("GET", "vhost-limits"),
+    Asked("GET", "vhost-limits/own"),
+    Asked("GET", "parameters/vhost-limits/own/limits"),
+    Asked("DELETE", "parameters/vhost-limits/own/limits"),
+    Asked("GET", "vhost-limits/own"),
     Asked("GET", "user-limits"),
     Asked("GET", "user-limits/management"),
     Asked("GET", "user-limits/noone"),
@@ -307,9 +303,15 @@ LIMITS = [
     Asked("GET", "user-limits/management"),
     Asked("GET", "user-limits/management", login="management"),
     Asked("GET", "user-limits/management", login="monitoring"),
+    Asked("PUT", "user-limits/management/max-connections", {"value": -1}),
+    Asked("GET", "user-limits/management"),
+    Asked("DELETE", "user-limits/management/max-connections"),
+    Asked("GET", "user-limits/management"),
     Asked("DELETE", "user-limits/management/unknown"),
     Asked("DELETE", "user-limits/management/max-channels"),
     Asked("DELETE", "user-limits/management/max-channels"),
+    Asked("GET", "user-limits/management"),
+    Asked("GET", "user-limits"),
     Asked("DELETE", "user-limits/noone/max-channels"),
 ]
 
@@ -467,6 +469,27 @@ SMALL = [
     Asked("GET", "unknown", login=""),
 ]
 
+ALL_PATHS = (
+    "vhosts", "vhosts/own", "vhosts/own/permissions", "vhosts/own/connections", "permissions", "permissions/own/management",
+    "topic-permissions", "users", "users/guest", "users/guest/permissions", "users/without-permissions", "users/bulk-delete",
+    "whoami", "policies", "policies/own", "operator-policies", "parameters", "global-parameters", "vhost-limits",
+    "vhost-limits/own/max-queues", "user-limits", "definitions", "definitions/own", "health/checks/alarms",
+    "aliveness-test/own", "cluster-name", "overview", "nodes", "nodes/NODE/memory", "exchanges", "exchanges/own",
+    "exchanges/own/amq.topic", "exchanges/own/amq.topic/publish", "exchanges/own/amq.topic/bindings/source", "queues",
+    "queues/own", "queues/own/m", "queues/own/m/bindings", "queues/own/m/contents", "queues/own/m/get",
+    "queues/own/m/actions", "bindings", "bindings/own/e/amq.topic/q/m", "connections", "channels", "consumers",
+    "feature-flags", "extensions", "auth", "rebalance/queues", "all-configuration", "policies/own/p", "operator-policies/own",
+    "operator-policies/own/p", "parameters/policy", "parameters/policy/own", "parameters/policy/own/p", "global-parameters/g",
+    "topic-permissions/own/management", "topic-permissions/own/management/amq.topic", "users/guest/topic-permissions",
+    "vhosts/own/topic-permissions", "vhosts/own/channels", "vhosts/own/start/NODE", "connections/none", "connections/username/guest",
+    "channels/none", "consumers/own", "bindings/own", "bindings/own/e/amq.topic/e/amq.fanout", "bindings/own/e/amq.topic/q/m/~",
+    "exchanges/own/amq.topic/bindings/destination", "nodes/NODE", "nodes/NODE/memory/relative", "health/checks/local-alarms",
+    "health/checks/virtual-hosts", "health/checks/port-listener/PORT", "health/checks/protocol-listener/amqp",
+    "healthchecks/node", "healthchecks/node/NODE", "feature-flags/quorum_queue/enable", "auth/attempts/NODE", "reset", "reset/NODE",
+    "login",
+)  # fmt: skip
+METHODS = [Asked(method, path) for path in ALL_PATHS for method in ("OPTIONS", "HEAD")]
+
 REQUESTS: dict[str, list[Asked]] = {
     "set-up": SETTING_UP,
     "vhosts": VHOSTS,
@@ -478,4 +501,11 @@ REQUESTS: dict[str, list[Asked]] = {
     "definitions": DEFINITIONS,
     "health": HEALTH,
     "small": SMALL,
+    "exchanges": topology.EXCHANGES,
+    "queues": topology.QUEUES,
+    "messages": topology.MESSAGES,
+    "bindings": topology.BINDINGS,
+    "methods": METHODS,
+    "clients": topology.CLIENTS,
+    "node": topology.NODE,
 }

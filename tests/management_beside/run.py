@@ -1,13 +1,15 @@
 """Sends the same requests to a real RabbitMQ and to this project's broker, and compares (``make campaign NAME=management``).
 
-Exit code 0: every difference is explained in explained.py. 1: some difference is not. 2: a broker did not start.
+Exit code 0: every difference is listed in explained.py. 1: some is not, or one that is listed is none any more.
+2: a broker did not start.
 """
 
 import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +18,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.brokers import SetUp, StartError, free_port, start_ours, start_rabbitmq  # noqa: E402
 from management_beside.answers import Answer, Target, ask, differences  # noqa: E402
-from management_beside.explained import EXPLAINED  # noqa: E402
-from management_beside.requests import REQUESTS, Asked  # noqa: E402
+from management_beside.asked import Asked  # noqa: E402
+from management_beside.explained import CHANGED, DIFFERENT, NO_ROUTE  # noqa: E402
+from management_beside.requests import REQUESTS  # noqa: E402
+
+CLIENT_ERRORS, SERVER_ERROR = 400, 500
 
 
 @contextmanager
@@ -83,27 +88,56 @@ def main() -> int:
 
 
 def report(groups: list[str], theirs: dict[str, list[Answer]], here: dict[str, list[Answer]]) -> int:
-    """Print the differences; returns the exit code."""
-    count = equal = unexplained = 0
+    """Print the differences and the counts; returns the exit code."""
+    counts: Counter[str] = Counter()
+    unexplained = 0
+    used = set()
     for group in groups:
         for asked, one, other in zip(REQUESTS[group], theirs[group], here[group], strict=True):
-            count += 1
             found = list(differences(one, other))
-            reason = explanation(asked)
-            equal += not found
-            if found and not reason:
-                unexplained += 1
-            for text in found:
-                print(f"{shown(asked)}\n    {text}" + (f"\n    explained: {reason}" if reason else ""))
-    print(f"{equal} of {count} answers are equal, {count - equal - unexplained} differ for a reason, "
-          f"{unexplained} without one")  # fmt: skip
-    return 1 if unexplained else 0
+            kind, pattern, reason = judged(asked, one, other, is_equal=not found)
+            counts[kind] += 1
+            used.add(pattern)
+            unexplained += not reason
+            if kind != EQUAL:
+                print(f"{shown(asked)}\n    {kind}: {reason or '?'}", *found, sep="\n    ")
+    known = counts[EQUAL] + counts[OTHER]
+    print(f"{'asked':<48} {counts.total():>5}")
+    for kind in (NO_ROUTE_THERE, CRASH, AS_LATER):
+        print(f"{kind:<48} {counts[kind]:>5}")
+    print(f"{'known to 3.10':<48} {known:>5}")
+    print(f"{EQUAL:<48} {counts[EQUAL]:>5}  {counts[EQUAL] / known:.1%}")
+    print(f"{OTHER:<48} {counts[OTHER]:>5}  ({unexplained} without a reason)")
+    stale = DIFFERENT.keys() - used if len(groups) == len(REQUESTS) else set()
+    for pattern in sorted(stale):
+        print(f"no request differs for: {pattern}")
+    return 1 if unexplained or stale else 0
 
 
-def explanation(asked: Asked) -> str:
-    """Return why the answer to a request differs; '' if it should not."""
+EQUAL = "equal"
+OTHER = "different"
+NO_ROUTE_THERE = "no route of 3.10"
+CRASH = "3.10 fails with 500, here 4xx"
+AS_LATER = "3.13 answers otherwise, and so here"
+
+
+def judged(asked: Asked, theirs: Answer, ours: Answer, *, is_equal: bool) -> tuple[str, str, str]:
+    """Return how an answer counts, the pattern that says so, and the reason; '' if it differs without one."""
     line = shown(asked)
-    return next((reason for pattern, reason in EXPLAINED.items() if re.match(pattern, line)), "")
+    if pattern := _matching(NO_ROUTE, line):
+        return NO_ROUTE_THERE, pattern, NO_ROUTE[pattern]
+    if is_equal:
+        return EQUAL, "", EQUAL
+    if theirs.status == SERVER_ERROR and CLIENT_ERRORS <= ours.status < SERVER_ERROR:
+        return CRASH, "", CRASH
+    if pattern := _matching(CHANGED, line):
+        return AS_LATER, pattern, CHANGED[pattern]
+    pattern = _matching(DIFFERENT, line)
+    return OTHER, pattern, DIFFERENT.get(pattern, "")
+
+
+def _matching(patterns: Iterable[str], line: str) -> str:
+    return next((pattern for pattern in patterns if re.fullmatch(pattern, line)), "")
 
 
 def shown(asked: Asked) -> str:

@@ -155,3 +155,13 @@ def test_bodies_are_not_nested_without_end(api):
     """Such a body is no JSON for us."""
     for body in (b"[" * 100_000, b'{"a":' * 100_000, b'{"value":' * 5000 + b"1" + b"}" * 5000):
         assert 400 == api.request("PUT", "global-parameters/x", body).status
+
+
+def test_a_name_cannot_pass_for_a_loopback_user(api):
+    """A wrong password of a user called `localhost` is answered, and delayed, as any other."""
+    answer = Api(api.node, "localhost:wrong").request("GET", "whoami")
+    encoded = base64.b64encode(b"localhost:wrong").decode()
+    request = Request("GET", "/api/whoami", headers={"authorization": f"Basic {encoded}"}, peer="127.0.0.1")
+
+    assert {"error": "not_authorized", "reason": "Not_Authorized"} == answer.body
+    assert 0 < _run(api, request).delay

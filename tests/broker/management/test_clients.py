@@ -71,6 +71,12 @@ def test_a_channel_is_listed_and_shown_with_its_consumers(api):
     assert ["tag"] == [each["consumer_tag"] for each in shown["consumer_details"]]
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "2", "-1", "x", "\u0661" * 5000, ""])
+def test_channels_that_are_none_are_not_found(api, number):
+    """Also for the name of a connection with more digits than a number may have."""
+    assert 404 == api.request("GET", f"channels/{PATH}%20({quote(number)})").status
+
+
 def test_consumers_are_listed(api):
     """With their queues and channels, also on the page of their queue."""
     (row,) = api.get("consumers")
@@ -88,6 +94,8 @@ def test_consumers_are_listed(api):
         "node": api.node.node_name,
     } == row["channel_details"]
     assert 404 == api.request("GET", "consumers/nope").status
+    api.put("users/m", {"password": "x", "tags": "management"})
+    assert [] == Api(api.node, "m:x").get("consumers/%2F")
 
 
 def test_users_see_their_own_connections_only(api):
@@ -135,6 +143,8 @@ def test_the_node_and_its_memory_are_shown(api):
         assert isinstance(row[key], int), key
     assert api.get(f"nodes/{name}/memory")["memory"]["total"]["rss"] == row["mem_used"]
     assert 100 == api.get(f"nodes/{name}/memory/relative")["memory"]["total"]
+    assert api.get(f"nodes/{name}?memory=true")["memory"] == api.get(f"nodes/{name}/memory")["memory"]
+    assert {"ets_tables_memory": {"total": 0}} == api.get(f"nodes/{name}/memory/ets")
     for path in ("nodes/nope", "nodes/nope/memory"):
         assert 404 == api.request("GET", path).status
     api.put("users/m", {"password": "x", "tags": "management"})
@@ -178,6 +188,7 @@ def test_rates_come_from_samples(api):
     assert [21, 1] == [each["sample"] for each in ranged["samples"]]
     assert (4.0, 4.0, 11.0) == (ranged["rate"], ranged["avg_rate"], ranged["avg"])
 
+    api.put("queues/%2F/replicated", {"durable": True, "arguments": {"x-queue-type": "quorum"}})
     node.pass_time(20_000)
     assert 0.0 == api.get("queues/%2F/q")["message_stats"]["publish_details"]["rate"]
     tick(0)
@@ -188,6 +199,7 @@ def test_rates_come_from_samples(api):
         idle["message_stats"]["publish_details"]["rate"],
         idle["idle_since"],
     )
+    assert "idle_since" not in api.get("queues/%2F/replicated")  # as RabbitMQ's quorum queues
 
 
 @pytest.mark.parametrize(
@@ -201,5 +213,8 @@ def test_rates_come_from_samples(api):
     ],
 )
 def test_ranges_are_checked(api, query, status):
-    """They must be positive, with at most 500 samples; what is no number is ignored."""
-    assert status == api.request("GET", f"queues/%2F/q?{query}").status
+    """They must be positive, with at most 500 samples; the error has one name for objects and one for lists."""
+    for path, error in (("queues/%2F/q", "bad_request"), ("queues", "invalid_range_parameters")):
+        answer = api.request("GET", f"{path}?{query}")
+        assert status == answer.status
+        assert 200 == status or error == answer.body["error"]

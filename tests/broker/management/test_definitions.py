@@ -147,3 +147,63 @@ def test_an_export_is_consistent_while_the_broker_changes(api):
     assert 200 == len(document["queues"])
     assert [] == document["bindings"]
     assert 204 == Api(Node()).request("POST", "definitions", octets).status
+
+
+def test_a_dry_run_answers_what_would_be_done(api):
+    """Numbers, changes and problems are in the answer to our own path, and nothing is imported."""
+    added = api.post("leveret/definitions?dry_run=true", DOCUMENT)
+    wrong = api.post("leveret/definitions?dry_run=true", DOCUMENT | {"users": [{"name": "ann"}]})
+
+    assert (200, 200) == (added.status, wrong.status)
+    assert (True, True, 0, 0) == tuple(
+        added.body[key] for key in ("dry_run", "valid", "changes_left_off", "problems_left_off")
+    )
+    assert {
+        "kind": "queues", "vhost": "v", "added": 1, "changed": 0, "unchanged": 0, "kept": 0, "refused": 0, "unchecked": 0,
+    } in added.body["counts"]  # fmt: skip
+    assert {
+        "action": "added", "kind": "queues", "vhost": "v", "entry": "queues[0] (name 'q', vhost 'v')", "differences": [],
+    } in added.body["changes"]  # fmt: skip
+    assert not wrong.body["valid"]
+    assert ["users[0] (name 'ann'): Object missing required field `tags`"] == wrong.body["problems"]
+    assert ["/"] == [vhost["name"] for vhost in api.get("vhosts")]
+
+
+def test_an_import_answers_what_it_did(api, caplog):
+    """Our own path answers it, the log says it, and a faulty file is refused as by RabbitMQ's path."""
+    caplog.set_level("INFO")
+    done = api.post("leveret/definitions", DOCUMENT)
+    changed = api.post(
+        "leveret/definitions", {"policies": [{**POLICY, "apply-to": "all", "definition": {"max-length": 6}}]}
+    )
+    wrong = api.post("leveret/definitions", {"users": [{"name": "ann"}, {"name": "bob"}]})
+    (change,) = changed.body["changes"]
+
+    assert "vhosts: 1 added; users: 1 added" in done.body["summary"]
+    assert [{"key": "definition.max-length", "before": 5, "after": 6}] == change["differences"]
+    assert 400 == wrong.status
+    assert wrong.body["reason"].startswith(
+        "2 entries cannot be imported, so nothing was:\nusers[0] (name 'ann')"
+    )
+    assert "definitions: imported by user 'guest': policies: 1 changed" in caplog.text
+
+
+def test_what_our_own_path_refuses(api):
+    """A vhost that does not exist, what is no JSON object, and what is neither true nor false."""
+    assert 404 == api.post("leveret/definitions/none", {}).status
+    assert 400 == api.request("POST", "leveret/definitions", b"[").status
+    assert 400 == api.post("leveret/definitions?dry_run=perhaps", {}).status
+    assert "nothing" == api.request("POST", "leveret/definitions", b"").body["summary"]
+
+
+def test_a_vhost_is_compared_with_an_export_of_another(api):
+    """A dry run for one vhost takes everything for it."""
+    api.post("definitions", DOCUMENT)
+    exported = api.get("definitions/v")
+    (same, other) = (
+        api.post(f"leveret/definitions/{vhost}?dry_run=true", exported).body["summary"]
+        for vhost in ("v", "%2F")
+    )
+
+    assert "exchanges: 1 unchanged; queues: 1 unchanged; bindings: 1 unchanged" == same
+    assert "exchanges: 1 added; queues: 1 added; bindings: 1 added" == other

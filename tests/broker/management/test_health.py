@@ -4,7 +4,7 @@ import pytest
 from api import Api
 from fakes import Node
 
-from leveret.broker.http.call import BoundListener
+from leveret.broker.statistics.node_facts import ListenerFacts
 
 OK = {"status": "ok"}
 SINGLE = {"status": "ok", "reason": "single node cluster"}
@@ -58,7 +58,7 @@ def test_alarms_are_reported(api, path, reason):
 def listening(api) -> Api:
     """The API of a broker with two listeners."""
     api.node.addresses.append(("127.0.0.1", 5672))
-    api.node.http_listeners.append(BoundListener("http", "127.0.0.1", 15672))
+    api.node.http_listeners.append(ListenerFacts("http", "127.0.0.1", 15672))
     return api
 
 

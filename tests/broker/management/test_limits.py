@@ -2,19 +2,35 @@
 
 
 def test_limits_of_a_vhost_are_set_and_removed(api):
-    """Each alone; a negative one is none, and what is not there is removed without an error."""
+    """Each alone; what is not there is removed without an error, and the empty rest until it is cleared as a whole."""
     assert [] == api.get("vhost-limits/%2F")
     assert 204 == api.put("vhost-limits/%2F/max-queues", {"value": 5})
     assert 204 == api.put("vhost-limits/%2F/max-connections", {"value": 6})
     shown = [{"vhost": "/", "value": {"max-queues": 5, "max-connections": 6}}]
     assert shown == api.get("vhost-limits") == api.get("vhost-limits/%2F")
     assert 204 == api.put("vhost-limits/%2F/max-connections", {"value": -1})
-    assert [{"vhost": "/", "value": {"max-queues": 5}}] == api.get("vhost-limits")
-    assert [204, 204, 204, 404] == [
+    assert [{"vhost": "/", "value": {"max-queues": 5, "max-connections": -1}}] == api.get("vhost-limits")
+    assert [204, 204, 204, 204, 404] == [
         api.delete(f"vhost-limits/{path}")
-        for path in ("%2F/max-queues", "%2F/max-queues", "%2F/unknown", "none/max-queues")
+        for path in (
+            "%2F/max-queues",
+            "%2F/max-queues",
+            "%2F/max-connections",
+            "%2F/unknown",
+            "none/max-queues",
+        )
     ]
+    assert [{"vhost": "/", "value": []}] == api.get("vhost-limits")
+    assert [] == api.get("vhost-limits/%2F")
+    assert 204 == api.delete("parameters/vhost-limits/%2F/limits")
     assert [] == api.get("vhost-limits")
+
+
+def test_limits_answer_no_head(api):
+    """As in RabbitMQ: OPTIONS names the methods."""
+    for kind in ("vhost-limits", "user-limits"):
+        assert 405 == api.request("HEAD", kind).status
+        assert "GET, OPTIONS" == api.request("OPTIONS", kind).headers["allow"]
 
 
 def test_limits_of_a_user_are_set_and_removed(api):

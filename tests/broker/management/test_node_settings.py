@@ -2,9 +2,10 @@
 
 import pytest
 from api import Api
-from fakes import StoringNode
+from fakes import Client, Node, StoringNode
 
 from leveret.broker import COMPATIBLE_VERSION
+from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.auth.passwords import Password, check_password
 
 
@@ -56,14 +57,77 @@ def test_logins_are_counted(api):
     """Those of HTTP apart from those of AMQP."""
     Api(api.node, "guest:wrong").request("GET", "whoami")
     path = f"auth/attempts/{api.node.node_name}"
-    http, amqp = api.get(path)
+    (only_http,) = api.get(path)
+    assert {
+        "protocol": "http",
+        "auth_attempts": 2,
+        "auth_attempts_failed": 1,
+        "auth_attempts_succeeded": 1,
+    } == only_http
+    Client(api.node)
+    amqp, http = api.get(path)
+    assert [("amqp091", 1), ("http", 3)] == [
+        (each["protocol"], each["auth_attempts"]) for each in (amqp, http)
+    ]
+    sources = api.get(f"{path}/source")
+    assert [("amqp091", 1, 0), ("http", 4, 1)] == [
+        (each["protocol"], each["auth_attempts"], each["auth_attempts_failed"]) for each in sources
+    ]
+    assert [("127.0.0.1", "guest")] * 2 == [(each["remote_address"], each["username"]) for each in sources]
+    assert 3 == sources[1]["auth_attempts_succeeded"]
+    api.delete(f"{path}/source")
+    assert [1] == [each["auth_attempts"] for each in api.get(f"{path}/source")]
 
-    assert ("http", 1, 1) == (http["protocol"], http["auth_attempts_failed"], http["auth_attempts_succeeded"])
-    assert ("amqp091", 0) == (amqp["protocol"], amqp["auth_attempts"])
-    assert 2 == http["auth_attempts"]
-    assert [] == api.get(f"{path}/source")
-    assert [204, 204] == [api.delete(path), api.delete(f"{path}/source")]
-    assert 404 == api.request("GET", "auth/attempts/other").status
+
+def test_numbers_of_logins_are_reset(api):
+    """Only logins after it are in the numbers, and the counters of the broker go on."""
+    path = f"auth/attempts/{api.node.node_name}"
+    Api(api.node, "guest:wrong").request("GET", "whoami")
+    api.node.context.totals.auth_succeeded += 5
+    assert [204, 204] == [api.delete(f"{path}/source"), api.delete(path)]
+    (http,) = api.get(path)
+
+    assert ("http", 1, 0) == (http["protocol"], http["auth_attempts"], http["auth_attempts_failed"])
+    assert (1, 5) == (api.node.context.totals.auth_failed, api.node.context.totals.auth_succeeded)
+    assert [404, 404] == [api.request(each, "auth/attempts/other").status for each in ("GET", "DELETE")]
+
+
+def test_statistics_are_reset():
+    """Samples are forgotten, and what closed channels have done; a channel that is open is counted again."""
+    api = Api(Node())
+    node, statistics = api.node, api.node.statistics
+    open_client, closed_client = Client(node), Client(node)
+    open_client.declare("q")
+    for client in (open_client, closed_client):
+        client.publish("q", b"1")
+    closed_client.connection.lost()
+    for _ in range(2):
+        node.pass_time(5000)
+        at_once(statistics.sample())
+    before = (
+        api.get("overview")["message_stats"]["publish"],
+        api.get("vhosts/%2F")["message_stats"]["publish"],
+    )
+    unfinished = statistics.sample()
+    next(unfinished)
+    assert 204 == api.delete("reset")
+    queue = node.vhosts["/"].queues["q"]
+    for _ in unfinished:
+        assert statistics.queue(queue) is None
+    node.pass_time(5000)
+    at_once(statistics.sample())
+
+    assert (2, 2) == before
+    assert (1, 1) == (
+        api.get("overview")["message_stats"]["publish"],
+        api.get("vhosts/%2F")["message_stats"]["publish"],
+    )
+    series = statistics.queue(queue)
+    assert series is not None
+    assert series.since == statistics.ticks.number
+    assert 2 == node.context.totals.channels.published + sum(
+        channel.published for channel in open_client.connection.channels.values()
+    )
 
 
 def test_a_password_is_hashed(api):
@@ -74,7 +138,7 @@ def test_a_password_is_hashed(api):
 
 
 def test_settings_are_text_without_passwords():
-    """As `leveret config` prints them."""
+    """The fields of the program, as text."""
     api = Api(StoringNode())
     answer = api.request("GET", "config/effective")
 
@@ -105,7 +169,21 @@ def test_what_has_no_effect_is_accepted(api):
     assert [204, 204, 404] == [api.delete(path) for path in ("reset", f"reset/{node}", "reset/other")]
     assert 204 == api.post("rebalance/queues").status
     assert COMPATIBLE_VERSION == api.get("version")
-    assert {"global_qos"} <= {row["name"] for row in api.get("deprecated-features")}
+
+
+def test_deprecated_features_have_their_state(api):
+    """Features that are not here are denied, as are those that the configuration denies."""
+
+    def states() -> dict[str, str]:
+        return {row["name"]: row["state"] for row in api.get("deprecated-features")}
+
+    assert ("permitted", "permitted") == (states()["global_qos"], states()["transient_nonexcl_queues"])
+    assert ("denied", "removed") == (
+        states()["ram_node_type"],
+        api.get("deprecated-features")[3]["deprecation_phase"],
+    )
+    api.node.global_qos, api.node.transient_denied = False, True
+    assert ("denied", "denied") == (states()["global_qos"], states()["transient_nonexcl_queues"])
 
 
 def test_replicas_of_quorum_queues_are_fixed(api):

@@ -40,6 +40,8 @@ openapi.json                                GET open
 definitions                                 GET POST administrator
 all-configuration                           GET POST administrator
 definitions/{vhost}                         GET POST administrator
+leveret/definitions                         POST administrator
+leveret/definitions/{vhost}                 POST administrator
 parameters                                  GET policymaker
 parameters/{component}                      GET policymaker
 parameters/{component}/{vhost}              GET policymaker
@@ -68,7 +70,7 @@ channels                                    GET management
 channels/{channel}                          GET management
 vhosts/{vhost}/channels                     GET visible
 consumers                                   GET management
-consumers/{vhost}                           GET visible
+consumers/{vhost}                           GET management
 exchanges                                   GET management
 exchanges/{vhost}                           GET vhost
 exchanges/{vhost}/{exchange}                GET vhost, PUT client, DELETE vhost
@@ -83,11 +85,27 @@ queues/{vhost}/{queue}/bindings             GET vhost
 queues/{vhost}/{queue}/contents             DELETE vhost
 queues/{vhost}/{queue}/get                  POST vhost
 queues/{vhost}/{queue}/actions              POST administrator
+leveret/queues/{vhost}/{queue}/messages     GET client
+leveret/explain/queue/{vhost}/{queue}       GET visible
+leveret/explain/publish/{vhost}/{exchange}  POST visible
+leveret/explain/message/{vhost}/{queue}/{number}        GET client
 queues/quorum/{vhost}/{queue}/replicas/add          POST administrator
 queues/quorum/{vhost}/{queue}/replicas/delete       DELETE administrator
 queues/quorum/replicas/on/{node}/grow               POST administrator
 queues/quorum/replicas/on/{node}/shrink             DELETE administrator
 queues/quorum/{vhost}/{queue}/status                GET visible
+leveret/queues/{vhost}/{queue}/move         POST client
+leveret/queues/{vhost}/{queue}/copy         POST client
+leveret/queues/{vhost}/{queue}/discard      POST client
+leveret/queues/{vhost}/{queue}/retry        POST client
+leveret/exchanges/{vhost}/{exchange}/tail   GET administrator
+leveret/queues/{vhost}/{queue}/replay       POST client
+leveret/queues/{vhost}/{queue}/pause        PUT client
+leveret/queues/{vhost}/{queue}/resume       PUT client
+leveret/transfers                           GET management
+leveret/transfers/{transfer}                GET DELETE management
+leveret/dead-letters                        GET management
+leveret/dead-letters/{vhost}                GET vhost
 bindings                                    GET management
 bindings/{vhost}                            GET vhost
 bindings/{vhost}/e/{source}/q/{queue} GET vhost, POST client
@@ -96,6 +114,7 @@ bindings/{vhost}/e/{source}/q/{queue}/{props} GET vhost, DELETE vhost
 bindings/{vhost}/e/{source}/e/{exchange}/{props} GET vhost, DELETE vhost
 vhosts                                      GET management
 vhosts/{vhost}                              GET PUT DELETE administrator
+vhosts/{vhost}/deletion/protection          POST DELETE administrator
 vhosts/{vhost}/start/{node}                 POST administrator
 vhosts/{vhost}/permissions                  GET administrator
 vhosts/{vhost}/topic-permissions            GET administrator
@@ -141,13 +160,19 @@ auth/attempts/{node}                        GET DELETE monitoring
 auth/attempts/{node}/source                 GET DELETE monitoring
 auth/hash_password/{password}               GET administrator
 login                                       POST none
+logout                                      POST open
+leveret/events                              GET management
 config/effective                            GET administrator
 leveret/backup                              GET POST DELETE none
 leveret/resources                           GET monitoring
+leveret/logs                                GET monitoring
+leveret/reports                             GET monitoring
+leveret/reports/{report}                    GET monitoring
 leveret/memory-watermark                    PUT administrator
 leveret/disk-free-limit                     PUT administrator
 leveret/log-level                           PUT administrator
 leveret/rotate-logs                         POST administrator
+leveret/reload-tls                          POST administrator
 leveret/stop                                POST administrator
 leveret/authenticate                        POST administrator
 leveret/close-connections                   POST management
@@ -155,6 +180,8 @@ federation-links                            GET monitoring
 federation-links/{vhost}                    GET monitoring
 shovels                                     GET monitoring
 shovels/{vhost}                             GET monitoring
+shovels/vhost/{vhost}/{name}                GET monitoring, DELETE policymaker
+shovels/vhost/{vhost}/{name}/restart        DELETE policymaker
 """
 
 
@@ -249,7 +276,7 @@ def test_nobody_is_let_in_without_a_login(path, method, logins):
     answer = stranger.request(method, filled(path, "own"), {})
 
     if NEEDS[path, method] == "open":
-        assert 200 == answer.status
+        assert answer.status in {200, 204}
     elif path != "login":
         assert (401, 'Basic realm="RabbitMQ Management"') == (
             answer.status,

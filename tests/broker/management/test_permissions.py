@@ -74,7 +74,8 @@ def test_an_invalid_pattern_is_refused(api, path, body):
     answer = api.request("PUT", path, body)
 
     assert (400, "invalid_regexp") == (answer.status, answer.body["reason"][0])
-    assert "missing )" in answer.body["reason"][1]
+    assert "(" == answer.body["reason"][1]
+    assert "missing )" in answer.body["reason"][2]
 
 
 @pytest.mark.parametrize("path", ["vhosts/none", "users/none"])

@@ -147,6 +147,8 @@ def test_a_binding_is_found_under_the_path_that_it_got(api):
     assert 5 == len(api.get("queues/%2F/q/bindings"))
     assert 4 == len(api.get("exchanges/%2F/x/bindings/source"))
     assert 5 == len(api.get("bindings")) == len(api.get("bindings/%2F"))
+    assert "a b~c/d" == api.get("bindings/%2F/e/x/q/q/a%2520b%257ec%252Fd")["routing_key"]
+    assert [] == api.get("exchanges/nope/x/bindings/destination")
     for _, path in bodies:
         assert 204 == api.delete(f"bindings/%2F/e/x/q/{path}")
         assert 404 == api.delete(f"bindings/%2F/e/x/q/{path}")
@@ -169,6 +171,29 @@ def test_exchanges_are_bound_to_exchanges(api):
     assert [row] == api.get("exchanges/%2F/amq.fanout/bindings/destination")
     assert row == api.get("bindings/%2F/e/amq.topic/e/amq.fanout/x")
     assert 204 == api.delete("bindings/%2F/e/amq.topic/e/amq.fanout/x")
+
+
+@pytest.mark.parametrize(
+    ("routing_key", "paths", "others"),
+    [
+        ("a.*.#", ("a.*.%23", "a.%2A.%23", "a.%252A.%2523"), ("a.*.",)),
+        ("a b", ("a%20b", "a+b", "a%2Bb"), ()),
+        ("a+b", ("a%252Bb",), ("a+b", "a%2Bb")),
+        ("a~b", ("a%257Eb",), ("a~b", "a%7Eb")),
+        ("100%", ("100%25", "100%2525"), ()),
+        ("é", ("%C3%A9", "%25C3%25A9"), ()),
+        ("", ("~",), ("x",)),
+    ],
+)
+def test_a_binding_key_in_a_path_is_decoded_twice(api, routing_key, paths, others):
+    """Clients send a properties key as it is, or encoded once more; all of this is what RabbitMQ 3.10.8 does."""
+    api.put("queues/%2F/q")
+    for path in paths:
+        assert 201 == api.post("bindings/%2F/e/amq.topic/q/q", {"routing_key": routing_key}).status
+
+        assert all(404 == api.delete(f"bindings/%2F/e/amq.topic/q/q/{other}") for other in others)
+        assert routing_key == api.get(f"bindings/%2F/e/amq.topic/q/q/{path}")["routing_key"]
+        assert 204 == api.delete(f"bindings/%2F/e/amq.topic/q/q/{path}")
 
 
 def test_bindings_of_the_default_exchange_are_listed_but_not_changed(api):

@@ -5,16 +5,18 @@ from api import Api
 
 
 def test_a_user_is_created_changed_and_deleted(api):
-    """PUT answers 201 for a new user and 204 for an old one, whose tags, a list or a text, keep their order."""
+    """PUT answers 201 for a new user and 204 for an old one; without a password it disables the one that is there."""
     assert 201 == api.put("users/ann", {"password": "secret", "tags": "other, monitoring, other"})
     assert ["other", "monitoring"] == api.get("users/ann")["tags"]
+    assert 204 == api.put("users/ann", {"tags": ["management"], "password": "next"})
+    assert {"name": "ann", "tags": ["management"], "is_internal_user": True} == Api(api.node, "ann:next").get(
+        "whoami"
+    )
     assert 204 == api.put("users/ann", {"tags": ["management"]})
-    assert {"name": "ann", "tags": ["management"], "is_internal_user": True} == Api(
-        api.node, "ann:secret"
-    ).get("whoami")
+    assert "" == api.get("users/ann")["password_hash"]
+    assert 401 == Api(api.node, "ann:next").request("GET", "whoami").status
     assert 204 == api.delete("users/ann")
     assert 404 == api.request("GET", "users/ann").status
-    assert 401 == Api(api.node, "ann:secret").request("GET", "whoami").status
 
 
 def test_users_are_sorted_by_name(api):

@@ -1,6 +1,8 @@
 """Vhosts in the API."""
 
 import pytest
+from api import Api
+from fakes import Node, StoringNode
 
 
 def test_a_vhost_is_created_changed_and_deleted(api):
@@ -10,7 +12,7 @@ def test_a_vhost_is_created_changed_and_deleted(api):
         "name": "a/b",
         "description": "one",
         "tags": ["x", "y"],
-        "default_queue_type": "classic",
+        "default_queue_type": "undefined",
         "metadata": {"description": "one", "tags": ["x", "y"]},
         "tracing": False,
         "cluster_state": {api.node.node_name: "running"},
@@ -74,3 +76,52 @@ def test_a_body_is_an_object(api, body, reason):
     assert [201, 204, 204] == [
         api.request("PUT", "vhosts/v", empty).status for empty in (b"", b"null", b"undefined")
     ]
+
+
+def test_a_protected_vhost_is_not_deleted():
+    """Deleting is refused with 412 until the protection is removed, after a change or a restart of the vhost, too."""
+    api = Api(StoringNode())
+    api.put("vhosts/v", {"description": "mine"})
+    path = "vhosts/v/deletion/protection"
+    assert [204, 204] == [api.post(path).status for _ in range(2)]
+    refused = api.request("DELETE", "vhosts/v")
+    api.put("vhosts/v", {"description": "changed"})
+    found = api.get("vhosts/v")
+    api.node.commit()
+    again = Api(api.node.restarted())
+
+    assert 412 == refused.status
+    reason = "Refusing to delete virtual host 'v' because it is protected from deletion"
+    assert {"error": "precondition_failed", "reason": reason} == refused.body
+    assert (True, True, "changed") == (
+        found["protected_from_deletion"],
+        found["metadata"]["protected_from_deletion"],
+        found["description"],
+    )
+    assert [412, 204, 204] == [again.delete(each) for each in ("vhosts/v", path, "vhosts/v")]
+    assert [404, 404] == [again.request(each, path).status for each in ("POST", "DELETE")]
+
+
+def test_protection_is_exported_and_imported():
+    """An import sets and removes it if the file says so; a file that does not keeps it."""
+    api, other = Api(Node()), Api(Node())
+    api.put("vhosts/v")
+    without = api.get("definitions")
+    api.post("vhosts/v/deletion/protection")
+    exported = api.get("definitions")
+    found = []
+    for definitions in (
+        exported,
+        without,
+        {"vhosts": [{"name": "v", "metadata": {"protected_from_deletion": False}}]},
+    ):
+        (row,) = [
+            each
+            for each in other.post("leveret/definitions", definitions).body["changes"]
+            if each["entry"].endswith("(name 'v')")
+        ] or [None]
+        found.append((row and row["action"], other.get("vhosts/v")["protected_from_deletion"]))
+
+    (metadata,) = [each["metadata"] for each in exported["vhosts"] if each["name"] == "v"]
+    assert metadata["protected_from_deletion"] is True
+    assert [("added", True), (None, True), ("changed", False)] == found

@@ -1,0 +1,134 @@
+"""Log lines and audit entries about requests that change something, or look at messages. Pure."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from leveret.broker.auth.login_throttle import shown
+from leveret.broker.auth.users import User
+from leveret.broker.http.browsers import SAFE
+from leveret.broker.http.call import ManagedBroker
+from leveret.broker.http.errors import ApiError
+from leveret.broker.http.route import Operation
+
+log = logging.getLogger("leveret.management")
+
+LARGEST: Final = 64 * 1024
+"""Octets of a body that is read again for its entry; of a larger one nothing is recorded."""
+_SHOWN: Final = frozenset({
+    "ackmode", "apply-to", "arguments", "auto_delete", "component", "configure", "count", "default_queue_type",
+    "definition", "description", "destination", "destination_type", "durable", "exchange", "internal", "max",
+    "pattern", "priority", "protected_from_deletion", "queue", "read", "requeue", "retention", "routing_key", "source",
+    "tags", "tracing", "type", "users", "value", "vhost", "where", "write",
+})  # fmt: skip
+"""Keys of bodies whose values are recorded. Others may be payloads, passwords or hashes."""
+_NAMES: Final = (
+    "name", "policy", "user", "queue", "exchange", "connection", "channel", "limit", "transfer", "node", "destination",
+)  # fmt: skip
+"""Names in paths that name the object, the first that there is."""
+_SERVER_ERROR: Final = 500
+_ERROR: Final = 400
+
+
+def audited_event(path: str, method: str, operation: Operation) -> str:
+    """Return the name of the event of a request: the fixed words of its route's path, and the method; '' for none."""
+    if method in SAFE and not operation.is_audited:
+        return ""
+    words = [word for word in path.split("/") if not word.startswith("{")]
+    return ".".join([*words, method.lower()])
+
+
+def check_writable(broker: ManagedBroker, method: str) -> None:
+    """Refuse a change while the audit log cannot be written, if it must be; raises ApiError."""
+    audit = broker.audit
+    if audit.is_failing and audit.is_required and method not in SAFE:
+        raise ApiError(
+            503, "audit_log_unavailable", "the audit log cannot be written: nothing is changed meanwhile"
+        )
+
+
+def log_request(method: str, path: str, peer: str, actor: User | None, status: int) -> None:
+    """Log a request that changes something, without its body, which may have passwords in it."""
+    whom = f"user '{shown(actor.name)}' from {peer}" if actor else "the operator"
+    if not actor and peer:
+        whom = f"a client without login from {peer}"
+    log.info("%s: %s %s: %d", whom, method, shown(path), status)
+
+
+def audit_login(
+    broker: ManagedBroker, name: str, peer: str, reason: str = "", *, now: float, mechanism: str = "basic"
+) -> None:
+    """Record a login of an HTTP request; successful ones once a minute, as each request has one.
+
+    Args:
+        broker: the broker.
+        name: name of the user.
+        peer: address of the client.
+        reason: reason of the refusal; '' if the login has succeeded.
+        now: seconds of a monotonic clock.
+        mechanism: how the user has logged in.
+
+    """
+    facts = {"actor": name, "peer": peer, "protocol": "http", "mechanism": mechanism}
+    if reason:
+        broker.audit.record("login", outcome="refused", reason=reason, **facts)
+    else:
+        broker.audit.record_repeatable("login", now, **facts)
+
+
+def audit_request(
+    broker: ManagedBroker,
+    event: str,
+    names: Mapping[str, str],
+    actor: User | None,
+    peer: str,
+    status: int,
+    content: bytes = b"",
+    reason: str = "",
+) -> None:
+    """Record a request that was to change something.
+
+    Args:
+        broker: the broker.
+        event: its name (`event_of`).
+        names: the names in its path.
+        actor: the user; None for the operator.
+        peer: address of the client; '' for the operator.
+        status: status of the response; 0 if the request was broken off, so that it may have changed something or not.
+        content: its body.
+        reason: reason of a refusal.
+
+    """
+    audit = broker.audit
+    if not audit.is_on:
+        return
+    outcome = "ok" if 0 < status < _ERROR else "refused" if _ERROR <= status < _SERVER_ERROR else "failed"
+    name = next((names[key] for key in _NAMES if key in names), "")
+    rest = {key: value for key, value in names.items() if value != name and key != "vhost"}
+    audit.record(
+        event,
+        outcome=outcome,
+        actor="" if actor is None else actor.name,
+        peer=peer,
+        vhost=names.get("vhost", ""),
+        name=name,
+        reason=reason,
+        **rest,
+        status=status or None,
+        body=_body(content),
+    )
+
+
+def _body(content: bytes) -> dict[str, Any] | None:
+    """Return the part of a body that may be recorded."""
+    if not content or len(content) > LARGEST:
+        return None
+    try:
+        body = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(body, dict):
+        return None
+    return {key: value for key, value in body.items() if key in _SHOWN}

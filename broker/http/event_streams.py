@@ -1,0 +1,178 @@
+"""Server-sent events for all who watch topics: the passes of the feeds, and the writes (driver)."""
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from leveret.broker.http.call import Events
+from leveret.broker.http.feeds import Feed
+from leveret.broker.scheduling.turn import Turn
+
+log = logging.getLogger("leveret.management")
+STREAMS = 50
+"""Maximum number of streams of a listener; further ones are refused."""
+SLICE = 1_000_000
+"""Nanoseconds of a slice of a pass."""
+SILENCE_SECONDS = 15.0
+"""Time after which a comment is sent, so that proxies do not take the connection for dead."""
+RENEWAL_SECONDS = 5.0
+"""Time between two checks whether the user may still see what it watches."""
+WRITE_SECONDS = 30.0
+"""Time that a client may take to read a piece."""
+_COMMENT = b": \n\n"
+_END = b"event: end\ndata: {}\n\n"
+
+
+class WatchedBroker(Protocol):
+    """The broker (`broker.server.server.Server`)."""
+
+    turn: Turn
+
+    def wall_clock(self) -> int:
+        """Return milliseconds since the epoch."""
+
+
+class EventStreams:
+    """The streams of one listener.
+
+    Args:
+        broker: the broker.
+        in_turn: does work of a slice between the slices of others.
+
+    """
+
+    def __init__(self, broker: WatchedBroker, in_turn: Callable[[Callable[[], Any]], Any]) -> None:
+        self._broker = broker
+        self._in_turn = in_turn
+        self._feeds: dict[Any, Feed] = {}
+        self._sampling: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        """Set, and replaced, at the end of each pass."""
+        self._begun = asyncio.Event()
+        """Set when there is a new feed."""
+        self._closing = False
+        self.count = 0
+        """Number of streams."""
+
+    async def close(self) -> None:
+        """End all streams."""
+        self._closing = True
+        self._news.set()
+        if self._sampling is not None:
+            self._sampling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sampling
+
+    async def serve(
+        self, request: web.BaseRequest, headers: Mapping[str, str], events: Events
+    ) -> web.StreamResponse:
+        """Write the events of topics until the client leaves, or may no longer see them.
+
+        Raises:
+            ConnectionError: the client has left.
+            TimeoutError: it does not read.
+
+        """
+        if self.count >= STREAMS or self._closing:
+            return web.Response(status=503, headers={"retry-after": "10"})
+        stream = web.StreamResponse(headers=headers)
+        self.count += 1
+        feeds = [self._watched(topic) for topic in events.topics]
+        try:
+            await stream.prepare(request)
+            await self._follow(stream, events, dict.fromkeys(feeds, 0))
+        finally:
+            self.count -= 1
+            for feed in feeds:
+                feed.watchers -= 1
+                if not feed.watchers:
+                    self._feeds.pop(feed.topic.identity, None)
+        return stream
+
+    def _watched(self, topic: Any) -> Feed:
+        feed = self._feeds.get(topic.identity)
+        if feed is None:
+            feed = self._feeds[topic.identity] = Feed(topic, self._broker.wall_clock)
+        feed.watchers += 1
+        if self._sampling is None or self._sampling.done():
+            self._sampling = asyncio.get_running_loop().create_task(self._sample(), name="feeds")
+        self._begun.set()
+        return feed
+
+    async def _follow(self, stream: web.StreamResponse, events: Events, told: dict[Feed, int]) -> None:
+        time = asyncio.get_running_loop().time
+        wanted = [topic.identity for topic in events.topics]
+        renewal = time() + RENEWAL_SECONDS
+        while not self._closing:
+            news = self._news
+            for feed, number in told.items():
+                told[feed] = feed.number
+                await self._write(stream, feed.since(number))
+            if any(feed.is_broken for feed in told):
+                break
+            if time() >= renewal:
+                renewal = time() + RENEWAL_SECONDS
+                if [topic.identity for topic in events.renewed()] != wanted:
+                    break
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    await news.wait()
+            except TimeoutError:
+                await self._write(stream, iter((_COMMENT,)))
+        await self._write(stream, iter((_END,)))
+        await stream.write_eof()
+
+    async def _write(self, stream: web.StreamResponse, pieces: Iterator[bytes | None]) -> None:
+        following = partial(next, pieces, b"")
+        async with asyncio.timeout(WRITE_SECONDS):
+            while (piece := await self._in_turn(following)) != b"":
+                if piece is not None:
+                    await stream.write(piece)
+
+    # -- passes -----------------------------------------------------------------------------------------------------
+
+    async def _sample(self) -> None:
+        """Make passes while anything is watched."""
+        time = asyncio.get_running_loop().time
+        while self._feeds:
+            self._begun.clear()
+            for feed in list(self._feeds.values()):
+                if feed.due <= time():
+                    try:
+                        await self._pass(feed)
+                    except Exception:
+                        log.exception("events of %s failed", feed.topic.name)
+                        feed.is_broken = True
+                        feed.due = math.inf
+            self._news.set()
+            self._news = asyncio.Event()
+            due = min((feed.due for feed in self._feeds.values()), default=0.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, due - time()) if due < math.inf else None):
+                    await self._begun.wait()
+
+    async def _pass(self, feed: Feed) -> None:
+        now = asyncio.get_running_loop().time()
+        steps = feed.sample()
+        cost = 0
+        is_over = False
+        while not is_over:
+            taken, is_over = await self._in_turn(partial(self._slice, steps))
+            cost += taken
+        feed.passed(now, cost / 1e9)
+
+    def _slice(self, steps: Iterator[None]) -> tuple[int, bool]:
+        """Run steps for the time of a slice; returns the nanoseconds that it took, and whether that was all."""
+        slices = self._broker.turn.slices
+        begun = slices.begin()
+        try:
+            is_over = not any(slices.clock() >= begun + SLICE for _ in steps)
+            return slices.clock() - begun, is_over
+        finally:
+            slices.end("sample of", "feeds")

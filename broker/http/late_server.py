@@ -1,0 +1,80 @@
+"""A listening socket whose server is loaded when the first client connects (driver).
+
+Loading it takes longer than much of a start, and memory that a broker does not need which nobody watches or manages.
+Clients can connect from the start on: the first one waits until the server is loaded, in a thread.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from leveret.broker.tls.credentials import Credentials
+
+BACKLOG = 16
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a TCP socket that listens on an address; raises OSError."""
+    (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        return socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:  # whose text has the address, which the caller says
+        raise OSError(error.errno, os.strerror(error.errno or 0).lower()) from None
+
+
+class SocketServer(Protocol):
+    """Serves a listening socket (`broker.http.server.ManagementServer`)."""
+
+    async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
+        """Serve the socket, which it closes at `stop`, with TLS if there are certificates."""
+
+    async def stop(self) -> None:
+        """Stop listening."""
+
+
+class LateServer:
+    """The server of a socket.
+
+    Args:
+        sock: the socket, which listens.
+        load: returns a function that makes the server; called in a thread.
+        tls: the certificates of a listener with TLS.
+
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        load: Callable[[], Callable[[], SocketServer]],
+        tls: Credentials | None = None,
+    ) -> None:
+        self._load = load
+        self._tls = tls
+        self._sock: socket.socket | None = sock
+        self._server: SocketServer | None = None
+        self._loading: asyncio.Task[None] | None = None
+        sock.setblocking(False)
+        asyncio.get_running_loop().add_reader(sock, self._first_client, sock)
+
+    def _first_client(self, sock: socket.socket) -> None:
+        asyncio.get_running_loop().remove_reader(sock)
+        self._loading = asyncio.create_task(self._serve(sock))
+
+    async def _serve(self, sock: socket.socket) -> None:
+        make = await asyncio.to_thread(self._load)
+        self._server = make()
+        self._sock = None
+        await self._server.serve_socket(sock, self._tls)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._loading is not None:
+            await asyncio.wait((self._loading,))
+        if self._sock is not None:
+            asyncio.get_running_loop().remove_reader(self._sock)
+            self._sock.close()
+            self._sock = None
+        if self._server is not None:
+            await self._server.stop()

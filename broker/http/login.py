@@ -1,0 +1,217 @@
+"""The login of a request: the user of its password or session, as the internal database or backends decide. Pure."""
+
+import base64
+import logging
+from collections.abc import Generator, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from leveret.broker.auth.login_throttle import TooManyFailuresError, shown
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.rights import BackendUser
+from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, User
+from leveret.broker.http.auditing import audit_login
+from leveret.broker.http.browsers import check_origin, is_of_a_script, token_of
+from leveret.broker.http.call import Callback, ManagedBroker, Need
+from leveret.broker.http.errors import login_required, not_authorised, not_authorized, too_many_logins
+
+log = logging.getLogger("leveret.management")
+
+
+class Request(Protocol):
+    """A request (`broker.http.dispatch.Request`)."""
+
+    @property
+    def method(self) -> str:
+        """Its method."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers by their names in lower case."""
+
+    @property
+    def peer(self) -> str:
+        """Address of the client; '' for the operator."""
+
+
+class UndecidedLogin(Exception):  # noqa: N818 - not an error: backends have to be asked
+    """Backends have to decide about the user of a request: it is to be admitted again, with their decision.
+
+    Args:
+        name: name of the login.
+        password: its password.
+        user: the user of a session, whose access to vhosts is to be asked again; None for a login.
+        vhost: the one vhost that the request concerns; None if it may concern all of them.
+
+    """
+
+    def __init__(
+        self, name: str, password: str, user: BackendUser | None = None, vhost: str | None = None
+    ) -> None:
+        super().__init__("undecided")
+        self.name = name
+        self.password = password
+        self.user = user
+        self.vhost = vhost
+
+
+Verdict = BackendUser | LoginRefusedError
+"""A decision of backends about a login."""
+
+
+def only_vhost(path: str, names: Mapping[str, str]) -> str | None:
+    """Return the vhost in the path of a request, if it is the only one that the request can concern."""
+    return None if path.startswith(("parameters", "transfers")) else names.get("vhost")
+
+
+async def verdict_of(broker: ManagedBroker, login: UndecidedLogin, peer: str) -> Verdict:
+    """Return what the backends decide about a login, and which vhosts they allow to the user.
+
+    Args:
+        broker: the broker.
+        login: the login.
+        peer: address of the client.
+
+    """
+    backends, vhosts = broker.backends, broker.vhosts
+    user: Verdict | None = login.user
+    if user is None:
+        user = await backends.logged_in(login.name, Password(login.password), peer)
+    if isinstance(user, LoginRefusedError):
+        return user
+    asked = [login.vhost] if login.vhost in vhosts else list(vhosts)
+    seen: BackendUser = await backends.seeing(user, asked, peer)
+    return seen
+
+
+def authenticate(
+    broker: ManagedBroker, request: Request, verdict: Verdict | None = None, vhost: str | None = None
+) -> User | None:
+    """Return the user of a request; None for the operator.
+
+    Args:
+        broker: the broker.
+        request: the request.
+        verdict: what backends have decided about its login; None if they have not been asked.
+        vhost: the one vhost that the request concerns; None if it may concern all of them.
+
+    Raises:
+        ApiError: there is no login, or it is wrong.
+        UndecidedLogin: backends have to be asked first.
+
+    """
+    if not request.peer:
+        return None
+    if "authorization" not in request.headers:
+        user = _of_session(broker, request)
+        if not isinstance(user, BackendUser):
+            return user
+        if isinstance(verdict, BackendUser):
+            return verdict
+        raise UndecidedLogin(user.name, "", user, vhost)
+    name, secret = _credentials(broker, request.headers["authorization"])
+    if broker.backends is None:
+        return check_login(broker, name, secret, request.peer)
+    if verdict is None:
+        check_failures(broker, name, request.peer)
+        raise UndecidedLogin(name, secret, vhost=vhost)
+    return judged(broker, name, request.peer, verdict)
+
+
+def _credentials(broker: ManagedBroker, header: str) -> tuple[str, str]:
+    """Return the name and the password, or '' and the token, of a header `Authorization`; raises ApiError."""
+    scheme, _, given = header.partition(" ")
+    if scheme.lower() == "bearer" and broker.backends is not None:
+        return "", given.strip()
+    if scheme.lower() != "basic":
+        raise login_required()
+    try:
+        octets = base64.b64decode(given.strip(), validate=True)
+    except ValueError:
+        raise login_required() from None
+    name, colon, password = octets.decode("utf-8", "surrogateescape").partition(":")
+    if not colon:
+        raise login_required()
+    return name, password
+
+
+def _of_session(broker: ManagedBroker, request: Request) -> User:
+    """Return the user of the session whose token a request has; raises ApiError."""
+    token = token_of(request.headers)
+    if token:
+        check_origin(request.method, request.headers)
+        user = broker.sessions.find(token, broker.now())
+        if isinstance(user, BackendUser) and user.is_over(broker.wall_clock()):
+            broker.sessions.end(token)
+            user = None
+        if user is not None:
+            return user
+    raise not_authorized() if token or is_of_a_script(request.headers) else login_required()
+
+
+def check_failures(broker: ManagedBroker, name: str, peer: str) -> None:
+    """Refuse a login unread if too many from the address have failed; raises ApiError."""
+    try:
+        broker.login_throttle.check(peer, name, broker.now)
+    except TooManyFailuresError as error:
+        judged(broker, name, peer, error)
+
+
+def check_login(broker: ManagedBroker, name: str, password: str, peer: str) -> User:
+    """Return the user who logs in by name and password from an address.
+
+    Raises:
+        ApiError: the login is refused; the answer is delayed.
+
+    """
+    check_failures(broker, name, peer)
+    try:
+        user: User | LoginRefusedError = broker.users.authenticate(name, Password(password), peer)
+    except LoginRefusedError as error:
+        user = error
+    return judged(broker, name, peer, user)
+
+
+def log_in(broker: ManagedBroker, name: str, password: str, peer: str) -> Generator[Need, Any, User]:
+    """Return the user who logs in by name and password, in steps; raises ApiError as `check_login`."""
+    backends = broker.backends
+    if backends is None:
+        return check_login(broker, name, password, peer)
+    check_failures(broker, name, peer)
+    verdict = yield Callback(partial(backends.log_in, name, Password(password), peer))
+    return judged(broker, name, peer, verdict)
+
+
+def judged(broker: ManagedBroker, name: str, peer: str, verdict: User | LoginRefusedError) -> User:
+    """Return the user of an accepted login, and count it.
+
+    Args:
+        broker: the broker.
+        name: name of the login.
+        peer: address of the client.
+        verdict: the user, or the reason for which the login is refused.
+
+    Raises:
+        ApiError: the login is refused; the answer is delayed.
+
+    """
+    now = broker.now()
+    if not isinstance(verdict, LoginRefusedError):
+        broker.login_throttle.succeeded(peer, name)
+        broker.http_logins.succeeded += 1
+        broker.login_sources.count(peer, name, "http", ok=True)
+        audit_login(broker, name, peer, now=now)
+        return verdict
+    times = broker.login_throttle.failed(peer, name, now)
+    broker.context.totals.auth_failed += 1
+    broker.http_logins.failed += 1
+    broker.login_sources.count(peer, name, "http", ok=False)
+    text = str(verdict).replace(name, shown(name)) if name else str(verdict)
+    audit_login(broker, name, peer, text, now=now)
+    if broker.refusal_log.admit(peer, now):
+        log.warning("HTTP request from %s: login refused: %s", peer, text)
+    if isinstance(verdict, TooManyFailuresError):
+        raise too_many_logins(verdict.seconds)
+    if isinstance(verdict, LoopbackOnlyError):
+        raise not_authorised("User can only log in via localhost")
+    raise not_authorized(broker.auth_failure_delay * times)

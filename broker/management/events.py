@@ -1,0 +1,264 @@
+"""Server-sent events with what changes: `/api/leveret/events`."""
+
+from collections.abc import Callable
+from functools import partial
+from operator import add
+from typing import Any
+
+from leveret.broker.administration.access import Right, authorize, visible_vhosts
+from leveret.broker.administration.definitions_document import json_text
+from leveret.broker.administration.listings import queue_state
+from leveret.broker.auth.rights import BackendUser
+from leveret.broker.auth.users import User
+from leveret.broker.counters.histogram import Histogram
+from leveret.broker.http.browsers import token_of
+from leveret.broker.http.call import Answer, Call, Events, ManagedBroker, text
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.feeds import Reading, Topic
+from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.queue.queue import Queue
+from leveret.broker.statistics import families
+from leveret.broker.statistics.series import Row
+from leveret.broker.statistics.statistics import named
+from leveret.broker.vhost.vhost import VHost
+
+STEP = 50
+"""Queues that are read in one step."""
+MOST_TOPICS = 8
+QUEUE_COLUMNS = (
+    *(
+        "vhost",
+        "name",
+        "type",
+        "durable",
+        "auto_delete",
+        "exclusive",
+        "state",
+        "policy",
+        "consumers",
+        "capacity",
+    ),
+    *("messages_ready", "messages_unacknowledged", "publish", "deliver_get", "redeliver", "ack"),
+    *("dead_letter_exchange", "confirm_mode"),
+)
+_LATENCIES = (0.5, 0.99)
+
+Vhosts = tuple[str, ...] | None
+"""Names of the vhosts that are shown; None for all, and the node."""
+
+
+def get_events(call: Call) -> Answer:
+    """Return the events of topics."""
+    names = tuple(dict.fromkeys(filter(None, text(call.query, "topics").split(","))))
+    if not names or len(names) > MOST_TOPICS or not _TOPICS.keys() >= set(names):
+        raise bad_request(f"topics must be some of {', '.join(_TOPICS)}, with commas between them")
+    broker, actor, token = call.broker, call.actor, token_of(call.headers)
+    has_session = bool(token) and "authorization" not in call.headers
+    vhost = call.query.get("vhost")
+
+    def topics(user: User | None) -> tuple[Topic, ...]:
+        if vhost is not None:
+            authorize(broker.users, user, Right.MANAGEMENT, vhost)
+        seen = _visible(broker, user, vhost)
+        return tuple([_TOPICS[name](broker, seen) for name in names])
+
+    def renewed() -> tuple[Topic, ...]:
+        now = broker.users.current(actor) if actor is not None else None
+        if isinstance(now, BackendUser) and now.is_over(broker.wall_clock()):
+            now = None
+        if now != actor or (has_session and broker.sessions.find(token, broker.now(), is_used=False) is None):
+            return ()
+        return topics(actor)
+
+    return Events(topics(actor), renewed)
+
+
+def _visible(broker: ManagedBroker, user: User | None, vhost: str | None) -> Vhosts:
+    if vhost is not None:
+        return (vhost,)
+    if user is None or not {Right.MONITORING, Right.ADMINISTRATOR}.isdisjoint(user.tags):
+        return None
+    return tuple(sorted([each.name for each in visible_vhosts(broker, user)]))
+
+
+def _vhosts(broker: ManagedBroker, names: Vhosts) -> list[VHost]:
+    if names is None:
+        return list(broker.vhosts.values())
+    return [broker.vhosts[name] for name in names if name in broker.vhosts]
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _queues(broker: ManagedBroker, names: Vhosts) -> Topic:
+    return Topic("queues", names, partial(_read_queues, broker, names), QUEUE_COLUMNS)
+
+
+def _read_queues(broker: ManagedBroker, names: Vhosts) -> Reading:
+    now = broker.now()
+    for vhost in _vhosts(broker, names):
+        queues = list(vhost.queues.values())
+        has_policies = bool(vhost.policies)
+        for at in range(0, len(queues), STEP):
+            for queue in queues[at : at + STEP]:
+                if not queue.deleted:
+                    policy = vhost.queue_policies(queue).policy if has_policies else None
+                    row = _queue_row(queue, None if policy is None else json_text(policy.name), now)
+                    yield (row[0], row[1]), row
+            yield None
+
+
+def _queue_row(queue: Queue, policy: str | None, now: float) -> tuple[Any, ...]:
+    backing, settings = queue.backing, queue.settings
+    sampled = families.queue_row(queue)
+    return (
+        json_text(queue.vhost),
+        json_text(queue.name),
+        queue.type,
+        queue.durable,
+        queue.auto_delete,
+        queue.exclusive_owner is not None,
+        queue_state(queue, 0.0, now),
+        policy,
+        queue.consumer_count,
+        round(queue.consumer_capacity, 2),
+        backing.ready_count,
+        backing.unacked_count,
+        sampled[0],
+        sampled[1] + sampled[2] + sampled[3] + sampled[4],
+        sampled[6],
+        sampled[7],
+        None if settings.dead_letter_exchange is None else json_text(settings.dead_letter_exchange),
+        settings.confirm_mode,
+    )
+
+
+# -- the overview -----------------------------------------------------------------------------------------------------
+
+
+def _overview(broker: ManagedBroker, names: Vhosts) -> Topic:
+    return Topic("overview", names, partial(_read_overview, broker, names, _Recent()))
+
+
+def _read_overview(broker: ManagedBroker, names: Vhosts, recent: "_Recent") -> Reading:
+    statistics, vhosts = broker.statistics, _vhosts(broker, names)
+    ready = unacked = consumers = queues = exchanges = 0
+    for vhost in vhosts:
+        exchanges += len(vhost.router.exchanges)
+        listed = list(vhost.queues.values())
+        queues += len(listed)
+        for at in range(0, len(listed), STEP):
+            for queue in listed[at : at + STEP]:
+                ready += queue.backing.ready_count
+                unacked += queue.backing.unacked_count
+                consumers += len(queue.consumers)
+            yield None
+    counts: Row = (0,) * len(families.CHANNEL_STATS)
+    for each in [None] if names is None else vhosts:
+        steps = statistics.channel_totals(each)
+        try:
+            while True:
+                next(steps)
+                yield None
+        except StopIteration as done:
+            counts = tuple(map(add, counts, done.value))
+    connections = list(broker.clients.connections)
+    if names is not None:
+        connections = [each for each in connections if each.vhost.name in names]
+    shown: dict[str, Any] = {
+        "at": broker.wall_clock(),
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+        "counts": named(families.BROKER, families.CHANNEL_STATS, counts),
+        "objects": {
+            "queues": queues,
+            "consumers": consumers,
+            "connections": len(connections),
+            "channels": sum([len(each.channels) for each in connections]),
+            "exchanges": exchanges,
+        },
+    }
+    if names is None:
+        shown |= _node(broker, recent)
+    yield "", shown
+
+
+def _node(broker: ManagedBroker, recent: "_Recent") -> dict[str, Any]:
+    facts = broker.node_facts()
+    resources, counts = facts.resources, broker.node_counts()
+    return {
+        "churn": broker.statistics.churn(),
+        "node": {
+            "name": broker.node_name,
+            "uptime": round(facts.uptime * 1000),
+            "mem_used": counts["mem_used"],
+            "mem_limit": resources.memory_limit,
+            "mem_alarm": resources.memory_alarm,
+            "disk_free": None if resources.disk_free is None else counts["disk_free"],
+            "disk_free_limit": resources.disk_limit,
+            "disk_free_alarm": resources.disk_alarm,
+            "fd_used": broker.statistics.files,
+            "fd_total": facts.files_total,
+            "sockets_used": facts.sockets_used,
+            "sockets_total": facts.sockets_total,
+        },
+        "latencies": {name: recent(name, whole) for name, whole in broker.latencies().items()},
+    }
+
+
+class _Recent:
+    """The durations since the pass before."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, Histogram] = {}
+
+    def __call__(self, name: str, whole: Histogram) -> dict[str, int] | None:
+        """Return how many there were, their median and their 99th percentile in microseconds; None if there were none.
+
+        Args:
+            name: of what.
+            whole: all durations since the start.
+
+        """
+        before = self._before.get(name)
+        self._before[name] = whole
+        if before is None or whole.count <= before.count:
+            return None
+        since = Histogram()
+        since.counts = {
+            bucket: count - before.counts.get(bucket, 0)
+            for bucket, count in whole.counts.items()
+            if count > before.counts.get(bucket, 0)
+        }
+        since.count, since.greatest = whole.count - before.count, whole.greatest
+        return {
+            "count": since.count,
+            **{f"p{share:.0%}"[:-1]: since.percentile(share) for share in _LATENCIES},
+        }
+
+
+_TOPICS: dict[str, Callable[[ManagedBroker, Vhosts], Topic]] = {"overview": _overview, "queues": _queues}
+ROUTES = (
+    Route(
+        "leveret/events",
+        "overview",
+        {
+            "GET": Operation(
+                get_events,
+                "Server-sent events whenever something has changed. `overview`: an object with counts since the start, "
+                "from which the client computes rates. `queues`: first all rows, in pieces, with the names of their "
+                "`columns`; then the rows that have changed and the keys of those that are `gone`, and with the last "
+                "piece its time (`at`, milliseconds). Those who may see the same get the same. At most 50 clients.",
+                query=(
+                    Key(
+                        "topics",
+                        is_required=True,
+                        doc="`overview`, `queues`, or both with a comma between them",
+                    ),
+                    Key("vhost", doc="of this virtual host only"),
+                ),
+                kind="events",
+            )
+        },
+    ),
+)

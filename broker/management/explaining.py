@@ -1,0 +1,97 @@
+"""Explanations: `/api/leveret/explain/...`."""
+
+from typing import Any, cast
+
+from leveret.broker.administration.peeking import State
+from leveret.broker.http.call import Call, Item, Steps, number, table, text
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management.bindings import exchange_name
+from leveret.broker.management.client_errors import naming_the_missing
+from leveret.broker.management.peeking import shown
+
+_STATES = ("ready", "unacked", "delayed")
+
+
+def explain_queue(call: Call) -> Steps:
+    """Explain a queue."""
+    with naming_the_missing():
+        found = yield from call.administration.explaining.queue(
+            call.actor, call.names["vhost"], call.names["queue"]
+        )
+    return Item(found)
+
+
+def explain_publish(call: Call) -> Steps:
+    """Explain where a message would go."""
+    body = call.body("routing_key")
+    with naming_the_missing():
+        found = yield from call.administration.explaining.publish(
+            call.actor,
+            call.names["vhost"],
+            exchange_name(call.names["exchange"]),
+            text(body, "routing_key"),
+            table(body, "headers"),
+        )
+    return Item(found)
+
+
+def explain_message(call: Call) -> Steps:
+    """Explain why a message is where it is."""
+    state = text(call.query, "state", "ready")
+    if state not in _STATES:
+        raise bad_request(f"state must be one of {', '.join(_STATES)}")
+    with naming_the_missing():
+        found: dict[str, Any] = yield from call.administration.explaining.message(
+            call.actor,
+            call.names["vhost"],
+            call.names["queue"],
+            number(call.names, "number", 0),
+            cast("State", state),
+        )
+    return Item({**found, "message": shown(found["message"], is_base64=False)})
+
+
+_QUEUE = (
+    "The settings in effect of a queue, each with where it comes from, its policies, and what looks wrong; its open "
+    "`promises` if it confirms on acknowledgement; and the `holders` of unacknowledged messages, with the seconds for "
+    "which they have had the oldest."
+)
+_MESSAGE = (
+    "Why a message is in a queue: how it came, what it waits for, what will happen to it. "
+    "Needs the permission to read the queue."
+)
+ROUTES = (
+    Route(
+        "leveret/explain/queue/{vhost}/{queue}",
+        "explanations",
+        {"GET": Operation(explain_queue, _QUEUE, scope=Scope.VISIBLE)},
+    ),
+    Route(
+        "leveret/explain/publish/{vhost}/{exchange}",
+        "explanations",
+        {
+            "POST": Operation(
+                explain_publish,
+                "Where a message would go that is published now, and by which bindings; nothing is published.",
+                scope=Scope.VISIBLE,
+                body=(
+                    Key("routing_key", is_required=True),
+                    Key("headers", "object", doc="headers of the message"),
+                ),
+            )
+        },
+    ),
+    Route(
+        "leveret/explain/message/{vhost}/{queue}/{number}",
+        "explanations",
+        {
+            "GET": Operation(
+                explain_message,
+                _MESSAGE,
+                scope=Scope.CLIENT,
+                query=(Key("state", doc="`ready` (default), `unacked` or `delayed`"),),
+            )
+        },
+    ),
+)

@@ -1,0 +1,63 @@
+"""Logging in to the web page, and out: `/api/login`, `/api/logout`."""
+
+from urllib.parse import parse_qsl
+
+from leveret.broker.administration.access import Right, authorize
+from leveret.broker.auth.rights import BackendUser
+from leveret.broker.http.browsers import check_origin, cookie_with, refuse_foreign, token_of
+from leveret.broker.http.call import Answer, Call, Done, Item, Steps
+from leveret.broker.http.login import log_in
+from leveret.broker.http.route import Key, Operation, Route
+
+_HERE = "127.0.0.1"
+
+
+def get_auth(_call: Call) -> Answer:
+    """Return how the login page lets users log in: by name and password."""
+    return Item({"oauth_enabled": False})
+
+
+def login(call: Call) -> Steps:
+    """Check the name and password of a form, and begin a session."""
+    refuse_foreign(call.headers)
+    form = dict(parse_qsl(call.content.decode("utf-8", "replace"), keep_blank_values=True))
+    name, password = form.get("username", ""), form.get("password", "")
+    user = yield from log_in(call.broker, name, password, call.peer or _HERE)
+    authorize(call.broker.users, user, Right.MANAGEMENT)
+    if isinstance(user, BackendUser):
+        user = user.in_session(call.broker.wall_clock())
+    token = call.broker.sessions.begin(user, call.broker.now())
+    return Item("ok", {"set-cookie": cookie_with(token, call.headers)})
+
+
+def logout(call: Call) -> Answer:
+    """End the session."""
+    if token := token_of(call.headers):
+        check_origin("POST", call.headers)
+        call.broker.sessions.end(token)
+    return Done(headers={"set-cookie": cookie_with("", call.headers)})
+
+
+ROUTES = (
+    Route("auth", "login", {"GET": Operation(get_auth, "Ways to log in.", None)}),
+    Route(
+        "login",
+        "login",
+        {
+            "POST": Operation(
+                login,
+                "Check the name and password of a form (`application/x-www-form-urlencoded`), and begin a session: "
+                "the cookie `leveret_session` of the answer is accepted instead of a login. With it, requests that "
+                "change something need the header `X-Requested-With`.",
+                None,
+                body=(Key("username", is_required=True), Key("password", is_required=True)),
+                is_stored=False,
+            )
+        },
+    ),
+    Route(
+        "logout",
+        "login",
+        {"POST": Operation(logout, "End the session.", None, statuses=(204,), is_stored=False)},
+    ),
+)

@@ -1,0 +1,95 @@
+"""Messages of a queue without consuming them: `/api/leveret/queues/{vhost}/{queue}/messages`."""
+
+from typing import Any
+
+from leveret.broker.administration.definitions_document import json_text
+from leveret.broker.administration.messages import MessageView
+from leveret.broker.administration.peeking import BODY_OCTETS, EFFORT, SOME, Wanted
+from leveret.broker.http.call import Call, Item, Steps, number, text
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management.client_errors import naming_the_missing
+from leveret.broker.management.messages import payload_of, properties_of
+
+
+def peek(call: Call) -> Steps:
+    """Look at messages of a queue."""
+    query = call.query
+    end, encoding = text(query, "from", "head"), text(query, "encoding", "auto")
+    if end not in {"head", "tail"}:
+        raise bad_request("from must be head or tail")
+    if encoding not in {"auto", "base64"}:
+        raise bad_request("encoding must be auto or base64")
+    wanted = Wanted(
+        number(query, "count", SOME.most),
+        end == "tail",
+        text(query, "where"),
+        number(query, "truncate", BODY_OCTETS),
+        after=text(query, "after"),
+        effort=EFFORT,
+    )
+    with naming_the_missing():
+        found = yield from call.administration.peeking.peek(
+            call.actor, call.names["vhost"], call.names["queue"], wanted
+        )
+    rows: list[dict[str, Any]] = []
+    for view in found.messages:
+        rows.append(shown(view, is_base64=encoding == "base64"))
+        yield None
+    return Item(
+        {
+            "messages": rows,
+            "searched": found.searched,
+            "next": found.following or None,
+            "complete": found.is_complete,
+        }
+    )
+
+
+def shown(view: MessageView, *, is_base64: bool) -> dict[str, Any]:
+    """Return a message as the API shows it."""
+    payload, encoding = payload_of(view.body, is_base64=is_base64)
+    return {
+        "number": view.number or None,
+        "state": view.state,
+        "redelivered": view.redelivered,
+        "exchange": json_text(view.exchange),
+        "routing_key": json_text(view.routing_key),
+        "age": view.age,
+        "expires": view.expires,
+        "due": view.due,
+        "consumer_tag": json_text(view.consumer) or None,
+        "channel": view.channel or None,
+        "unacked_for": view.unacked_for,
+        "properties": properties_of(view),
+        "payload_bytes": view.size,
+        "payload": payload,
+        "payload_encoding": encoding,
+        "truncated": len(view.body) < view.size,
+    }
+
+
+ROUTES = (
+    Route(
+        "leveret/queues/{vhost}/{queue}/messages",
+        "messages",
+        {
+            "GET": Operation(
+                peek,
+                "The `messages` of a queue, without consuming them: ready, unacked and delayed ones. "
+                "Needs the permission to read the queue. One request searches some 100,000 messages at most: "
+                "`next` is null at the end.",
+                scope=Scope.CLIENT,
+                is_audited=True,
+                query=(
+                    Key("count", "integer", doc="maximum number for each state, 1 to 1000; 10 by default"),
+                    Key("from", doc="`head`, or `tail` to begin with the newest"),
+                    Key("where", doc="a [condition](filters.md) that they meet"),
+                    Key("after", doc="`next` of the answer before, to go on with a search"),
+                    Key("truncate", "integer", doc="bytes of each body that are returned at most"),
+                    Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
+                ),
+            )
+        },
+    ),
+)

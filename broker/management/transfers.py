@@ -1,0 +1,219 @@
+"""Messages that are moved, copied, discarded, retried and replayed: `/api/leveret/queues/.../move` and its like."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from leveret.broker.administration.dead_letters import dead_letter_queues
+from leveret.broker.administration.transfers import Chosen
+from leveret.broker.http.call import Answer, Call, Item, Listing, Steps, flag, number, text
+from leveret.broker.http.errors import bad_request, not_found
+from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management.client_errors import changing, found_vhost
+from leveret.broker.transfer.retry import MOST_RETRIES
+
+_ACCEPTED = 202
+
+
+def _chosen(body: dict[str, Any]) -> Chosen:
+    """Return the messages that a body describes."""
+    return Chosen(
+        where=text(body, "where"),
+        limit=None if body.get("limit") is None else number(body, "limit", 0),
+        rate=number(body, "rate", 0),
+        is_dry=flag(body, "dry_run"),
+    )
+
+
+def _started(call: Call, started: int) -> Answer:
+    return Item(call.administration.transfers.transfer(call.actor, started), status=_ACCEPTED)
+
+
+def move(call: Call, *, is_copy: bool = False) -> Answer:
+    """Begin to move messages."""
+    body = call.body("destination")
+    with changing(call):
+        started = call.administration.transfers.start_move(
+            call.actor,
+            call.names["vhost"],
+            call.names["queue"],
+            text(body, "destination"),
+            is_copy=is_copy,
+            chosen=_chosen(body),
+        )
+    return _started(call, started)
+
+
+def copy(call: Call) -> Answer:
+    """Begin to copy messages."""
+    return move(call, is_copy=True)
+
+
+def discard(call: Call) -> Answer:
+    """Begin to discard messages."""
+    with changing(call):
+        started = call.administration.transfers.start_discard(
+            call.actor, call.names["vhost"], call.names["queue"], _chosen(call.body())
+        )
+    return _started(call, started)
+
+
+def retry(call: Call) -> Answer:
+    """Begin to retry dead letters."""
+    body = call.body()
+    with changing(call):
+        started = call.administration.transfers.start_retry(
+            call.actor,
+            call.names["vhost"],
+            call.names["queue"],
+            destination=text(body, "destination"),
+            first=flag(body, "first"),
+            reason=text(body, "reason"),
+            most_retries=number(body, "max_retries", MOST_RETRIES),
+            chosen=_chosen(body),
+        )
+    return _started(call, started)
+
+
+def replay(call: Call) -> Answer:
+    """Begin to replay acked messages."""
+    body = call.body("destination")
+    with changing(call):
+        started = call.administration.transfers.start_replay(
+            call.actor,
+            call.names["vhost"],
+            call.names["queue"],
+            text(body, "destination"),
+            since=_moment(body, "since") or 0,
+            until=_moment(body, "until"),
+            chosen=_chosen(body),
+        )
+    return _started(call, started)
+
+
+def _moment(body: dict[str, Any], key: str) -> int | None:
+    """Return a time in milliseconds since the epoch; None if it is not given."""
+    value = text(body, key)
+    if not value:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+        if time.tzinfo is not None:
+            return round(time.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    raise bad_request(f"'{key}' must be a time in ISO 8601 with its offset, such as 2026-11-23T10:00:00Z")
+
+
+def list_transfers(call: Call) -> Answer:
+    """List the transfers."""
+    return Listing(call.administration.transfers.transfers(call.actor), sort=("id",))
+
+
+def get_transfer(call: Call) -> Answer:
+    """Return a transfer."""
+    return Item(call.administration.transfers.transfer(call.actor, _number(call)))
+
+
+def cancel_transfer(call: Call) -> Answer:
+    """Cancel a transfer."""
+    return Item(call.administration.transfers.cancel(call.actor, _number(call)))
+
+
+def _number(call: Call) -> int:
+    name = call.names["transfer"]
+    if not name.isdecimal() or len(name) > 18:  # noqa: PLR2004 - digits of a 64-bit number
+        raise not_found()
+    return int(name)
+
+
+def list_dead_letters(call: Call) -> Steps:
+    """List the queues that hold dead letters."""
+    vhost = found_vhost(call) if "vhost" in call.names else call.vhost
+    rows = yield from dead_letter_queues(call.broker, call.actor, vhost)
+    return Listing(rows, sort=("vhost", "queue"))
+
+
+_GROUP = "transfers"
+_CHOSEN = (
+    Key("where", doc="the condition that messages must meet; all if it is not given"),
+    Key("limit", "integer", doc="maximum number of messages"),
+    Key("rate", "integer", doc="maximum number of messages a second"),
+    Key("dry_run", "boolean", doc="only count"),
+)
+_DESTINATION = "name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`"
+_PATH = "leveret/queues/{vhost}/{queue}"
+
+
+def _beginning(name: str, handler: Callable[[Call], Answer], doc: str, *body: Key) -> Route:
+    """Return the route that begins a transfer; `body` has the keys beside those of all of them."""
+    operation = Operation(handler, doc, scope=Scope.CLIENT, body=(*body, *_CHOSEN), statuses=(_ACCEPTED,))
+    return Route(f"{_PATH}/{name}", _GROUP, {"POST": operation})
+
+
+ROUTES = (
+    _beginning(
+        "move",
+        move,
+        "Begin to move messages; needs read on the queue and write on the destination.",
+        Key("destination", is_required=True, doc=_DESTINATION),
+    ),
+    _beginning(
+        "copy",
+        copy,
+        "Begin to copy messages; needs read on the queue and write on the destination.",
+        Key("destination", is_required=True, doc=_DESTINATION),
+    ),
+    _beginning("discard", discard, "Begin to discard messages; needs read and configure on the queue."),
+    _beginning(
+        "retry",
+        retry,
+        "Begin to move dead letters back to where they died; needs read here and write there.",
+        Key("destination", doc=f"instead: {_DESTINATION}"),
+        Key("first", "boolean", doc="to the queue of the first death, not of the newest"),
+        Key("reason", doc="only those whose newest death has this reason"),
+        Key("max_retries", "integer", doc=f"retries after which a message stays; {MOST_RETRIES}"),
+    ),
+    _beginning(
+        "replay",
+        replay,
+        "Begin to replay acked messages that the queue retains; needs read here and write on the destination.",
+        Key("destination", is_required=True, doc=_DESTINATION),
+        Key("since", doc="only those acked at this time or later, in ISO 8601 with its offset"),
+        Key("until", doc="only those acked before this time"),
+    ),
+    Route(
+        "leveret/transfers",
+        _GROUP,
+        {
+            "GET": Operation(
+                list_transfers, "The transfers that run, and the latest that are over.", kind="array"
+            )
+        },
+    ),
+    Route(
+        "leveret/transfers/{transfer}",
+        _GROUP,
+        {
+            "GET": Operation(get_transfer, "The progress or the result of a transfer."),
+            "DELETE": Operation(cancel_transfer, "End a transfer after its current batch."),
+        },
+    ),
+    Route(
+        "leveret/dead-letters",
+        _GROUP,
+        {"GET": Operation(list_dead_letters, "The queues that hold dead letters.", kind="array")},
+    ),
+    Route(
+        "leveret/dead-letters/{vhost}",
+        _GROUP,
+        {
+            "GET": Operation(
+                list_dead_letters,
+                "The queues of a virtual host that hold dead letters.",
+                scope=Scope.VHOST,
+                kind="array",
+            )
+        },
+    ),
+)

@@ -1,0 +1,70 @@
+"""Servers that are loaded when the first client connects."""
+
+import asyncio
+import socket
+
+import aiohttp
+import pytest
+from fakes import Node
+
+from leveret.broker.http.late_server import LateServer, listening
+from leveret.broker.http.server import ManagementServer
+from leveret.broker.management.routes import ROUTER
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def made() -> list[ManagementServer]:
+    """The servers that were made."""
+    return []
+
+
+def late(made: list[ManagementServer], sock: socket.socket) -> LateServer:
+    """Return a server of a broker's API that is loaded late."""
+    node = Node()
+    node._is_open = True
+
+    def make() -> ManagementServer:
+        made.append(ManagementServer(node, ROUTER))
+        return made[-1]
+
+    return LateServer(sock, lambda: make)
+
+
+async def test_the_first_client_waits_for_the_server(made):
+    """Clients that connect at once are all served by one server; over TCP they log in."""
+    sock = listening("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}/api/whoami"
+    server = late(made, sock)
+    assert [] == made
+    login = {"authorization": aiohttp.encode_basic_auth("guest", "guest")}
+    try:
+        async with (
+            asyncio.timeout(SECONDS),
+            aiohttp.ClientSession() as client,
+            client.get(url, headers=login) as first,
+            client.get(url, headers=login) as second,
+            client.get(url) as stranger,
+        ):
+            assert [200, 200, 401] == [first.status, second.status, stranger.status]
+    finally:
+        await server.close()
+
+    assert 1 == len(made)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/", maxsplit=1)[0]))
+
+
+async def test_a_server_that_nobody_needs_is_not_loaded(made):
+    """The socket is closed all the same."""
+    sock = listening("127.0.0.1", 0)
+    await late(made, sock).close()
+
+    assert (-1, []) == (sock.fileno(), made)
+
+
+def test_an_address_that_is_taken_is_an_error():
+    """It says so when it is bound, not when the first client comes."""
+    with listening("127.0.0.1", 0) as sock, pytest.raises(OSError, match="in use"):
+        listening(*sock.getsockname())

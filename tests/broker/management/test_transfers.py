@@ -1,0 +1,235 @@
+"""Transfers in the API: started, watched, cancelled, and refused without the rights."""
+
+import pytest
+from api import OPERATOR, Api
+from fakes import Client, DiskNode, Node
+
+from leveret.broker.administration import transfers as module
+from leveret.broker.amqp.commands import Basic, Queue as Wire, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.config.config import StorageConfig
+
+QUEUE = "leveret/queues/%2F/q"
+REJECTED: Table = {
+    "x-dead-letter-exchange": ("longstr", ""),
+    "x-dead-letter-routing-key": ("longstr", "dead"),
+}
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker with two queues, one of which has ten messages, and a user with few permissions."""
+    node = Node()
+    client = Client(node)
+    for name in ("q", "to"):
+        client.declare(name)
+    for number in range(10):
+        client.publish("q", b"%d" % number, headers={"n": ("signedint", number)})
+    api = Api(node, OPERATOR)
+    api.put("users/ann", {"password": "ann", "tags": "management"})
+    api.put("permissions/%2F/ann", {"configure": "^c", "write": "^to", "read": "^q"})
+    return node
+
+
+def finished(api: Api, body: dict) -> dict:
+    """Return the result of a transfer."""
+    api.node.clock.run()
+    found = api.get(f"leveret/transfers/{body['id']}")
+    assert found["ended"] is not None
+    return found
+
+
+@pytest.mark.parametrize(("action", "left"), [("move", (7, 3)), ("copy", (10, 3)), ("discard", (7, 0))])
+def test_a_transfer_is_started_and_watched(node, action, left):
+    """POST answers 202 with the transfer, which goes on by itself; GET shows its progress and its result."""
+    api = Api(node)
+    destination = {} if action == "discard" else {"destination": "to"}
+    answer = api.post(f"{QUEUE}/{action}", {**destination, "where": "headers.n >= 7"})
+    queues = node.vhosts["/"].queues
+
+    assert (202, "running", action) == (answer.status, answer.body["state"], answer.body["action"])
+    found = finished(api, answer.body)
+    assert ("done", 10, 10, 3, 3, 0) == tuple(
+        found[key] for key in ("state", "messages", "examined", "matched", "done", "refused")
+    )
+    assert left == (queues["q"].ready_count, queues["to"].ready_count)
+    assert [found] == api.get("leveret/transfers")
+
+
+def test_acked_messages_are_replayed(node):
+    """POST replays what was acked between two times, which have offsets; a queue that retains nothing has nothing to replay."""
+    client = Client(node)
+    client.declare("qr", arguments={"x-retain-for": ("signedint", 60_000)})
+    for number in range(2):
+        client.publish("qr", b"%d" % number)
+        client.send(make(Basic.Get, 0, "qr", True))
+        node.pass_time(1000)
+    api = Api(node)
+    path = "leveret/queues/%2F/qr/replay"
+    body = {"destination": "to", "since": "1970-01-01T02:16:41+02:00", "until": "1970-01-01T00:16:42Z"}
+    answer = api.post(path, body)
+
+    assert (202, "replay") == (answer.status, answer.body["action"])
+    assert (2, 1) == tuple(finished(api, answer.body)[key] for key in ("messages", "done"))
+    assert 1 == node.vhosts["/"].queues["to"].ready_count
+    for since in ("1970-01-01T00:00:00", "now", "1970-01-01T00:00:60Z"):
+        refused = api.post(path, {**body, "since": since})
+        assert (400, True) == (refused.status, "'since' must be a time in ISO 8601" in refused.body["reason"])
+    refused = api.post(f"{QUEUE}/replay", {"destination": "to"})
+    assert (400, True) == (refused.status, "retains no messages" in refused.body["reason"])
+
+
+def test_the_fields_of_a_queue_have_what_it_retains(node):
+    """A queue that retains has numbers and bytes of retained messages, which are part of its memory; others lack them."""
+    client = Client(node)
+    client.declare("qr", arguments={"x-retain-for": ("signedint", 60_000)})
+    api = Api(node)
+    before = api.get("queues/%2F/qr")["memory"]
+    client.publish("qr", b"12345")
+    client.send(make(Basic.Get, 0, "qr", True))
+    found = api.get("queues/%2F/qr")
+
+    assert (0, 1, 5) == tuple(
+        found[key] for key in ("messages", "messages_retained", "message_bytes_retained")
+    )
+    assert found["memory"] > before
+    assert "messages_retained" not in api.get("queues/%2F/q")
+
+
+def test_a_transfer_is_cancelled(node):
+    """DELETE ends a transfer."""
+    api = Api(node)
+    started = api.post(f"{QUEUE}/move", {"destination": "to", "rate": 1}).body
+    node.clock.run()
+
+    assert "cancelled" == api.request("DELETE", f"leveret/transfers/{started['id']}").body["state"]
+    assert 1 == finished(api, started)["done"]
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "status", "reason"),
+    [
+        ("move", {}, 400, "destination"),
+        ("move", {"destination": ""}, 400, "no destination"),
+        ("move", {"destination": "none"}, 404, "no queue 'none' in vhost '/'"),
+        ("move", {"destination": "q"}, 400, "queue 'q' in vhost '/' is the source itself"),
+        ("copy", {"destination": "exchange:none/key"}, 404, "no exchange 'none' in vhost '/'"),
+        ("move", {"destination": "to", "where": "headers."}, 400, "where: column"),
+        ("move", {"destination": "to", "limit": -1}, 400, "'limit' must not be negative"),
+        ("move", {"destination": "to", "rate": -1}, 400, "'rate' must not be negative"),
+        ("move", {"destination": "to", "dry_run": 1}, 400, "not_boolean"),
+        ("discard", {"limit": "many"}, 400, "not_integer"),
+        ("retry", {"destination": "none"}, 404, "no queue 'none' in vhost '/'"),
+    ],
+)
+def test_a_wrong_request_is_refused(node, action, body, status, reason):
+    """A destination that does not exist, or that is the queue itself, and wrong values are refused with the reason."""
+    answer = Api(node).post(f"{QUEUE}/{action}", body)
+
+    assert status == answer.status
+    assert reason in str(answer.body["reason"])
+    assert not Api(node).get("leveret/transfers")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("q/move", {"destination": "to"}, 202),
+        ("to/move", {"destination": "q"}, 401),
+        ("q/copy", {"destination": "c"}, 401),
+        ("q/move", {"destination": "exchange:amq.direct"}, 401),
+        ("q/discard", {}, 401),
+        ("qc/discard", {}, 401),
+        ("q/retry", {}, 202),
+        ("to/retry", {}, 401),
+        ("to/replay", {"destination": "to"}, 401),
+        ("qr/replay", {"destination": "to"}, 202),
+        ("qr/replay", {"destination": "c"}, 401),
+    ],
+)
+def test_a_transfer_needs_permissions(node, path, body, status):
+    """Read on the queue and write on the destination are needed, and configure to discard."""
+    client = Client(node, port=50001)
+    client.declare("qc")
+    client.declare("qr", arguments={"x-retain-for": ("signedint", 60_000)})
+    client.declare("c")
+
+    assert status == Api(node, "ann:ann").post(f"leveret/queues/%2F/{path}", body).status
+
+
+def test_transfers_of_others_are_hidden(node):
+    """A user without further tags sees and cancels only the own transfers."""
+    started = Api(node).post(f"{QUEUE}/move", {"destination": "to", "rate": 1}).body
+    own = Api(node, "ann:ann")
+    mine = own.post(f"{QUEUE}/move", {"destination": "to", "rate": 1}).body
+
+    assert [mine["id"]] == [each["id"] for each in own.get("leveret/transfers")]
+    assert 404 == own.request("GET", f"leveret/transfers/{started['id']}").status
+    assert 404 == own.delete(f"leveret/transfers/{started['id']}")
+    assert 404 == own.delete("leveret/transfers/nothing")
+    assert 200 == own.delete(f"leveret/transfers/{mine['id']}")
+    assert 200 == Api(node).delete(f"leveret/transfers/{mine['id']}")
+
+
+def test_transfers_are_limited(node, monkeypatch):
+    """Only so many transfers run at once, and only so many are remembered."""
+    monkeypatch.setattr(module, "MOST_RUNNING", 2)
+    monkeypatch.setattr(module, "MOST_KEPT", 3)
+    api = Api(node)
+    body = {"destination": "to", "rate": 1}
+    started = [api.post(f"{QUEUE}/move", body).body for _ in range(2)]
+    refused = api.post(f"{QUEUE}/move", body)
+    assert (400, "2 transfers are running already") == (refused.status, refused.body["reason"])
+    for each in started:
+        api.delete(f"leveret/transfers/{each['id']}")
+    node.clock.run()
+    for _ in range(4):
+        finished(api, api.post(f"{QUEUE}/move", {"destination": "to", "limit": 0}).body)
+
+    assert [4, 5, 6] == [each["id"] for each in api.get("leveret/transfers")]
+
+
+def test_dead_letters_are_listed(node):
+    """Queues with dead letters are listed with reasons and origins; others are not."""
+    client = Client(node, port=50001)
+    client.declare("dead")
+    client.declare("work", arguments=REJECTED)
+    client.publish("work", b"poison")
+    client.consume("work", "c")
+    client.send(make(Basic.Reject, 1, False))
+    (row,) = Api(node).get("leveret/dead-letters/%2F")
+
+    assert ("dead", 1, 1, {"rejected": 1}, {"work": 1}) == tuple(
+        row[key] for key in ("queue", "messages", "dead_letters", "reasons", "origins")
+    )
+    assert row["oldest"] == row["newest"] > 0
+    assert [row] == Api(node).get("leveret/dead-letters")
+    answer = Api(node).post("leveret/queues/%2F/dead/retry")
+    assert 1 == finished(Api(node), answer.body)["done"]
+    assert [] == Api(node).get("leveret/dead-letters")
+
+
+@pytest.mark.parametrize("is_deleted_by_client", [False, True])
+def test_a_deletion_is_answered_when_what_moves_is_safe(tmp_path, is_deleted_by_client):
+    """A large message that moves keeps its deleted queue until its new file is written, and so the name."""
+    node = DiskNode(tmp_path, storage=StorageConfig(sync=False, blob_threshold=5000))
+    client = Client(node)
+    for name in ("q", "to"):
+        client.declare(name, durable=True)
+        node.commit()
+    client.publish("q", b"x" * 5000, delivery_mode=2)
+    node.run_turn()
+    node.write_files()
+    api = Api(node)
+    api.post(f"{QUEUE}/move", {"destination": "to"})
+    node.clock.run()
+    queue = node.vhosts["/"].queues["q"]
+    if is_deleted_by_client:
+        client.send(make(Wire.Delete, 0, "q", False, False, True))
+        assert not queue.finished
+        assert 201 == api.put("queues/%2F/q", {"durable": True})
+        assert queue is not node.vhosts["/"].queues["q"]
+    else:
+        assert 204 == api.delete("queues/%2F/q")
+    assert (True, 1) == (queue.finished, node.vhosts["/"].queues["to"].ready_count)
+    node.disk.close()
