@@ -1,0 +1,199 @@
+/**
+ * The page: logging in, choosing a page and a virtual host, and keeping both up to date.
+ *
+ * @typedef {{name: string, tags: string[], vhosts: number, mayChange: boolean, monitors: boolean, sets: boolean, administers: boolean}} User
+ * @typedef {{
+ *   main: HTMLElement, route: import("./shell/route.js").Route, user: User, vhost: string, signal: AbortSignal,
+ * }} Place
+ * @typedef {{title: string, show: (place: Place) => unknown}} Page
+ */
+import { get, login, send, session } from "./shell/api.js";
+import { byId, fill, h, setText } from "./shell/elements.js";
+import { bindKeys } from "./shell/keyboard.js";
+import { live } from "./shell/live.js";
+import { recall, remember } from "./shell/memory.js";
+import { failed } from "./shell/notices.js";
+import { PAGES, SECTIONS, loadAll } from "./pages.js";
+import { link, parse } from "./shell/route.js";
+import { bindStatus } from "./shell/status.js";
+import { bindTheme } from "./shell/theme.js";
+
+const main = byId("main", HTMLElement);
+const side = byId("side", HTMLElement);
+const loginPlace = byId("login", HTMLElement);
+const vhostSelect = byId("vhost", HTMLSelectElement);
+const menu = byId("menu", HTMLButtonElement);
+/** @type {User | null} */
+let user = null;
+let vhost = "";
+let shown = new AbortController();
+/** @type {Record<string, Promise<any>> | undefined} What `shell/first_paint.js` has asked for while this was loaded. */
+const begun = /** @type {any} */ (globalThis).leveretFirst;
+
+/** @param {{name: string, tags: string[]}} who */
+function begin(who) {
+  const has = (/** @type {string[]} */ ...tags) => tags.some((tag) => who.tags.includes(tag));
+  user = {
+    name: who.name, tags: who.tags, vhosts: 1, administers: has("administrator"), monitors: has("monitoring", "administrator"),
+    sets: has("policymaker", "administrator"), mayChange: has("management", "policymaker", "administrator"),
+  };
+  setText(byId("user", HTMLElement), user.name);
+  loginPlace.hidden = true;
+  byId("opening", HTMLElement).hidden = true;
+  document.body.classList.add("inside");
+  for (const id of ["top", "side"]) byId(id, HTMLElement).hidden = false;
+  main.hidden = false;
+  fillSide();
+  vhost = recall("vhost", "");
+  live.follow(vhost);
+  refreshVhosts().then(showPage).finally(() => requestIdleCallback(() => loadAll().catch(() => undefined)));
+}
+
+/**
+ * What was asked for before; once, and if that failed, it is asked again.
+ * @param {"whoami" | "vhosts"} name
+ * @param {() => Promise<any>} otherwise
+ */
+async function first(name, otherwise) {
+  const asked = begun?.[name];
+  delete begun?.[name];
+  return (await asked) ?? otherwise();
+}
+
+/** @param {string} [why] */
+function askForLogin(why = "") {
+  shown.abort();
+  live.stop();
+  user = null;
+  document.body.classList.remove("inside");
+  document.title = "Log in – Leveret";
+  fill(main);
+  for (const id of ["top", "side", "main"]) byId(id, HTMLElement).hidden = true;
+  byId("opening", HTMLElement).hidden = true;
+  loginPlace.hidden = false;
+  sayAtLogin(why);
+  const name = loginPlace.querySelector("input");
+  name?.focus();
+}
+
+/** @param {string} why */
+function sayAtLogin(why) {
+  const error = loginPlace.querySelector(".error");
+  if (!(error instanceof HTMLElement)) return;
+  error.hidden = !why;
+  setText(error, why);
+}
+
+function fillSide() {
+  const allowed = SECTIONS.map(({ title, pages }) => ({ title, pages: pages.filter((each) => !each.needs || user?.[each.needs]) }));
+  fill(side, allowed.filter(({ pages }) => pages.length).flatMap(({ title, pages }) => [
+    title ? h("h2", null, title) : null,
+    ...pages.map(({ page, text }) => h("a", { href: link(page), "data-page": page }, text)),
+  ]));
+}
+
+async function refreshVhosts() {
+  try {
+    const names = (await first("vhosts", () => get("vhosts", { columns: "name" }))).map((/** @type {any} */ each) => each.name);
+    user && (user.vhosts = names.length);
+    const wanted = recall("vhost", "");
+    vhost = names.includes(wanted) ? wanted : "";
+    fill(vhostSelect, h("option", { value: "" }, "All"), names.map((/** @type {string} */ name) => h("option", { value: name, selected: name === vhost }, name)));
+  } catch (error) {
+    failed(error);
+  }
+}
+
+async function showPage() {
+  if (!user) return;
+  shown.abort();
+  shown = new AbortController();
+  const route = parse(location.hash);
+  const place = { main, route, user, vhost, signal: shown.signal };
+  for (const each of side.querySelectorAll("a")) {
+    if (each.dataset.page === route.page) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  openMenu(false);
+  fill(main);
+  main.dataset.route = location.hash;
+  main.setAttribute("aria-busy", "true");
+  live.follow(vhost);
+  try {
+    const page = await (PAGES[route.page] ?? PAGES.overview)();
+    if (place.signal.aborted) return;
+    document.title = `${[page.title, ...route.names.slice(-1)].reverse().join(" – ")} – Leveret`;
+    await page.show(place);
+  } catch (error) {
+    if (!place.signal.aborted) main.append(h("p", { class: "error", role: "alert" }, reasonOf(error)));
+  }
+  if (!place.signal.aborted) main.removeAttribute("aria-busy");
+}
+
+/** @param {unknown} error */
+function reasonOf(error) {
+  if (error instanceof TypeError && /module/.test(error.message)) return "This part of the page cannot be loaded: reload the page.";
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** @param {boolean} isOpen */
+function openMenu(isOpen) {
+  side.classList.toggle("open", isOpen);
+  menu.setAttribute("aria-expanded", String(isOpen));
+}
+
+/** @param {Event} event */
+async function submitLogin(event) {
+  event.preventDefault();
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
+  button.disabled = true;
+  sayAtLogin("");
+  try {
+    await login(new FormData(form));
+    form.reset();
+    begin(await get("whoami"));
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    sayAtLogin(reason === "Not_Authorized" ? "The name or the password is wrong." : reason);
+  }
+  button.disabled = false;
+}
+
+async function start() {
+  bindTheme(byId("theme", HTMLButtonElement));
+  bindStatus(byId("state", HTMLElement), byId("node", HTMLElement));
+  bindKeys();
+  loginPlace.querySelector("form")?.addEventListener("submit", submitLogin);
+  menu.addEventListener("click", () => openMenu(!side.classList.contains("open")));
+  byId("logout", HTMLElement).addEventListener("click", async () => {
+    try {
+      await send("POST", "logout");
+      askForLogin();
+    } catch (error) {
+      failed(error, "Not logged out");
+    }
+  });
+  vhostSelect.addEventListener("change", () => {
+    vhost = vhostSelect.value;
+    remember("vhost", vhost);
+    showPage();
+  });
+  addEventListener("hashchange", () => {
+    showPage();
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  });
+  session.addEventListener("logged-out", () => user && askForLogin("The session is over: log in again."));
+  session.addEventListener("check", () => get("whoami").catch(() => undefined));
+  session.addEventListener("vhosts", refreshVhosts);
+  live.addEventListener("back", showPage);
+  Promise.resolve(PAGES[parse(location.hash).page]?.()).catch(() => undefined);
+  try {
+    begin(await first("whoami", () => get("whoami")));
+  } catch {
+    askForLogin();
+  }
+}
+
+start();

@@ -1,0 +1,141 @@
+/** The first part of the page of a queue: figures, lines over time, states of messages, consumers, settings. */
+import { get, path } from "../shell/api.js";
+import { reasons } from "../shell/attention.js";
+import { Chart } from "../shell/chart.js";
+import { h, refresh, setText } from "../shell/elements.js";
+import { count, counted, duration, rate, short, size } from "../shell/format.js";
+import { live } from "../shell/live.js";
+import { badge, facts, figure, panel } from "../shell/parts.js";
+import { poll } from "../shell/poll.js";
+import { link } from "../shell/route.js";
+import { added, history } from "../shell/series.js";
+import { keyOf } from "../shell/rows.js";
+
+const SECONDS = 600;
+const RATES = ["publish", "deliver_get", "ack"];
+
+/**
+ * @param {string} vhost
+ * @param {string} name
+ * @param {any} first
+ * @param {AbortSignal} signal
+ */
+export function queueOverview(vhost, name, first, signal) {
+  const figures = { ready: figure("Ready"), unacked: figure("Unacked"), consumers: figure("Consumers"), incoming: figure("In /s"), outgoing: figure("Out /s"), acked: figure("Ack /s") };
+  const moving = new Chart("Messages per second", [{ name: "Published", colour: 1, show: (value) => `${rate(value)}/s` }, { name: "Delivered", colour: 2, show: (value) => `${rate(value)}/s` }, { name: "Acknowledged", colour: 3, show: (value) => `${rate(value)}/s` }]);
+  const waiting = new Chart("Messages", [{ name: "Ready", colour: 3, show: short }, { name: "Unacked", colour: 2, show: short }]);
+  const advice = h("div", { class: "stack" });
+  const states = h("div");
+  const consumers = h("div");
+  const settings = h("div");
+  /** @type {import("../shell/series.js").Sample[]} */
+  let rates = [];
+  /** @type {import("../shell/series.js").Sample[]} */
+  let lengths = [];
+  const draw = () => {
+    moving.set(rates, SECONDS);
+    waiting.set(lengths, SECONDS);
+  };
+  const update = () => {
+    const row = live.queues.byKey.get(keyOf(vhost, name));
+    if (!row) return;
+    setText(figures.ready.value, short(row.messages_ready));
+    setText(figures.unacked.value, short(row.messages_unacknowledged));
+    setText(figures.consumers.value, count(row.consumers));
+    setText(figures.incoming.value, rate(row.incoming));
+    setText(figures.outgoing.value, rate(row.outgoing));
+    setText(figures.acked.value, rate(row.acked));
+    refresh(advice, reasons(row).map((each) => h("p", { class: each.level > 1 ? "error" : "note" }, h("b", null, `${each.text}: `), each.advice)));
+    if (live.queues.at - (rates.at(-1)?.at ?? 0) < 900) return;
+    added(rates, { at: live.queues.at, values: [row.incoming, row.outgoing, row.acked] }, SECONDS);
+    added(lengths, { at: live.queues.at, values: [row.messages_ready, row.messages_unacknowledged] }, SECONDS);
+    draw();
+  };
+  const place = h(
+    "div", { class: "stack" }, advice, h("div", { class: "figures" }, Object.values(figures).map((each) => each.element)),
+    h("div", { class: "grid" }, panel("Messages", waiting.element), panel("Messages per second", moving.element)),
+    h("div", { class: "grid" }, panel("Where ready messages are", states), panel("Settings in effect", settings)),
+    panel("Consumers", consumers, [], true),
+  );
+  const show = (/** @type {[any, any]} */ [found, explained]) => {
+    refresh(states, stateBar(found));
+    refresh(consumers, consumerTable(found.consumer_details ?? [], explained?.holders ?? []));
+    if (explained) refresh(settings, settingsOf(explained, found));
+  };
+  const explain = (/** @type {AbortSignal} */ aborted) => get(`leveret/explain/queue/${path(vhost, name)}`, {}, aborted);
+  show([first, null]);
+  live.addEventListener("queues", update, { signal });
+  update();
+  poll({ read: (aborted) => Promise.all([get(`queues/${path(vhost, name)}`, {}, aborted), explain(aborted)]), show, place, signal });
+  begin();
+  return place;
+
+  async function begin() {
+    const asked = { lengths_age: SECONDS, lengths_incr: 5, msg_rates_age: SECONDS, msg_rates_incr: 5 };
+    const past = await get(`queues/${path(vhost, name)}`, asked, signal).catch(() => null);
+    if (!past) return;
+    rates = history(past.message_stats, RATES, true);
+    lengths = history(past, ["messages_ready", "messages_unacknowledged"], false);
+    draw();
+  }
+}
+
+/**
+ * The states of ready messages as a bar with its numbers.
+ * @param {any} found
+ */
+function stateBar(found) {
+  const status = found.backing_queue_status;
+  const parts = /** @type {[string, number, 1 | 2 | 3 | 4, string][]} */ (status
+    ? [["alpha", status.q4, 1, "in memory"], ["beta and gamma", status.q3, 2, "position in memory, body on disk"], ["delta", status.delta[2], 3, "on disk"]]
+    : [["ready", found.messages_ready, 1, "of a quorum queue"]]);
+  const total = parts.reduce((sum, [, number]) => sum + number, 0);
+  const bar = h("div", { class: "bar", role: "img", "aria-label": parts.map(([state, number]) => `${state}: ${number}`).join(", ") }, parts.filter(([, number]) => number).map(([, number, colour]) => {
+    const part = h("span", { class: `c${colour}` });
+    part.style.flex = String(number / total);
+    return part;
+  }));
+  return h("div", { class: "stack" }, bar, h("div", { class: "legend" }, parts.map(([state, number, colour, meaning]) => h("span", { class: `key c${colour}` }, h("span", null, h("b", null, short(number)), ` ${state}, ${meaning}`)))),
+    facts([["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Memory of the queue, about", size(found.memory)]]));
+}
+
+/**
+ * @param {any[]} rows
+ * @param {any[]} holders
+ */
+function consumerTable(rows, holders) {
+  const ages = new Map(holders.map((each) => [`${each.channel}\n${each.consumer_tag}`, each.unacked_for]));
+  if (!rows.length) return h("div", { class: "empty" }, "No consumer: messages wait.");
+  return h("div", { class: "scroll" }, h(
+    "table", { "aria-label": "Consumers" },
+    h("thead", null, h("tr", null, ["Tag", "Connection", "User", "Prefetch", "Unacked", "Oldest unacked", "Mode"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", null, rows.map((row) => h(
+      "tr", null, h("th", { scope: "row", class: "wide" }, row.consumer_tag),
+      h("td", null, h("a", { href: link("connections", [row.channel_details.connection_name]) }, row.channel_details.connection_name)),
+      h("td", null, row.channel_details.user), h("td", null, row.prefetch_count || "no limit"), h("td", null, count(row.messages_unacknowledged)),
+      h("td", null, duration(ages.get(`${row.channel_details.name}\n${row.consumer_tag}`))),
+      h("td", null, [row.ack_required ? "acks" : "no acks", row.exclusive && "exclusive", !row.active && "waits"].filter(Boolean).join(", ")),
+    ))),
+  ));
+}
+
+/**
+ * @param {any} explained
+ * @param {any} found
+ */
+function settingsOf(explained, found) {
+  const rows = explained.settings ?? [];
+  const warnings = (explained.warnings ?? []).map((/** @type {unknown} */ each) => h("p", { class: "note" }, typeof each === "string" ? each : JSON.stringify(each)));
+  const letters = explained.dead_letters;
+  return h("div", { class: "stack" }, warnings, facts([
+    ["Policy", explained.policy ? badge(explained.policy.name ?? String(explained.policy)) : "none"], ["Confirm mode", found.confirm_mode],
+    ["Open promises", explained.promises ? promises(explained.promises) : null],
+    .../** @type {[string, any][]} */ (rows.map((/** @type {any} */ row) => [row.key, h("span", null, h("code", null, JSON.stringify(row.value)), h("span", { class: "faint small" }, ` from ${row.source}`))])),
+    ["Dead letters", letters ? `go to ${letters.exchange ? `the exchange ${letters.exchange}` : "the default exchange"}${letters.exists === false ? ", which does not exist: they are lost" : ""}` : "are dropped"],
+  ]));
+}
+
+/** @param {{open: number, accepted: number, refused: number}} found */
+function promises({ open, accepted, refused }) {
+  return h("span", null, `${counted(open, "message")} whose publishers wait for an acknowledgement`, h("span", { class: "faint small" }, ` (${count(accepted)} accepted, ${count(refused)} refused so far)`));
+}

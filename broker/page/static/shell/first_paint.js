@@ -1,0 +1,12 @@
+// What comes before the modules of the program: the chosen theme, before anything is painted, and the first questions to the broker,
+// which are answered while the modules are loaded.
+(() => {
+  try {
+    const theme = localStorage.getItem("leveret.theme");
+    if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+  } catch { /* without storage the system's theme applies */ }
+  const headers = { "x-requested-with": "leveret", accept: "application/json" };
+  /** @param {string} path */
+  const ask = (path) => fetch(`api/${path}`, { headers, credentials: "same-origin" }).then((answer) => (answer.ok ? answer.json() : null), () => null);
+  /** @type {any} */ (globalThis).leveretFirst = { whoami: ask("whoami"), vhosts: ask("vhosts?columns=name") };
+})();

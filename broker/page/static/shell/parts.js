@@ -1,0 +1,110 @@
+/** Parts that most pages are made of. */
+import { h } from "./elements.js";
+import { moment, utc } from "./format.js";
+import { link } from "./route.js";
+
+/** @typedef {import("./elements.js").Children} Children */
+
+/**
+ * The heading of a page, with what can be done there, and the pages above it.
+ * @param {string} title
+ * @param {{actions?: Children, beside?: Children, above?: [string, string][]}} [more] `above`: titles and addresses
+ */
+export function heading(title, { actions = [], beside = [], above = [] } = {}) {
+  return h(
+    "div", { class: "page-head" },
+    above.length ? h("nav", { class: "crumbs", "aria-label": "Above" }, above.flatMap(([text, href]) => [h("a", { href }, text), " / "])) : null,
+    h("h1", null, title), ...[beside].flat(), h("div", { class: "actions" }, ...[actions].flat()),
+  );
+}
+
+/**
+ * A panel with a heading.
+ * @param {string} title
+ * @param {Children} body
+ * @param {Children} [actions]
+ * @param {boolean} [isFlush] true for a body up to the edges
+ */
+export function panel(title, body, actions = [], isFlush = false) {
+  return h(
+    "section", { class: "panel" },
+    h("header", null, h("h2", null, title), h("div", { class: "actions" }, ...[actions].flat())),
+    isFlush ? h("div", null, ...[body].flat()) : h("div", { class: "body" }, ...[body].flat()),
+  );
+}
+
+/**
+ * Facts with their names; facts without a value are left out.
+ * @param {[string, Children][]} facts
+ */
+export function facts(facts) {
+  return h("dl", { class: "facts" }, facts.filter(([, value]) => value !== null && value !== undefined && value !== "").flatMap(([name, value]) => [h("dt", null, name), h("dd", null, ...[value].flat())]));
+}
+
+/**
+ * A figure with its name, which is a link if there is more to see.
+ * @param {string} label
+ * @param {string} [href]
+ */
+export function figure(label, href) {
+  const value = h("div", { class: "value" }, "–");
+  const under = h("div", { class: "under" });
+  const inside = [h("div", { class: "label" }, label), value, under];
+  return { element: href ? h("a", { class: "figure", href }, inside) : h("div", { class: "figure" }, inside), value, under };
+}
+
+/**
+ * A word in colour, with a dot: the word says the same as the colour.
+ * @param {string} text
+ * @param {"good" | "warn" | "bad" | ""} [kind]
+ * @param {string} [title]
+ */
+export function badge(text, kind = "", title = undefined) {
+  return h("span", { class: `badge ${kind}`, title }, kind ? h("span", { class: "dot" }) : null, text);
+}
+
+/**
+ * A moment in the zone of the viewer, with UTC as its title.
+ * @param {number | null | undefined} milliseconds
+ */
+export function time(milliseconds) {
+  if (!milliseconds) return h("span", null, "–");
+  return h("time", { datetime: new Date(milliseconds).toISOString(), title: utc(milliseconds) }, moment(milliseconds));
+}
+
+/**
+ * A link to a queue, with its virtual host if that is not the one that is shown anyway.
+ * @param {string} vhost
+ * @param {string} name
+ */
+export function queueLink(vhost, name) {
+  return h("a", { href: link("queues", [vhost, name]) }, name || "(no name)");
+}
+
+/**
+ * A link to an exchange; the default exchange has no name.
+ * @param {string} vhost
+ * @param {string} name
+ */
+export function exchangeLink(vhost, name) {
+  return h("a", { href: link("exchanges", [vhost, name || "amq.default"]) }, name || "(default exchange)");
+}
+
+/**
+ * A button.
+ * @param {string} text
+ * @param {() => unknown} act
+ * @param {string} [kind] class
+ */
+export function button(text, act, kind = "") {
+  return h("button", { type: "button", class: kind || null, click: act }, text);
+}
+
+/**
+ * A link that looks like a button.
+ * @param {string} text
+ * @param {string} href
+ */
+export function go(text, href) {
+  return h("a", { class: "button", href }, text);
+}

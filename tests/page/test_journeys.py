@@ -1,0 +1,310 @@
+"""Journeys through the page."""
+
+import pika
+import pytest
+from browsing import declare_queues, publish
+
+MANY = 10_000
+HEAP_MIB = 80
+
+
+def test_queues_move_while_one_looks(page):
+    """A message published elsewhere is counted within moments, without a click."""
+    page.open("queues")
+    page.tab.wait_for_selector("text=There are no queues yet")
+    publish(page.broker, "orders", "one", "two")
+    page.tab.wait_for_selector("tr:has-text('orders') td.number:has-text('2')")
+
+    assert "no consumer" in page.tab.inner_text("tr:has-text('orders')")
+
+
+def test_a_purge_is_confirmed_by_the_name(page):
+    """The button is dead until the name is typed; it says how many messages will be deleted."""
+    publish(page.broker, "orders", "a", "b", "c")
+    page.open("queues/%2F/orders")
+    page.tab.click("button:has-text('Purge')")
+    button = page.tab.locator("dialog button.primary")
+    assert "Delete 3 messages" == button.inner_text()
+    assert button.is_disabled()
+    page.tab.fill("dialog [name=typed]", "order")
+    assert button.is_disabled()
+    page.tab.fill("dialog [name=typed]", "orders")
+    button.click()
+    page.tab.wait_for_selector("text=orders is purged")
+
+    assert 0 == page.api("GET", "queues/%2F/orders")["messages_ready"]
+
+
+def test_escape_gives_up(page):
+    """Nothing is deleted, and the focus is where it was."""
+    publish(page.broker, "orders", "a")
+    page.open("queues/%2F/orders")
+    page.tab.click("button:has-text('Delete')")
+    page.tab.wait_for_selector("dialog")
+    page.tab.keyboard.press("Escape")
+    page.tab.wait_for_selector("dialog", state="detached")
+
+    assert "Delete" == page.tab.evaluate("document.activeElement.textContent")
+    assert 1 == page.api("GET", "queues/%2F/orders")["messages_ready"]
+
+
+def test_ten_thousand_queues(own_page):
+    """Few rows are in the document, the filter finds those that it should, and the heap stays small."""
+    declare_queues(own_page.broker, [f"tenant-{number:05}" for number in range(MANY)])
+    own_page.open("queues")
+    own_page.until("/^10.000 queues/.test(document.querySelector('.toolbar [role=status]').textContent)")
+    assert 60 > own_page.tab.locator("tr[data-key]").count()
+    own_page.tab.fill("[data-filter]", "0999")
+    own_page.tab.wait_for_selector(".toolbar [role=status]:has-text('11 of 10')")
+
+    client = own_page.tab.context.new_cdp_session(own_page.tab)
+    client.send("HeapProfiler.collectGarbage")
+    assert HEAP_MIB << 20 > client.send("Runtime.getHeapUsage")["usedSize"]
+
+
+def test_rows_in_sight_are_in_the_document(page):
+    """Scrolling shows the others."""
+    declare_queues(page.broker, [f"q{number:03}" for number in range(500)])
+    page.open("queues")
+    page.tab.click("thead button:has-text('Name')")
+    page.tab.wait_for_selector("th:has-text('q000')")
+    page.tab.evaluate("document.querySelector('.virtual').scrollTop = 1e9")
+
+    page.tab.wait_for_selector("th:has-text('q499')")
+
+
+def test_without_a_mouse(page):
+    """A queue is made, a message published, looked at and moved by keys alone."""
+    keys, tab = page.tab.keyboard, page.tab
+    publish(page.broker, "archive")
+    page.open("queues")
+    tab.focus("text=New queue")
+    keys.press("Enter")
+    tab.wait_for_selector("dialog")
+    keys.type("orders")
+    keys.press("Enter")
+    tab.wait_for_selector("h1:has-text('orders')")
+    focus_by_tab(tab, "Publish")
+    keys.press("Enter")
+    tab.wait_for_selector("dialog")
+    tab.focus("dialog [name=payload]")
+    keys.press("Control+A")
+    keys.type('{"order": 1}')
+    keys.press("Tab")
+    focus_by_tab(tab, "Publish", inside="dialog")
+    keys.press("Enter")
+    tab.wait_for_selector("dialog", state="detached")
+    focus_by_tab(tab, "Messages", inside=".tabs")
+    keys.press("Enter")
+    tab.wait_for_selector("details.message")
+    keys.press("j")
+    keys.press("Enter")
+    tab.wait_for_selector('pre:has-text("order")')
+    focus_by_tab(tab, "Move…")
+    keys.press("Enter")
+    tab.wait_for_selector("dialog [name=destination]")
+    keys.type("archive")
+    keys.press("Enter")
+    tab.wait_for_selector("dialog button:has-text('Move 1 message')")
+    focus_by_tab(tab, "Move 1 message", inside="dialog")
+    keys.press("Enter")
+    tab.wait_for_selector("text=1 message moved.")
+
+    assert 1 == page.api("GET", "queues/%2F/archive")["messages_ready"]
+
+
+def focus_by_tab(tab, text: str, inside: str = "main") -> None:
+    """Press Tab until something with this text has the focus."""
+    for _ in range(80):
+        found = tab.evaluate(
+            "(inside) => document.activeElement?.closest(inside) ? document.activeElement.textContent : ''",
+            inside,
+        )
+        if found == text:
+            return
+        tab.keyboard.press("Tab")
+    pytest.fail(f"{text} cannot be reached by the keyboard")
+
+
+def test_keys_lead_to_pages(page):
+    """A question mark shows them."""
+    page.open("overview")
+    page.tab.keyboard.press("g")
+    page.tab.keyboard.press("q")
+    page.tab.wait_for_selector("h1:has-text('Queues')")
+    page.tab.keyboard.press("/")
+    assert "search" == page.tab.evaluate("document.activeElement.type")
+    page.tab.keyboard.press("Escape")
+    page.tab.keyboard.press("?")
+    page.tab.wait_for_selector("dialog:has-text('Dead letters')")
+
+
+def test_a_worker_has_died(page):
+    """The queue grows, the page says so and what to do; messages are looked at, dead letters retried."""
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    with pika.BlockingConnection(pika.URLParameters(page.broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("dead")
+        channel.queue_declare("work", arguments=arguments)
+        for number in range(5):
+            channel.basic_publish("", "work", b'{"n": %d}' % number)
+        for method, _, _ in channel.consume("work", inactivity_timeout=5):
+            channel.basic_reject(method.delivery_tag, requeue=False)
+            if method.delivery_tag == 3:
+                break
+        channel.cancel()
+    page.open("overview")
+    page.tab.wait_for_selector("[aria-label='Queues that need attention'] >> text=no consumer")
+    page.tab.click("[aria-label='Queues that need attention'] a:has-text('work')")
+    page.tab.wait_for_selector("h1:has-text('work')")
+    page.tab.wait_for_selector("text=is the worker running")
+    page.open("dead-letters")
+    page.tab.wait_for_selector("td:has-text('rejected 3')")
+    page.tab.click("button:has-text('Retry…')")
+    page.tab.click("dialog button:has-text('Count them')")
+    page.tab.click("dialog button:has-text('Retry 3 messages')")
+    page.tab.wait_for_selector("text=3 messages put back where they died.")
+
+    assert 5 == page.api("GET", "queues/%2F/work")["messages_ready"]
+    page.tab.wait_for_selector("text=No dead letters")
+
+
+def test_a_policy_says_what_it_matches(page):
+    """While its pattern is typed."""
+    publish(page.broker, "tmp.a", "x")
+    publish(page.broker, "orders", "x")
+    page.open("policies")
+    page.tab.click("text=New policy")
+    page.tab.fill("dialog [name=name]", "short")
+    page.tab.fill("dialog [name=pattern]", "^tmp")
+    page.tab.wait_for_selector("dialog >> text=Matches 1 queue now: tmp.a")
+    page.tab.fill("dialog [name=pattern]", "(")
+    page.tab.wait_for_selector("dialog >> text=The pattern is not complete.")
+    page.tab.fill("dialog [name=pattern]", "^tmp")
+    page.tab.click("dialog button:has-text('Save')")
+    page.tab.wait_for_selector("th:has-text('short')")
+
+    assert "short" == page.api("GET", "queues/%2F/tmp.a")["policy"]
+
+
+def test_where_a_message_would_go(page):
+    """A key shows the queues that it reaches, and that it reaches none."""
+    page.api("PUT", "exchanges/%2F/orders", {"type": "topic"})
+    page.api("PUT", "queues/%2F/eu", {})
+    page.api("POST", "bindings/%2F/e/orders/q/eu", {"routing_key": "*.eu"})
+    page.open("exchanges/%2F/orders")
+    page.tab.fill("[name=key]", "new.eu")
+    page.tab.click("text=Show")
+    page.tab.wait_for_selector("[aria-label='Queues that the message reaches'] >> text=eu")
+    page.tab.fill("[name=key]", "new.us")
+    page.tab.click("text=Show")
+    page.tab.wait_for_selector("text=Nowhere: no binding matches")
+
+
+def test_a_binding_is_removed(page):
+    """Also one whose key has characters that addresses do not have."""
+    page.api("PUT", "exchanges/%2F/orders", {"type": "topic"})
+    page.api("PUT", "queues/%2F/eu", {})
+    page.api("POST", "bindings/%2F/e/orders/q/eu", {"routing_key": "a/b.#"})
+    page.open("queues/%2F/eu?tab=bindings")
+    page.tab.click("tr:has-text('a/b.#') button:has-text('Remove')")
+    page.tab.click("dialog button:has-text('Remove')")
+    page.tab.wait_for_selector("text=The binding is removed.")
+
+    assert [""] == [each["source"] for each in page.api("GET", "queues/%2F/eu/bindings")]
+
+
+def test_users_get_permissions(page):
+    """In a cell of the matrix."""
+    page.open("users")
+    page.tab.click("text=New user")
+    page.tab.fill("dialog [name=name]", "ann")
+    page.tab.fill("dialog [name=password]", "x")
+    page.tab.click("dialog button:has-text('Save')")
+    page.tab.click("[aria-label='ann in /: no access']")
+    page.tab.fill("dialog [name=configure]", "^ann")
+    page.tab.click("dialog button:has-text('Save')")
+    page.tab.wait_for_selector("[aria-label='ann in /: ^ann · .* · .*']")
+
+    assert "^ann" == page.api("GET", "permissions/%2F/ann")["configure"]
+
+
+def test_definitions_are_compared_first(page, tmp_path):
+    """One sees what an import would change before it does."""
+    file = tmp_path / "definitions.json"
+    file.write_text('{"vhosts": [{"name": "<b>new</b>"}]}', encoding="utf-8")
+    page.open("definitions")
+    page.tab.set_input_files("input[type=file]", str(file))
+    page.tab.wait_for_selector("text=vhosts: 1 added")
+    assert ["/"] == [each["name"] for each in page.api("GET", "vhosts")]
+    page.tab.click("button:has-text('Import')")
+    page.tab.click("dialog button:has-text('Import')")
+    page.tab.wait_for_selector("text=Imported: vhosts: 1 added")
+
+    assert ["/", "<b>new</b>"] == sorted(each["name"] for each in page.api("GET", "vhosts"))
+
+
+def test_a_message_is_published_from_a_template(page):
+    """It is kept by its name in this browser, and fills the form again; another one can be forgotten."""
+    publish(page.broker, "orders")
+    page.open("queues/%2F/orders")
+    page.tab.click("button:has-text('Publish')")
+    page.tab.fill("dialog [name=payload]", "from a template")
+    page.tab.fill("[aria-label='Name of the template']", "mine")
+    page.tab.click("dialog button:has-text('Keep')")
+    page.tab.fill("dialog [name=payload]", "something else")
+    page.tab.click("dialog button:has-text('Cancel')")
+    page.tab.reload()
+    page.tab.click("button:has-text('Publish')")
+    page.tab.select_option("[aria-label=Template]", "mine")
+    assert "from a template" == page.tab.input_value("dialog [name=payload]")
+    page.tab.click("dialog button.primary")
+    page.tab.wait_for_selector("text=1 message published.")
+    page.tab.click("button:has-text('Publish')")
+    page.tab.select_option("[aria-label=Template]", "mine")
+    page.tab.click("dialog button:has-text('Forget')")
+    page.tab.wait_for_selector("[aria-label=Template] >> text=No templates yet", state="attached")
+    (message,) = page.api("GET", "leveret/queues/%2F/orders/messages")["messages"]
+
+    assert "from a template" == message["payload"]
+
+
+def test_queues_are_grouped_by_virtual_host(page):
+    """A group says how much there is, and can be folded."""
+    page.api("PUT", "vhosts/shop", {})
+    page.api("PUT", "permissions/shop/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    for vhost in ("%2F", "shop"):
+        page.api("PUT", f"queues/{vhost}/orders", {})
+    page.open("queues")
+    page.tab.check("label:has-text('By virtual host') input")
+    page.tab.click("tr.group button:has-text('shop: 1 queue, 0 ready messages')")
+    page.until("document.querySelectorAll('tr[data-key]').length === 1")
+    page.tab.click("tr.group button:has-text('shop')")
+    page.until("document.querySelectorAll('tr[data-key]').length === 2")
+
+
+def test_who_holds_messages_and_who_waits_for_them_is_shown(page):
+    """The age of the oldest delivery of each consumer, and the promises of a queue that confirms on acknowledgement."""
+    page.api("PUT", "queues/%2F/work", {"durable": True, "arguments": {"x-confirm-mode": "consumer-ack"}})
+    with pika.BlockingConnection(pika.URLParameters(page.broker.url)) as connection:
+        publisher = connection.channel()
+        publisher.basic_publish("", "work", b"not promised")
+        channel = connection.channel()
+        channel.basic_consume("work", lambda *_: None, consumer_tag="worker")
+        connection.process_data_events(1)
+        page.open("queues/%2F/work")
+        page.tab.wait_for_selector("dt:has-text('Open promises')")
+        page.tab.wait_for_selector("dd:has-text('0 messages whose publishers wait')")
+        page.tab.wait_for_selector(r"tr:has-text('worker') >> text=/^\d.* (ms|s)$/")
+
+
+def test_what_reaches_no_queue_is_counted(page):
+    """On the overview, for those who miss messages; an exchange shows what comes in and goes out over time."""
+    with pika.BlockingConnection(pika.URLParameters(page.broker.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("lost", "fanout")
+        channel.basic_publish("lost", "", b"x")
+        page.open("overview")
+        page.tab.wait_for_selector("dd:text-matches('returned, [1-9]')")
+    page.open("exchanges/%2F/lost")
+    page.tab.wait_for_selector("figure >> text=Put into queues")

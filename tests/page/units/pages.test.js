@@ -1,0 +1,74 @@
+/** The pure parts of single pages. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { asCurl, asHex, asJson, asPika, octets, python, quoted } from "./static/pages/message_text.js";
+import { matching } from "./static/pages/policy_matches.js";
+import { added } from "./static/pages/publish_templates.js";
+import { made } from "./static/pages/publish.js";
+import { queueArguments } from "./static/pages/queue_form.js";
+import { steps } from "./static/pages/reports.js";
+import { program } from "./static/pages/start.js";
+
+const MESSAGE = { exchange: "", routing_key: "it's", payload: "hé", payload_encoding: "string", properties: { delivery_mode: 2, headers: { ok: true, none: null } } };
+
+test("a body is shown as JSON only if it is some", () => {
+  assert.equal(asJson({ payload: '{"a":[1]}', payload_encoding: "string" }), '{\n  "a": [\n    1\n  ]\n}');
+  for (const payload of ["{", "text", "5", ""]) assert.equal(asJson({ payload, payload_encoding: "string" }), null);
+  assert.equal(asJson({ payload: "e30=", payload_encoding: "base64" }), null);
+});
+
+test("octets are shown in lines of sixteen", () => {
+  assert.deepEqual([...octets({ payload: "AAH/", payload_encoding: "base64" })], [0, 1, 255]);
+  assert.equal(asHex(octets(MESSAGE)), `000000  68 c3 a9${" ".repeat(39)}  h..`);
+  assert.equal(asHex(new Uint8Array(17)).split("\n").length, 2);
+});
+
+test("a command and a program publish the same message", () => {
+  assert.equal(quoted("it's"), "'it'\\''s'");
+  assert.match(asCurl(MESSAGE, "http://h/api/", "/"), /^curl -u USER -X POST 'http:\/\/h\/api\/exchanges\/%2F\/amq.default\/publish'/);
+  assert.match(asPika(MESSAGE, "h", "/"), /basic_publish\("", "it's", "hé"\.encode\(\), pika\.BasicProperties\(delivery_mode=2, headers=\{"ok": True, "none": None\}\)\)/);
+  assert.match(asPika({ ...MESSAGE, payload: "AAE=", payload_encoding: "base64" }, "h", "/"), /^import base64\n/);
+  assert.equal(python([1, "a", false]), '[1, "a", False]');
+});
+
+test("a form makes a message", () => {
+  const form = { routing_key: "k", content_type: "", payload: "b", headers: '{"a":1}', persistent: true };
+  assert.deepEqual(made(form), { routing_key: "k", properties: { headers: { a: 1 }, delivery_mode: 2 }, payload: "b", payload_encoding: "string" });
+  assert.throws(() => made({ ...form, headers: "{" }), /not JSON/);
+});
+
+test("a form makes the arguments of a queue", () => {
+  assert.deepEqual(queueArguments({ type: "classic", exchange: "", key: "" }), {});
+  assert.deepEqual(queueArguments({ type: "quorum", ttl: 5, length: 0, exchange: "dlx", key: "k" }), {
+    "x-queue-type": "quorum", "x-message-ttl": 5, "x-max-length": 0, "x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "k",
+  });
+  assert.deepEqual(queueArguments({ key: "dead" }), { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead" });
+});
+
+test("a policy matches names of its virtual host and type", () => {
+  const rows = [{ vhost: "/", name: "tmp.a", type: "classic" }, { vhost: "/", name: "b", type: "quorum" }, { vhost: "v", name: "tmp.c", type: "classic" }];
+  const names = (...given) => matching(rows, ...given).map((each) => each.name);
+  assert.deepEqual(names("^tmp", "queues", "/"), ["tmp.a"]);
+  assert.deepEqual(names("", "quorum_queues", "/"), ["b"]);
+  assert.deepEqual(names("", "exchanges", "/"), []);
+  assert.equal(matching(rows, "(", "all", "/"), null);
+});
+
+test("the first program has the address of the broker", () => {
+  assert.match(program("10.0.0.1", "/"), /ConnectionParameters\("10\.0\.0\.1"\)/);
+  assert.match(program("h", 'a"b'), /virtual_host="a\\"b"/);
+});
+
+test("the way to a report names the directories of this broker", () => {
+  assert.match(steps(null), /^# leveret.conf.*\nexport.dir = EXPORT\n/);
+  assert.match(steps("/var/export/reports"), /--input \/var\/export --output \/var\/export\/reports$/);
+  assert.match(steps("/o'r"), /^pip .*\n.*--input EXPORT --output '\/o'\\''r'$/);
+});
+
+test("a template keeps a message by its name, and nothing else", () => {
+  const form = { routing_key: "k", payload: "b", password: "secret", times: 3, persistent: true };
+  const once = added([], "one", form);
+  assert.deepEqual(once, [{ name: "one", values: { routing_key: "k", payload: "b", persistent: true } }]);
+  assert.deepEqual(added(once, "one", { payload: "c" }), [{ name: "one", values: { payload: "c" } }]);
+  assert.equal(added(Array.from({ length: 60 }, (_, at) => ({ name: String(at), values: {} })), "new", form).length, 50);
+});
