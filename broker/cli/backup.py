@@ -28,7 +28,9 @@ RATE = "50MB"
 
 
 @click.command()
-@click.option("--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Data directory.")
+@click.option(
+    "--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Data directory (default: var)."
+)
 @click.option(
     "--rate",
     metavar="BYTES",
@@ -43,7 +45,12 @@ def backup(data_dir: Path | None, rate: str, dest: Path, *, as_json: bool) -> No
 
     The copy is a data directory as of one moment after the command began: with all messages confirmed and all
     definitions changed before. It has its name once it is whole. The broker writes it if it runs.
-    """
+
+    \b
+    Examples:
+      leveret store backup --data-dir /var/lib/leveret /backup/today
+      leveret store backup --rate 200MB /backup/today
+    """  # noqa: D301 - click's mark for lines that stay as they are
     try:
         octets = parse_amount(
             rate, Key(name="--rate", kind="amount", default="", unit="bytes", low=0, doc="")

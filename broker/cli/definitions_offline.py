@@ -6,6 +6,7 @@ import msgspec
 
 from leveret.broker.administration.definitions_document import at_once, writing
 from leveret.broker.administration.definitions_export import exported
+from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.users import Users
 from leveret.broker.config.config import Config
 from leveret.broker.metadata.recorder import Definitions, NullJournal
@@ -16,7 +17,7 @@ from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.store.metadata_reader import stored_definitions
+from leveret.storage.store.metadata_reader import has_data, stored_definitions
 
 
 class _Stored:
@@ -46,7 +47,29 @@ def export_stored(data_dir: Path) -> bytes:
     return at_once(writing(exported(_Stored(stored_definitions(data_dir)))))
 
 
-async def import_stored(config: Config, file: Path) -> None:
+def compare_stored(config: Config, octets: bytes) -> Outcome:
+    """Return what an import of a file would do to the stored definitions, or to those of a first start.
+
+    Args:
+        config: the configuration.
+        octets: the file.
+
+    Raises:
+        BadRequestError: the file is not a JSON object.
+        StorageError: the data cannot be read.
+
+    """
+    config = msgspec.structs.replace(config, listeners=(), definitions=None)
+    if not has_data(config.data_dir):
+        broker = Server(config, None)
+    else:
+        # with a file to import at its start, a broker does not create the objects of a first one
+        broker = Server(msgspec.structs.replace(config, definitions=Path()), None)
+        broker.load_definitions(stored_definitions(config.data_dir))
+    return broker.administration.definitions.import_file(None, octets, dry_run=True)
+
+
+async def import_stored(config: Config, file: Path) -> Outcome:
     """Start a broker without listeners on the data, have it import the file as at any start, and stop it.
 
     The caller holds the lock of the data directory.
@@ -60,6 +83,7 @@ async def import_stored(config: Config, file: Path) -> None:
     server = Server(msgspec.structs.replace(config, listeners=()), disk)
     await server.start()
     try:
-        server.import_definitions(file)
+        (outcome,) = server.import_definitions(file)
     finally:
         await server.stop()
+    return outcome

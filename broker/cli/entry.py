@@ -1,18 +1,24 @@
 """The program `leveret` (driver: the arguments of the process).
 
-`leveret ctl` is a client, and scripts call it often: it is run without loading the broker.
+`leveret ctl`, `leveret top` and the commands on messages are clients, and the first of them is called often by scripts:
+they are run without loading the broker.
 """
 
+import gc
 import sys
+
+from leveret.broker.cli import commands
 
 
 def main() -> None:
     """Run the command of the arguments."""
-    if sys.argv[1:2] == ["ctl"]:
-        from leveret.broker.cli.ctl.main import ctl  # noqa: PLC0415
-
-        ctl(sys.argv[2:], prog_name="leveret ctl")
+    name = "".join(sys.argv[1:2])
+    if name in commands.CLIENTS:
+        commands.load(name)(sys.argv[2:], prog_name=f"leveret {name}")
     else:
-        from leveret.broker.cli.main import main as command  # noqa: PLC0415
-
+        gc.disable()  # a tenth of the time to load the broker was spent on looking for garbage, of which there is none
+        try:
+            from leveret.broker.cli.main import main as command  # noqa: PLC0415
+        finally:
+            gc.enable()
         command()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import resource
@@ -11,28 +12,32 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from leveret import __version__
 from leveret.broker import exit_codes
-from leveret.broker.cli.analyze import analyze
-from leveret.broker.cli.ctl.main import ctl
-from leveret.broker.cli.definitions import definitions
+from leveret.broker.cli import commands
+from leveret.broker.cli.configuration import config_options, load_or_exit, show_config
 from leveret.broker.cli.event_loop import loop_factory
-from leveret.broker.cli.perf import perf
-from leveret.broker.cli.process_files import StartupError, configure_logs, remove_pid_file, write_pid_file
-from leveret.broker.cli.store import store
-from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
+from leveret.broker.cli.group import Group
+from leveret.broker.cli.http_listeners import management, open_listeners
+from leveret.broker.cli.process_files import (
+    StartupError,
+    configure_logs,
+    open_audit_log,
+    remove_pid_file,
+    write_pid_file,
+)
+from leveret.broker.config.config import Config, Listener
 from leveret.broker.config.sources import DEFAULT_PORT
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
+from leveret.broker.process.recent_log import RECENT
 from leveret.broker.process.sd_notify import Notifier
-
-if TYPE_CHECKING:
-    from leveret.broker.http.server import ManagementServer
+from leveret.broker.tls.context import TLSFileError
 
 DISTRIBUTION: Final = "leveret"
 # Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
@@ -46,46 +51,37 @@ MACOS_FILES: Final = 10_240
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
 
-def _config_options(command: Callable[..., None]) -> Callable[..., None]:
-    path = click.Path(path_type=Path)
-    for option in (
-        click.option(
-            "--set",
-            "settings",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Set a configuration key; may be repeated.",
-        ),
-        click.option("--data-dir", metavar="DIR", type=path, help="Data directory."),
-        click.option(
-            "--config",
-            "config_paths",
-            metavar="FILE",
-            multiple=True,
-            type=path,
-            help="Configuration file, directory of *.conf files, or pattern; may be repeated, later files override "
-            "earlier.",
-        ),
-    ):
-        command = option(command)
-    return command
+class _Commands(Group):
+    """The commands; most are loaded when they are asked for, not by every start of the broker."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted([*super().list_commands(ctx), *commands.LATE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of that name."""
+        return commands.load(cmd_name) if cmd_name in commands.LATE else super().get_command(ctx, cmd_name)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=DISTRIBUTION, message="%(prog)s %(version)s")
 def main() -> None:
-    """Leveret, an AMQP 0-9-1 broker."""
+    """Leveret, an AMQP 0-9-1 broker.
+
+    \b
+    Examples:
+      leveret serve                  start a broker, with its data in ./var
+      leveret ctl list_queues        ask a running broker
+      leveret config heartbeat       explain a setting
+      leveret COMMAND --help         tell more of a command
+    """  # noqa: D301 - click's mark for lines that stay as they are
 
 
-main.add_command(store)
-main.add_command(definitions)
-main.add_command(analyze)
-main.add_command(perf)
-main.add_command(ctl)
+main.add_command(show_config)
 
 
 @main.command()
-@_config_options
+@config_options
 @click.option("--port", type=click.IntRange(0, 65535), help="Port for AMQP (default: 5672).")
 @click.option("--listen", metavar="ADDRESS", help="IP address for AMQP (default: 127.0.0.1).")
 @click.option(
@@ -103,7 +99,14 @@ def serve(
     port: int | None,
     listen: str | None,
 ) -> None:
-    """Start the broker in the foreground; SIGTERM or SIGINT stops it."""
+    """Start the broker in the foreground; SIGTERM or SIGINT stops it.
+
+    \b
+    Examples:
+      leveret serve
+      leveret serve --port 5673 --data-dir /tmp/second
+      leveret serve --config rabbitmq.conf --data-dir /var/lib/leveret --set heartbeat=30
+    """  # noqa: D301 - click's mark for lines that stay as they are
     flags = list(settings)
     if port is not None or listen:
         address = Listener(listen or "127.0.0.1", DEFAULT_PORT if port is None else port)
@@ -112,7 +115,7 @@ def serve(
         flags.append(f"pid_file={Path(pid_file).absolute()}")
     if log_file:
         flags += [f"log.file={Path(log_file).absolute()}", "log.console=false"]
-    config = _load_or_exit(config_paths, data_dir, flags)
+    config = load_or_exit(config_paths, data_dir, flags)
     try:
         _raise_file_limit()
         os.umask(os.umask(UMASK) | UMASK)
@@ -125,35 +128,9 @@ def serve(
     sys.exit(code)
 
 
-@main.command("config")
-@_config_options
-@click.option("--markdown", is_flag=True, help="Print the reference of all keys (docs/configuration.md).")
-def show_config(
-    config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str], *, markdown: bool
-) -> None:
-    """Print the effective configuration; passwords are masked."""
-    if markdown:
-        from leveret.broker.config.reference import render  # noqa: PLC0415 - only for whoever writes the page
-
-        click.echo(render(), nl=False)
-        return
-    config = _load_or_exit(config_paths, data_dir, settings)
-    for line in effective(config):
-        click.echo(line)
-
-
 def _fail(text: str, code: int) -> NoReturn:
     click.echo(f"{DISTRIBUTION}: {text}", err=True)
     sys.exit(code)
-
-
-def _load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str]) -> Config:
-    try:
-        return load(config_paths, data_dir, settings, os.environ)
-    except ConfigError as error:
-        for problem in error.problems:
-            click.echo(f"{DISTRIBUTION}: {problem}", err=True)
-        sys.exit(exit_codes.CONFIG)
 
 
 def _raise_file_limit() -> None:
@@ -168,8 +145,14 @@ def _raise_file_limit() -> None:
 
 def _run(config: Config, outputs: logs.Logs) -> int:
     """Run the broker until it is stopped; returns the exit code."""
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(config, outputs))
+    gc.disable()  # while it starts: `Collector.start` takes over
+    RECENT.begin()
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_serve(config, outputs))
+    finally:
+        RECENT.end()
+        gc.enable()
 
 
 async def _serve(config: Config, outputs: logs.Logs) -> int:
@@ -181,6 +164,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     # Imported here, because `leveret --version` does not need it.
     from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
+    from leveret.broker.auth.password_policy import WeakPasswordError  # noqa: PLC0415
     from leveret.broker.server.server import Server  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
@@ -193,21 +177,19 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         _logger.warning("%s", warning)
     try:
         server = Server(config, _open_disk(config))
-        server.process = _Process(stopping, outputs)
-        if config.prometheus.enabled and config.prometheus.port:
-            ending.push_async_callback(await _start_monitor(server, config))
-        if config.management.enabled and config.management.port:
-            ending.push_async_callback(await _start_management(server, config))
+        outputs.add(open_audit_log(config, server.audit, ending))
+        server.process = _Process(stopping, outputs, server.reload_tls)
+        open_listeners(server, config, ending)
         ending.push_async_callback(await _open_control_socket(server, config))
         await server.start()
-    except DefinitionsError as error:
+    except (DefinitionsError, StorageError) as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except InvalidPatternError as error:
         raise StartupError(f"invalid permissions of a default user: {error}", exit_codes.CONFIG) from None
-    except StorageError as error:
-        raise StartupError(str(error), exit_codes.DATA) from None
+    except (TLSFileError, WeakPasswordError) as error:
+        raise StartupError(str(error), exit_codes.CONFIG) from None
     except OSError as error:
-        problem = port_problem(error, config.listeners) + _advice(error)
+        problem = port_problem(error, config.listeners + config.tls_listeners) + _advice(error)
         raise StartupError(problem, exit_codes.UNAVAILABLE) from None
     except StartupError:
         raise
@@ -220,11 +202,13 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         sys.setswitchinterval(SWITCH_SECONDS)
         addresses = _log_listeners(server)
         _logger.info("Server startup complete")
+        server.audit.record("broker.start", name=server.node_name, version=__version__, files=config.files)
         notifier = Notifier(os.environ, os.getpid())
         notifier.ready(f"listening on {', '.join(addresses)}", loop)
         await stopping.wait()
         notifier.stopping()
         _logger.info("stopping: closing connections")
+        server.audit.record("broker.stop", name=server.node_name)
         await server.stop("shutdown")
     finally:
         remove_pid_file(config.pid_file)
@@ -242,9 +226,16 @@ def _advice(error: OSError) -> str:
 class _Process:
     """The process, for administrators (`broker.administration.node.ProcessControl`)."""
 
-    def __init__(self, stopping: asyncio.Event, outputs: logs.Logs) -> None:
+    def __init__(self, stopping: asyncio.Event, outputs: logs.Logs, reload_tls: Callable[[], object]) -> None:
         self._stopping = stopping
         self._outputs = outputs
+        self._reload_tls = reload_tls
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Carry out SIGHUP."""
+        self._outputs.reopen()
+        self._reload_tls()
 
     def stop(self) -> None:
         """Begin the shutdown."""
@@ -261,43 +252,14 @@ def _log_listeners(server: Any) -> list[str]:
     from leveret.broker.auth.users import default_credentials  # noqa: PLC0415
 
     addresses = [str(Listener(host, port)) for host, port in server.addresses]
-    if addresses and (warning := default_credentials(server.users)):
+    if (addresses or server.tls_addresses) and (warning := default_credentials(server.users)):
         logging.getLogger("leveret.connection").warning("%s", warning)
     for address in addresses:
         _logger.info("started TCP listener on %s", address)
-    return addresses
-
-
-async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
-    """Start the HTTP listener for metrics and health; returns its stop function. StartupError if it is required."""
-    from leveret.broker.http.call import BoundListener  # noqa: PLC0415
-    from leveret.broker.metrics.http import Monitor, cluster_id  # noqa: PLC0415
-    from leveret.broker.metrics.node import Identity  # noqa: PLC0415
-    from leveret.broker.server.startup import port_problem  # noqa: PLC0415
-
-    wanted = config.prometheus
-    seed = f"{config.node_name} {config.data_dir.resolve()}"
-    identity = Identity(config.node_name, config.cluster_name, cluster_id(seed))
-    monitor = Monitor(server, identity, per_object=wanted.per_object)
-    try:
-        await monitor.start(wanted.host, wanted.port)
-    except OSError as error:
-        problem = port_problem(error, (Listener(wanted.host, wanted.port),))
-        if wanted.required:
-            raise StartupError(problem, exit_codes.UNAVAILABLE) from None
-        _logger.warning("metrics and health checks are disabled: %s", problem)
-    else:
-        server.http_listeners.append(BoundListener("http/prometheus", *monitor.address))
-        _logger.info("started HTTP listener on %s for metrics and health", Listener(*monitor.address))
-    return monitor.stop
-
-
-def _management(server: Any) -> "Callable[..., ManagementServer]":
-    """Load what serves the management API; returns a function that makes such a server."""
-    from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
-    from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
-
-    return partial(ManagementServer, server, ROUTER)
+    with_tls = [str(Listener(host, port)) for host, port in server.tls_addresses]
+    for address in with_tls:
+        _logger.info("started TLS (SSL) listener on %s", address)
+    return addresses + with_tls
 
 
 async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
@@ -305,30 +267,12 @@ async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awai
     from leveret.broker.http.control_socket import ControlSocket  # noqa: PLC0415
     from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
 
-    control = ControlSocket(config.data_dir, partial(_management, server))
+    control = ControlSocket(config.data_dir, partial(management, server))
     try:
         control.open()
     except OSError as error:
         _logger.warning("leveret ctl cannot connect: %s: %s", config.data_dir / NAME, error.strerror)
     return control.close
-
-
-async def _start_management(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
-    """Start the HTTP listener of the management API; returns its stop function. StartupError if it is required."""
-    from leveret.broker.server.startup import port_problem  # noqa: PLC0415
-
-    wanted = config.management
-    management = _management(server)(wanted.path_prefix)
-    try:
-        await management.start(wanted.host, wanted.port)
-    except OSError as error:
-        problem = port_problem(error, (Listener(wanted.host, wanted.port),))
-        if wanted.required:
-            raise StartupError(problem, exit_codes.UNAVAILABLE) from None
-        _logger.warning("the management API is disabled: %s", problem)
-    else:
-        _logger.info("started HTTP listener on %s for the management API", Listener(*management.address))
-    return management.stop
 
 
 def _open_disk(config: Config) -> Any:
@@ -359,7 +303,7 @@ def _handle_signals(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, outputs.reopen)
+    loop.add_signal_handler(signal.SIGHUP, outputs.reopen)  # `_Process` adds more
 
 
 def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -13,11 +13,11 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.event_loop import loop_factory
 
 if TYPE_CHECKING:
-    from leveret.broker.perf.errors import PerfError
+    from leveret.broker.client.errors import ClientError
+    from leveret.broker.client.uri import Address
     from leveret.broker.perf.load import Load
     from leveret.broker.perf.report import Report
     from leveret.broker.perf.results import Result
-    from leveret.broker.perf.uri import Address
 
 STAMP_SIZE = 12
 """`broker.perf.load.STAMP_SIZE`, which is not imported for the help text."""
@@ -109,11 +109,17 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
     Short options are those of RabbitMQ's PerfTest. Queues and exchanges that do not exist are created, and
     deleted at the end. With --rate latencies count from the time at which each message was due. Interrupt it to end
     early with the summary.
-    """
-    from leveret.broker.perf.errors import PerfError  # noqa: PLC0415 - only for this command
+
+    \b
+    Examples:
+      leveret perf
+      leveret perf --persistent --confirm 200 --size 1000 --seconds 30
+      leveret perf --uri amqp://ann:secret@broker.example/shop --rate 2000 --json
+    """  # noqa: D301 - click's mark for lines that stay as they are
+    from leveret.broker.client.errors import ClientError  # noqa: PLC0415 - only for this command
+    from leveret.broker.client.uri import UriError, parse  # noqa: PLC0415 - only for this command
     from leveret.broker.perf.load import LoadError  # noqa: PLC0415 - only for this command
     from leveret.broker.perf.report import Report  # noqa: PLC0415 - only for this command
-    from leveret.broker.perf.uri import UriError, parse  # noqa: PLC0415 - only for this command
 
     try:
         address = parse(uri)
@@ -128,7 +134,7 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory(load)) as runner:
             result, ended = runner.run(_run(load, address, report))
-    except PerfError as error:
+    except ClientError as error:
         _fail(error)
     if report is None:
         import msgspec  # noqa: PLC0415 - only for this output
@@ -177,7 +183,7 @@ def _loop_factory(load: "Load") -> Callable[[], asyncio.AbstractEventLoop] | Non
 
 async def _run(
     load: "Load", address: "Address", report: "Report | None"
-) -> "tuple[Result, PerfError | None]":
+) -> "tuple[Result, ClientError | None]":
     """Run the load; returns the result and the error that ended it, if any."""
     from leveret.broker.perf.run import Run  # noqa: PLC0415 - only for this command
 
@@ -206,8 +212,8 @@ def _print(lines: list[str]) -> None:
         click.echo(line)
 
 
-def _fail(error: "PerfError") -> NoReturn:
-    from leveret.broker.perf.errors import RefusedError  # noqa: PLC0415 - only for this command
+def _fail(error: "ClientError") -> NoReturn:
+    from leveret.broker.client.errors import RefusedError  # noqa: PLC0415 - only for this command
 
     click.echo(f"leveret: {error}", err=True)
     sys.exit(exit_codes.NO_PERMISSION if isinstance(error, RefusedError) else exit_codes.UNAVAILABLE)

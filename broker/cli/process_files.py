@@ -4,11 +4,16 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from leveret.broker import exit_codes
 from leveret.broker.config.config import Config
 from leveret.broker.process import logs
+from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.log_rotation import Rotation
+
+if TYPE_CHECKING:
+    from leveret.broker.process.audit_writer import AuditWriter
 
 
 class StartupError(Exception):
@@ -35,6 +40,28 @@ def configure_logs(config: Config) -> logs.Logs:
         raise StartupError(
             f"cannot open log file {log.file}: {error.strerror}", exit_codes.CANNOT_CREATE
         ) from None
+
+
+def open_audit_log(
+    config: Config, audit: AuditLog, ending: contextlib.AsyncExitStack
+) -> "AuditWriter | None":
+    """Open the file of the audit log, if one is wanted, until the end of `ending`; raises StartupError."""
+    wanted = config.audit
+    if wanted.file is None:
+        return None
+    from leveret.broker.process.audit_writer import AuditWriter  # noqa: PLC0415 - most brokers have none
+
+    rotation = Rotation(
+        wanted.rotation_size, wanted.rotation_date, wanted.rotation_count, wanted.rotation_compress
+    )
+    try:
+        writer = AuditWriter(audit, wanted.file, rotation)
+    except OSError as error:
+        raise StartupError(
+            f"cannot open audit log {wanted.file}: {error.strerror}", exit_codes.CANNOT_CREATE
+        ) from None
+    ending.callback(writer.close)
+    return writer
 
 
 def write_pid_file(path: Path | None) -> None:

@@ -18,6 +18,7 @@ import click
 import leveret
 from leveret.broker import exit_codes
 from leveret.broker.cli.backup import backup
+from leveret.broker.cli.group import Group
 from leveret.broker.config.config import ConfigError, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import DiskFullError, StorageError
@@ -29,13 +30,18 @@ _ROOT = Path(leveret.__file__).parent.parent
 def _options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object."),
-        click.option("--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Data directory."),
+        click.option(
+            "--data-dir",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="Data directory (default: var).",
+        ),
     ):
         command = option(command)
     return command
 
 
-@click.group()
+@click.group(cls=Group)
 def store() -> None:
     """Back up data; inspect or compact the data of a stopped broker."""
 
@@ -46,7 +52,12 @@ store.add_command(backup)
 @store.command()
 @_options
 def check(data_dir: Path | None, *, as_json: bool) -> None:
-    """Read and check all data: exit code 0 if they are intact, 65 if something is damaged."""
+    """Read and check all data: exit code 0 if they are intact, 65 if something is damaged.
+
+    \b
+    Example:
+      leveret store check --data-dir /var/lib/leveret
+    """  # noqa: D301 - click's mark for lines that stay as they are
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     damaged = [each for each in findings if each["damage"]]
@@ -67,7 +78,12 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
 @store.command("stats")
 @_options
 def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
-    """Print statistics of each queue and the fraction of garbage in the data file."""
+    """Print statistics of each queue and the fraction of garbage in the data file.
+
+    \b
+    Example:
+      leveret store stats --data-dir /var/lib/leveret
+    """  # noqa: D301 - click's mark for lines that stay as they are
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     if stats is None:
@@ -85,7 +101,10 @@ def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
 def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
     """Yield a header and one line per queue."""
     columns = ("messages", "octets", "blocks", "dead", "dead_octets")
-    names = [(each["vhost"] or "?", each["name"] or f"id {each['qid']}") for each in queues]
+    names = [
+        (each["vhost"] or "?", (each["name"] or f"id {each['qid']}") + " (retained)" * each["retained"])
+        for each in queues
+    ]
     left = [len(max(column, key=len)) for column in zip(("vhost", "queue"), *names, strict=True)]
     for (vhost, name), each in zip((("vhost", "queue"), *names), (None, *queues), strict=True):
         cells = [f"{column if each is None else each[column]:>{len(column) + 4}}" for column in columns]
@@ -95,7 +114,12 @@ def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
 @store.command("compact")
 @_options
 def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
-    """Rewrite the data files without garbage. An interrupted compaction changes nothing."""
+    """Rewrite the data files without garbage. An interrupted compaction changes nothing.
+
+    \b
+    Example:
+      leveret store compact --data-dir /var/lib/leveret
+    """  # noqa: D301 - click's mark for lines that stay as they are
     with _in_use(data_dir) as found:
         findings, stats = read(found)
         if stats is None or any(each["damage"] for each in findings):

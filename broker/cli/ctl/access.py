@@ -6,7 +6,7 @@ from typing import Any
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
-from leveret.broker.cli.ctl.errors import CtlError, UsageError, no_user
+from leveret.broker.cli.ctl.errors import CtlError, UsageError, no_user, no_vhost, refused
 from leveret.broker.cli.ctl.session import Session, asked_secret, chosen
 
 USERS = "Users"
@@ -25,19 +25,27 @@ def _get(session: Session, *path: str) -> Any:
         raise
 
 
-def existing_user(session: Session, name: str) -> Mapping[str, Any]:
-    """Return a user; raises CtlError if it does not exist."""
+def existing_user(session: Session, name: str, code: int = exit_codes.NO_USER) -> Mapping[str, Any]:
+    """Return a user; raises CtlError with an exit code if it does not exist."""
     found = _get(session, "users", name)
     if found is None:
-        raise no_user(name)
+        raise no_user(name, code)
     row: Mapping[str, Any] = found
     return row
 
 
-def check_vhost(session: Session, name: str, code: int = exit_codes.UNAVAILABLE) -> None:
-    """Raise CtlError with an exit code if a vhost does not exist."""
+def check_vhost(session: Session, name: str) -> None:
+    """Raise CtlError if a vhost does not exist."""
     if _get(session, "vhosts", name) is None:
-        raise CtlError(f"Error:\nVirtual host {name} does not exist", code)
+        raise no_vhost(name)
+
+
+def _begin(session: Session, announcement: str, username: str) -> None:
+    """Announce a change of a user's rights in the vhost; raises CtlError if either does not exist."""
+    session.announce(announcement)
+    if _get(session, "vhosts", session.vhost) is None:
+        raise refused(f"Virtual host {session.vhost} does not exist")
+    existing_user(session, username)
 
 
 def _name(value: str, what: str) -> str:
@@ -85,7 +93,7 @@ def change_password(session: Session, username: str, password: str | None) -> No
 def clear_password(session: Session, username: str) -> None:
     """Remove the password of a user, who then cannot log in with one."""
     session.announce(f'Clearing password for user "{username}" ...')
-    tags = existing_user(session, username)["tags"]
+    tags = existing_user(session, username, exit_codes.UNAVAILABLE)["tags"]
     session.api.put("users", username, body={"password_hash": "", "tags": tags})
 
 
@@ -112,7 +120,10 @@ def list_users(session: Session) -> None:
 
 @command("set_user_tags", argument("username"), argument("tags", many=True), group=USERS)
 def set_user_tags(session: Session, username: str, tags: tuple[str, ...]) -> None:
-    """Set the tags of a user: administrator, monitoring, policymaker, management or others; none removes all."""
+    """Set the tags of a user: administrator, monitoring, policymaker, management or others.
+
+    They replace those that the user has; without any, all are removed.
+    """
     session.announce(f'Setting tags for user "{username}" to [{", ".join(tags)}] ...')
     user = existing_user(session, username)
     kept = {key: user[key] for key in ("password_hash", "hashing_algorithm")}
@@ -131,10 +142,12 @@ def set_user_tags(session: Session, username: str, tags: tuple[str, ...]) -> Non
     group=ACCESS,
 )
 def set_permissions(session: Session, username: str, configure: str, write: str, read: str) -> None:
-    """Grant a user access to a virtual host; the patterns match names of queues and exchanges."""
-    session.announce(f'Setting permissions for user "{username}" in vhost "{session.vhost}" ...')
-    check_vhost(session, session.vhost)
-    existing_user(session, username)
+    """Grant a user access to a virtual host.
+
+    CONFIGURE, WRITE and READ are regular expressions for the names of queues and exchanges that the user may declare
+    and delete, publish to, and consume from: '.*' is all, '' none.
+    """
+    _begin(session, f'Setting permissions for user "{username}" in vhost "{session.vhost}" ...', username)
     body = {"configure": configure, "write": write, "read": read}
     session.api.put("permissions", session.vhost, username, body=body)
 
@@ -142,9 +155,7 @@ def set_permissions(session: Session, username: str, configure: str, write: str,
 @command("clear_permissions", argument("username"), group=ACCESS)
 def clear_permissions(session: Session, username: str) -> None:
     """Remove a user's access to a virtual host."""
-    session.announce(f'Clearing permissions for user "{username}" in vhost "{session.vhost}" ...')
-    check_vhost(session, session.vhost)
-    existing_user(session, username)
+    _begin(session, f'Clearing permissions for user "{username}" in vhost "{session.vhost}" ...', username)
     if _get(session, "permissions", session.vhost, username) is not None:
         session.api.delete("permissions", session.vhost, username)
 
@@ -162,7 +173,7 @@ def list_permissions(session: Session) -> None:
 def list_user_permissions(session: Session, username: str) -> None:
     """List the permissions of a user."""
     session.announce(f'Listing permissions for user "{username}" ...')
-    existing_user(session, username)
+    existing_user(session, username, exit_codes.UNAVAILABLE)
     session.show_rows(
         session.api.get("users", username, "permissions"), ("vhost", "configure", "write", "read")
     )
@@ -177,12 +188,12 @@ def list_user_permissions(session: Session, username: str) -> None:
     group=ACCESS,
 )
 def set_topic_permissions(session: Session, username: str, exchange: str, write: str, read: str) -> None:
-    """Restrict the routing keys that a user may use at a topic exchange."""
-    session.announce(
-        f'Setting topic permissions on "{exchange}" for user "{username}" in vhost "{session.vhost}" ...'
-    )
-    check_vhost(session, session.vhost)
-    existing_user(session, username)
+    """Restrict the routing keys that a user may use at a topic exchange.
+
+    WRITE and READ are regular expressions for the routing keys that the user may publish with, and bind with.
+    """
+    where = f'on "{exchange}" for user "{username}" in vhost "{session.vhost}"'
+    _begin(session, f"Setting topic permissions {where} ...", username)
     body = {"exchange": exchange, "write": write, "read": read}
     session.api.put("topic-permissions", session.vhost, username, body=body)
 
@@ -193,9 +204,8 @@ def set_topic_permissions(session: Session, username: str, exchange: str, write:
 def clear_topic_permissions(session: Session, username: str, exchange: str | None) -> None:
     """Remove a user's topic permissions, at one exchange or at all."""
     at = f' on "{exchange}"' if exchange else ""
-    session.announce(f'Clearing topic permissions{at} for user "{username}" in vhost "{session.vhost}" ...')
-    check_vhost(session, session.vhost)
-    existing_user(session, username)
+    where = f'{at} for user "{username}" in vhost "{session.vhost}"'
+    _begin(session, f"Clearing topic permissions{where} ...", username)
     path = ["topic-permissions", session.vhost, username, *([exchange] if exchange else [])]
     if _get(session, *path) is not None:
         session.api.delete(*path)
@@ -207,7 +217,7 @@ def list_topic_permissions(session: Session) -> None:
     session.announce(f'Listing topic permissions for vhost "{session.vhost}" ...')
     check_vhost(session, session.vhost)
     rows = session.api.get("vhosts", session.vhost, "topic-permissions")
-    session.show_rows(rows, ("user", "exchange", "write", "read"))
+    session.show_rows(rows, ("user", "exchange", "write", "read"), blank=True)
 
 
 @command("list_user_topic_permissions", argument("username"), group=ACCESS)
@@ -221,7 +231,10 @@ def list_user_topic_permissions(session: Session, username: str) -> None:
 
 # -- vhosts -----------------------------------------------------------------------------------------------------
 
-VHOST_COLUMNS = ("name", "tracing", "description", "tags", "default_queue_type", "cluster_state")
+VHOST_COLUMNS = (
+    *("name", "tracing", "description", "tags", "default_queue_type", "cluster_state"),
+    "protected_from_deletion",
+)
 
 
 @command(
@@ -251,21 +264,60 @@ def delete_vhost(session: Session, vhost_name: str) -> None:
     """Delete a virtual host with everything in it."""
     session.announce(f'Deleting vhost "{vhost_name}" ...')
     if _get(session, "vhosts", vhost_name) is None:
-        raise CtlError(f"Virtual host '{vhost_name}' does not exist", exit_codes.DATA)
+        raise no_vhost(vhost_name)
     session.api.delete("vhosts", vhost_name)
 
 
-@command("list_vhosts", argument("columns", many=True), group=VHOSTS)
+@command("enable_vhost_deletion_protection", argument("vhost_name"), group=VHOSTS)
+def enable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
+    """Protect a virtual host from deletion."""
+    session.announce(f"Protecting virtual host '{vhost_name}' from removal (deletion) ...")
+    check_vhost(session, vhost_name)
+    session.api.post("vhosts", vhost_name, "deletion", "protection")
+
+
+@command("disable_vhost_deletion_protection", argument("vhost_name"), group=VHOSTS)
+def disable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
+    """Allow the deletion of a virtual host."""
+    session.announce(f"Removing deletion protection from virtual host '{vhost_name}' ...")
+    check_vhost(session, vhost_name)
+    session.api.delete("vhosts", vhost_name, "deletion", "protection")
+
+
+@command("list_vhosts", argument("columns", many=True), group=VHOSTS, columns=VHOST_COLUMNS)
 def list_vhosts(session: Session, columns: tuple[str, ...]) -> None:
-    """List virtual hosts. Columns: name, description, tags, default_queue_type, tracing, cluster_state."""
+    """List virtual hosts (default: name)."""
     names = chosen(columns, VHOST_COLUMNS, ("name",))
     session.announce("Listing vhosts ...")
     session.show_rows(session.api.get("vhosts"), names)
+
+
+def _trace(session: Session, *, is_on: bool) -> None:
+    found = _get(session, "vhosts", session.vhost)
+    if found is None:
+        raise no_vhost(session.vhost)
+    kept = {name: found[name] for name in ("description", "tags", "default_queue_type")}
+    session.api.put("vhosts", session.vhost, body={**kept, "tracing": is_on})
+    session.say(f"Trace {'enabled' if is_on else 'disabled'} for vhost {session.vhost}")
+
+
+@command("trace_on", group=VHOSTS)
+def trace_on(session: Session) -> None:
+    """Publish what is published and delivered in a virtual host to amq.rabbitmq.trace, too, until the broker stops."""
+    session.announce(f'Starting tracing for vhost "{session.vhost}" ...')
+    _trace(session, is_on=True)
+
+
+@command("trace_off", group=VHOSTS)
+def trace_off(session: Session) -> None:
+    """End what trace_on has begun."""
+    session.announce(f'Stopping tracing for vhost "{session.vhost}" ...')
+    _trace(session, is_on=False)
 
 
 @command("set_vhost_tags", argument("vhost_name"), argument("tags", many=True), group=VHOSTS)
 def set_vhost_tags(session: Session, vhost_name: str, tags: tuple[str, ...]) -> None:
     """Set the tags of a virtual host."""
     session.announce(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
-    check_vhost(session, vhost_name, exit_codes.DATA)
+    check_vhost(session, vhost_name)
     session.api.put("vhosts", vhost_name, body={"tags": list(tags)})

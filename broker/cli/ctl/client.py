@@ -3,7 +3,7 @@
 import base64
 import http.client
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -15,6 +15,8 @@ from leveret.broker.cli.ctl.errors import CtlError, refused
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME, in_directory
 
 SECONDS = 60.0
+IMPORT_SECONDS = 600.0
+"""Time for an import of definitions, which is not cut off by the broker earlier."""
 MANAGEMENT_PORT = 15672
 
 
@@ -94,6 +96,10 @@ class ApiClient:
         """True for the socket in a data directory."""
         return self._directory is not None
 
+    def allow(self, seconds: float) -> None:
+        """Set the time that each further request may take, before the first one."""
+        self._connection.timeout = seconds
+
     def close(self) -> None:
         """Close the connection; the next request opens another."""
         self._connection.close()
@@ -140,9 +146,7 @@ class ApiClient:
             CtlError: there is no broker, or it does not let us in.
 
         """
-        target = self._prefix + "/".join(quote(each, safe="") for each in path)
-        if query:
-            target += "?" + "&".join(f"{key}={quote(value)}" for key, value in query.items())
+        target = self._target(path, query)
         octets = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
         sent = {**self._headers, **(headers or {})}
         if octets is not None:
@@ -159,7 +163,36 @@ class ApiClient:
             raise self._failed(answer.status, content)
         if (answer.getheader("Content-Type") or "").startswith("text/plain"):
             return content.decode()
-        return msgspec.json.decode(content) if content else None
+        try:
+            return msgspec.json.decode(content) if content else None
+        except msgspec.DecodeError:
+            text = f"Error: {self.place} is not a management API: its answer is not JSON"
+            raise CtlError(text, exit_codes.UNAVAILABLE) from None
+
+    def lines(self, *path: str, **query: str) -> Iterator[bytes]:
+        """Yield the lines of an answer as they come, without their ends; closes the connection at the end.
+
+        Each may take as long as a request. Raises as `request`.
+        """
+        try:
+            self._connection.request("GET", self._target(path, query), headers=self._headers)
+            answer = self._connection.getresponse()
+            if answer.status >= http.client.BAD_REQUEST:
+                raise self._failed(answer.status, answer.read())
+            while line := answer.readline():
+                yield line.rstrip(b"\n")
+        except TimeoutError:
+            raise CtlError(f"Error: {self.place} did not answer in time", exit_codes.TEMPORARY) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            self.close()
+
+    def _target(self, path: Iterable[str], query: Mapping[str, str] | None) -> str:
+        target = self._prefix + "/".join(quote(each, safe="") for each in path)
+        if query:
+            target += "?" + "&".join(f"{key}={quote(value)}" for key, value in query.items())
+        return target
 
     def _failed(self, status: int, content: bytes) -> Exception:
         try:
@@ -185,7 +218,9 @@ class ApiClient:
                 "the directory does not exist; --data-dir names the one that `leveret serve` was started with"
             )
         else:
-            hint = "it is not running; start it with `leveret serve`"
+            hint = (
+                "it is not running; start it with `leveret serve`, or name another directory with --data-dir"
+            )
         return CtlError(f"{text}: {hint}", exit_codes.UNAVAILABLE)
 
 

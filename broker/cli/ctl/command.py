@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,6 +13,7 @@ import click
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
+from leveret.broker.cli.ctl.examples import EXAMPLES
 from leveret.broker.cli.ctl.output import FORMATTERS
 from leveret.broker.cli.ctl.session import Session
 
@@ -34,12 +35,14 @@ class Registered(NamedTuple):
         run: called with the session and the arguments by name.
         params: arguments and options beside the common ones.
         group: heading in the list of commands.
+        columns: names of the columns of a list.
 
     """
 
     run: Callable[..., None]
     params: Sequence[click.Parameter]
     group: str
+    columns: Sequence[str] = ()
 
 
 COMMANDS: dict[str, Registered] = {}
@@ -52,7 +55,7 @@ def default_data_dir() -> Path:
 
 
 def command(
-    name: str, *params: click.Parameter, group: str
+    name: str, *params: click.Parameter, group: str, columns: Iterable[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command.
 
@@ -60,11 +63,12 @@ def command(
         name: RabbitMQ's name.
         params: arguments and options beside the common ones.
         group: heading in the list of commands.
+        columns: names of the columns of a list, for its help.
 
     """
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
-        COMMANDS[name] = Registered(run, params, group)
+        COMMANDS[name] = Registered(run, params, group, tuple(columns))
         return run
 
     return register
@@ -119,6 +123,23 @@ class CtlCommand(click.Command):
         doc = (registered.run.__doc__ or "").strip()
         super().__init__(name, params=[*registered.params, *common_options()], help=doc)
         self._run = registered.run
+        self._columns = registered.columns
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write an example, the options of this command, the common ones, and the columns of a list."""
+        if (example := EXAMPLES.get(self.name or "")) is not None:
+            with formatter.section("Example"):
+                # As it is: words that are wrapped cannot be copied.
+                formatter.write(f"{' ' * formatter.current_indent}leveret ctl {example}\n")
+        for title, is_common in (("Options", False), ("Common options", True)):
+            options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+            params = [each for each in options if (each.name in COMMON) is is_common]
+            if records := [record for each in params if (record := each.get_help_record(ctx))]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+        if self._columns:
+            with formatter.section("Columns"):
+                formatter.write_text(", ".join(self._columns))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a wrong one ends the process with RabbitMQ's exit code."""
@@ -151,18 +172,18 @@ def _wrong_arguments(error: click.UsageError) -> UsageError:
     """Return the error for arguments that do not fit a command, in the words of RabbitMQ's tools."""
     text = error.format_message()
     if isinstance(error, click.MissingParameter):
-        text = f"not enough arguments. {text}"
-    elif isinstance(error, click.NoSuchOption):
-        text = f"Invalid options for this command: {text}"
-    elif "unexpected extra argument" in text:
-        text = f"too many arguments. {text}"
-    return UsageError(text, exit_codes.USAGE)
+        return UsageError("not enough arguments.", exit_codes.USAGE, text)
+    if "unexpected extra argument" in text:
+        return UsageError("too many arguments.", exit_codes.USAGE, text)
+    return UsageError("Invalid options for this command:", exit_codes.USAGE, text)
 
 
 def fail(ctx: click.Context, error: CtlError) -> NoReturn:
     """Print an error, and end the process with its exit code."""
     if isinstance(error, UsageError):
         click.echo(f"Error (argument validation): {error}", err=True)
+        if error.hint:
+            click.echo(error.hint, err=True)
         click.echo(f"\n{ctx.get_usage()}", err=True)
     else:
         click.echo(str(error), err=True)

@@ -18,7 +18,18 @@ class CtlError(Exception):
 
 
 class UsageError(CtlError):
-    """The arguments of a command are invalid; its usage is shown, too."""
+    """The arguments of a command are invalid; its usage is shown, too.
+
+    Args:
+        text: for the administrator, in RabbitMQ's words.
+        code: exit code.
+        hint: what is wrong in detail.
+
+    """
+
+    def __init__(self, text: str, code: int, hint: str = "") -> None:
+        super().__init__(text, code)
+        self.hint = hint
 
 
 def refused(text: str) -> CtlError:
@@ -26,6 +37,11 @@ def refused(text: str) -> CtlError:
     return CtlError(f"Error:\n{text}", exit_codes.UNAVAILABLE)
 
 
-def no_user(name: str) -> CtlError:
+def no_user(name: str, code: int = exit_codes.NO_USER) -> CtlError:
     """Return the error for a user that does not exist."""
-    return CtlError(f'Error:\nUser "{name}" does not exist', exit_codes.NO_USER)
+    return CtlError(f'Error:\nUser "{name}" does not exist', code)
+
+
+def no_vhost(name: str) -> CtlError:
+    """Return the error for a virtual host that does not exist."""
+    return CtlError(f"Virtual host '{name}' does not exist", exit_codes.DATA)

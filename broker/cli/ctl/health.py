@@ -3,20 +3,30 @@
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import leveret
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
-from leveret.broker.cli.ctl.errors import CtlError, UsageError
-from leveret.broker.cli.ctl.session import Session
+from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.session import Session, counted
 
 NODES = "Nodes"
 CHECKS = "Monitoring, observability and health checks"
+STARTUP_SECONDS = 300.0
 WAIT_SECONDS = 0.1
 CONNECT_SECONDS = 5.0
-PURPOSES = {"amqp": "AMQP 0-9-1", "http": "HTTP API", "http/prometheus": "Prometheus exporter API over HTTP"}
+PASSED: Mapping[str, Any] = {"result": "ok"}
+PURPOSES = {
+    "amqp": "AMQP 0-9-1",
+    "amqp/ssl": "AMQP 0-9-1 over TLS",
+    "http": "HTTP API",
+    "https": "HTTP API over TLS (HTTPS)",
+    "http/prometheus": "Prometheus exporter API over HTTP",
+    "https/prometheus": "Prometheus exporter API over TLS (HTTPS)",
+}
 
 
 @command("ping", group=NODES)
@@ -24,15 +34,15 @@ def ping(session: Session) -> None:
     """Check that the broker answers."""
     session.announce(f"Will ping {session.api.place}. Timeout: {session.seconds * 1000:.0f} ms.")
     session.api.get("whoami")
-    session.show("Ping succeeded")
+    text = "Ping succeeded"
+    session.show_object({"message": text}, [text])
 
 
 @command("version", group="Help")
 def version(session: Session) -> None:
     """Print the version of this command, in RabbitMQ's numbers, and with --formatter json also its own."""
-    session.show_object(
-        {"version": COMPATIBLE_VERSION, "leveret_version": leveret.__version__}, [COMPATIBLE_VERSION]
-    )
+    value = {"version": COMPATIBLE_VERSION, "leveret_version": leveret.__version__}
+    session.show_object({"result": "ok", "value": value}, [COMPATIBLE_VERSION])
 
 
 @command("server_version", group=CHECKS)
@@ -77,7 +87,7 @@ def _wait(session: Session, seconds: float) -> None:
 @command("await_startup", group=NODES)
 def await_startup(session: Session) -> None:
     """Wait until the broker accepts clients, at most for the time of --timeout (default: 300 seconds)."""
-    _wait(session, session.given_seconds or 300.0)
+    _wait(session, session.given_seconds or STARTUP_SECONDS)
 
 
 @command(
@@ -87,33 +97,45 @@ def await_startup(session: Session) -> None:
     group=NODES,
 )
 def wait(session: Session, pidfile: str | None, pid: int | None) -> None:
-    """Wait until the broker accepts clients, as `await_startup`."""
-    del pidfile, pid
-    _wait(session, session.given_seconds or 300.0)
+    """Wait until the file with the process id is there, if one is given, and the broker accepts clients."""
+    del pid
+    seconds = session.given_seconds or STARTUP_SECONDS
+    until = time.monotonic() + seconds
+    if pidfile is not None:
+        session.announce(f"Waiting for pid file '{pidfile}' to appear")
+        while not Path(pidfile).exists():
+            if time.monotonic() >= until:
+                text = f"Error: operation wait timed out. Timeout value used: {seconds * 1000:.0f}"
+                raise CtlError(text, exit_codes.TEMPORARY)
+            time.sleep(WAIT_SECONDS)
+    _wait(session, max(0.0, until - time.monotonic()))
 
 
 @command("check_running", group=CHECKS)
 def check_running(session: Session) -> None:
     """Check that the broker accepts clients."""
     session.announce(f"Checking if RabbitMQ is running on node {session.node} ...")
-    session.say(f"RabbitMQ on node {session.node} is fully booted and running")
+    text = f"RabbitMQ on node {session.node} is fully booted and running"
+    session.say(text, {"message": text})
 
 
 @command("is_running", group=CHECKS)
 def is_running(session: Session) -> None:
     """Tell whether the broker accepts clients."""
     session.announce(f"Asking node {session.node} for its status ...")
-    session.say(f"RabbitMQ on node {session.node} is fully booted and running")
+    text = f"RabbitMQ on node {session.node} is fully booted and running"
+    session.say(text, {"message": text, "result": True})
 
 
 @command("is_booting", group=CHECKS)
 def is_booting(session: Session) -> None:
     """Tell whether the broker is starting."""
     session.announce(f"Asking node {session.node} for its boot status ...")
-    session.say(
+    text = (
         f"RabbitMQ on node {session.node} is fully booted (check with is_running), stopped or has not started "
         "booting yet"
     )
+    session.say(text, {"message": text, "result": False})
 
 
 @command("node_health_check", group=CHECKS)
@@ -140,7 +162,7 @@ def check_local_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
     session.announce(f"Asking node {session.node} to report any local resource alarms ...")
     _check(session, "local-alarms")
-    session.say(f"Node {session.node} reported no local alarms")
+    session.say(f"Node {session.node} reported no local alarms", PASSED)
 
 
 @command("check_alarms", group=CHECKS)
@@ -148,7 +170,7 @@ def check_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
     session.announce(f"Asking node {session.node} to report any local resource alarms ...")
     _check(session, "alarms")
-    session.say(f"Node {session.node} reported no alarms, local or clusterwide")
+    session.say(f"Node {session.node} reported no alarms, local or clusterwide", PASSED)
 
 
 def raised_alarms(resources: Mapping[str, Any]) -> list[str]:
@@ -162,9 +184,9 @@ def alarms(session: Session) -> None:
     session.announce(f"Asking node {session.node} to report any known resource alarms ...")
     raised = raised_alarms(session.api.get("leveret", "resources"))
     none = f"Node {session.node} reported no alarms, local or clusterwide"
-    found = {"result": "ok", "node": session.node, "alarms": raised, "local": raised, "global": raised}
-    if not raised:
-        found["message"] = none
+    found = {"result": "ok", "node": session.node, "alarms": raised}
+    if raised:
+        found |= {"local": raised, "global": raised}
     session.show_object(found, [f"{name} alarm on node {session.node}" for name in raised] or [none])
 
 
@@ -205,17 +227,17 @@ def listeners(session: Session) -> None:
 @command("check_port_listener", argument("port"), group=CHECKS)
 def check_port_listener(session: Session, port: str) -> None:
     """Check that the broker listens on a port."""
-    if not port.isdecimal():
-        raise UsageError(f"Bad argument: {port} is no port", exit_codes.DATA)
+    number = counted(port)
     session.announce(f"Asking node {session.node} if there's an active listener on port {port} ...")
     ports = [row["port"] for row in found_listeners(session)]
-    if int(port) not in ports:
+    if number not in ports:
         raise CtlError(
             f"No listener for port {port} is active on node {session.node}. "
             f"Found listeners that use the following ports: {', '.join(map(str, ports))}",
             exit_codes.UNAVAILABLE,
         )
-    session.say(f"A listener for port {port} is running on node {session.node}.")
+    found = {"node": session.node, "port": port, **PASSED}
+    session.say(f"A listener for port {port} is running on node {session.node}.", found)
 
 
 @command("check_protocol_listener", argument("protocol"), group=CHECKS)
@@ -226,7 +248,7 @@ def check_protocol_listener(session: Session, protocol: str) -> None:
     wanted = {"amqp091": "amqp", "amqp0.9.1": "amqp"}.get(protocol, protocol)
     if wanted not in known:
         raise CtlError(
-            f"No listener for protocol {protocol} is active on node {session.node}. "
+            f"Error:\nNo listener for protocol {protocol} is active on node {session.node}. "
             f"Found listeners for the following protocols: {', '.join(dict.fromkeys(known))}",
             exit_codes.UNAVAILABLE,
         )
@@ -260,4 +282,4 @@ def check_virtual_hosts(session: Session) -> None:
     """Check that all virtual hosts run."""
     session.announce(f"Checking if all vhosts are running on node {session.node} ...")
     _check(session, "virtual-hosts")
-    session.say(f"Node {session.node} reported all vhosts as running")
+    session.say(f"Node {session.node} reported all vhosts as running", PASSED)

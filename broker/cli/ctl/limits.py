@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.access import USERS, VHOSTS, check_vhost, existing_user
 from leveret.broker.cli.ctl.command import argument, command, option
 from leveret.broker.cli.ctl.errors import refused
 from leveret.broker.cli.ctl.output import cell
+from leveret.broker.cli.ctl.policies import delete_parameter
 from leveret.broker.cli.ctl.session import Session, parsed
 
 
@@ -19,7 +21,7 @@ def _put_limits(session: Session, kind: str, owner: str, definition: str) -> Non
 
 @command("set_vhost_limits", argument("definition"), group=VHOSTS)
 def set_vhost_limits(session: Session, definition: str) -> None:
-    """Set limits of a virtual host, for instance '{"max-connections": 100, "max-queues": 50}'."""
+    """Set limits of a virtual host, for instance '{"max-connections": 100, "max-publish-rate": 5000}'."""
     session.announce(f'Setting vhost limits to "{definition}" for vhost "{session.vhost}" ...')
     check_vhost(session, session.vhost)
     _put_limits(session, "vhost-limits", session.vhost, definition)
@@ -29,9 +31,7 @@ def set_vhost_limits(session: Session, definition: str) -> None:
 def clear_vhost_limits(session: Session) -> None:
     """Remove the limits of a virtual host."""
     session.announce(f'Clearing vhost "{session.vhost}" limits ...')
-    for row in session.api.get("vhost-limits", session.vhost):
-        for name in row["value"]:
-            session.api.delete("vhost-limits", session.vhost, name)
+    delete_parameter(session, "parameters", "vhost-limits", session.vhost, "limits")
 
 
 @command("list_vhost_limits", option("--global", "everywhere", is_flag=True, help="Of all."), group=VHOSTS)
@@ -42,24 +42,24 @@ def list_vhost_limits(session: Session, *, everywhere: bool) -> None:
         rows = [
             {"vhost": row["vhost"], "limits": cell(row["value"])} for row in session.api.get("vhost-limits")
         ]
-        session.show_rows(rows, ("vhost", "limits"))
+        session.show_rows(rows, ("vhost", "limits"), blank=True)
         return
     session.announce(f'Listing limits for vhost "{session.vhost}" ...')
     limits = _joined(session.api.get("vhost-limits", session.vhost))
     found = {"node": session.node, "result": "ok", "value": cell(limits)}
-    session.show_object(found if limits else [], [cell(limits)] if limits else [])
+    session.show_object(found if limits else [], [cell(limits) if limits else ""])
 
 
 def _joined(rows: Any) -> dict[str, Any]:
     """Return the limits of all rows."""
-    return {name: value for row in rows for name, value in row["value"].items()}
+    return {name: value for row in rows for name, value in dict(row["value"]).items()}
 
 
 @command("set_user_limits", argument("username"), argument("definition"), group=USERS)
 def set_user_limits(session: Session, username: str, definition: str) -> None:
-    """Set limits of a user, for instance '{"max-connections": 10, "max-channels": 50}'."""
+    """Set limits of a user, for instance '{"max-connections": 10, "max-publish-rate": 500}'."""
     session.announce(f'Setting user limits to "{definition}" for user "{username}" ...')
-    existing_user(session, username)
+    existing_user(session, username, exit_codes.UNAVAILABLE)
     _put_limits(session, "user-limits", username, definition)
 
 
@@ -91,4 +91,4 @@ def list_user_limits(session: Session, user: str, *, everywhere: bool) -> None:
         return
     session.announce("Listing limits for all users ...")
     rows = [{"user": row["user"], "limits": cell(row["value"])} for row in session.api.get("user-limits")]
-    session.show_rows(rows, ("user", "limits"))
+    session.show_rows(rows, ("user", "limits"), blank=True)

@@ -121,15 +121,16 @@ def _of_vhost(session: Session, kind: str) -> Any:
 @command(
     "list_queues",
     argument("columns", many=True),
-    option("--online", is_flag=True, help="All are."),
-    option("--offline", is_flag=True, help="None is."),
-    option("--local", is_flag=True, help="All are."),
+    option("--online", is_flag=True, help="Ignored: all queues are online."),
+    option("--offline", is_flag=True, help="List nothing: no queue is offline."),
+    option("--local", is_flag=True, help="Ignored: there is one node."),
     group=GROUP,
+    columns=QUEUE,
 )
 def list_queues(
     session: Session, columns: tuple[str, ...], *, online: bool, offline: bool, local: bool
 ) -> None:
-    """List queues. Columns: name, messages, messages_ready, consumers, state, ... (default: name messages)."""
+    """List the queues of a virtual host, with the columns that are named (default: name messages)."""
     del online, local
     names = chosen(columns, QUEUE, ("name", "messages"))
     session.announce(f"Timeout: {session.seconds:.1f} seconds ...")
@@ -137,7 +138,7 @@ def list_queues(
     _show(session, [] if offline else _of_vhost(session, "queues"), QUEUE, names)
 
 
-@command("list_unresponsive_queues", argument("columns", many=True), group=GROUP)
+@command("list_unresponsive_queues", argument("columns", many=True), group=GROUP, columns=QUEUE)
 def list_unresponsive_queues(session: Session, columns: tuple[str, ...]) -> None:
     """List queues that do not respond: there are none as long as the broker does."""
     names = chosen(columns, QUEUE, ("name",))
@@ -145,40 +146,40 @@ def list_unresponsive_queues(session: Session, columns: tuple[str, ...]) -> None
     _show(session, (), QUEUE, names)
 
 
-@command("list_exchanges", argument("columns", many=True), group=GROUP)
+@command("list_exchanges", argument("columns", many=True), group=GROUP, columns=EXCHANGE)
 def list_exchanges(session: Session, columns: tuple[str, ...]) -> None:
-    """List exchanges. Columns: name, type, durable, auto_delete, internal, arguments, policy."""
+    """List the exchanges of a virtual host (default: name type)."""
     names = chosen(columns, EXCHANGE, ("name", "type"))
     session.announce(f"Listing exchanges for vhost {session.vhost} ...")
     _show(session, _of_vhost(session, "exchanges"), EXCHANGE, names)
 
 
-@command("list_bindings", argument("columns", many=True), group=GROUP)
+@command("list_bindings", argument("columns", many=True), group=GROUP, columns=BINDING)
 def list_bindings(session: Session, columns: tuple[str, ...]) -> None:
-    """List bindings."""
+    """List the bindings of a virtual host."""
     every = ("source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments")
     names = chosen(columns, BINDING, every)
     session.announce(f"Listing bindings for vhost {session.vhost}...")
     _show(session, _of_vhost(session, "bindings"), BINDING, names)
 
 
-@command("list_connections", argument("columns", many=True), group=GROUP)
+@command("list_connections", argument("columns", many=True), group=GROUP, columns=CONNECTION)
 def list_connections(session: Session, columns: tuple[str, ...]) -> None:
-    """List connections. Columns: user, peer_host, peer_port, state, name, pid (= name), channels, vhost, ..."""
+    """List all connections (default: user peer_host peer_port state); `pid` is the name."""
     names = chosen(columns, CONNECTION, ("user", "peer_host", "peer_port", "state"))
     session.announce("Listing connections ...")
     _show(session, session.api.get("connections"), CONNECTION, names)
 
 
-@command("list_channels", argument("columns", many=True), group=GROUP)
+@command("list_channels", argument("columns", many=True), group=GROUP, columns=CHANNEL)
 def list_channels(session: Session, columns: tuple[str, ...]) -> None:
-    """List channels. Columns: pid (= name), user, consumer_count, messages_unacknowledged, confirm, ..."""
+    """List all channels (default: pid user consumer_count messages_unacknowledged); `pid` is the name."""
     names = chosen(columns, CHANNEL, ("pid", "user", "consumer_count", "messages_unacknowledged"))
     session.announce("Listing channels ...")
     _show(session, session.api.get("channels"), CHANNEL, names)
 
 
-@command("list_consumers", argument("columns", many=True), group=GROUP)
+@command("list_consumers", argument("columns", many=True), group=GROUP, columns=CONSUMER)
 def list_consumers(session: Session, columns: tuple[str, ...]) -> None:
     """List the consumers of a virtual host."""
     every = (
@@ -204,8 +205,8 @@ def list_consumers(session: Session, columns: tuple[str, ...]) -> None:
 )
 def delete_queue(session: Session, queue_name: str, *, if_empty: bool, if_unused: bool) -> None:
     """Delete a queue with its messages."""
-    conditions = " ".join(
-        f"--{name}" for name, given in (("if-empty", if_empty), ("if-unused", if_unused)) if given
+    conditions = " and ".join(
+        f"if queue is {name}" for name, given in (("empty", if_empty), ("unused", if_unused)) if given
     )
     session.announce(
         f"Deleting queue '{queue_name}' on vhost '{session.vhost}' {f'{conditions} ' if conditions else ''}..."

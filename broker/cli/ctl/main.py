@@ -1,9 +1,21 @@
 """The command `leveret ctl`."""
 
-from leveret.broker.cli.ctl import access, guide, health, limits, lists, operations, policies, status
+from leveret.broker.cli.ctl import (
+    access,
+    guide,
+    health,
+    limits,
+    lists,
+    one_node,
+    operations,
+    policies,
+    reporting,
+    shovels,
+    status,
+)
 from leveret.broker.cli.ctl.command import CtlGroup, common_options
 
-MODULES = (access, guide, health, limits, lists, operations, policies, status)
+MODULES = (access, guide, health, limits, lists, one_node, operations, policies, reporting, shovels, status)
 """Each registers its commands when it is imported."""
 
 ctl = CtlGroup(

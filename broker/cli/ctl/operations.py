@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
+
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiError
+from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
 from leveret.broker.cli.ctl.session import Session
@@ -35,16 +37,18 @@ def close_connection(session: Session, connection: str, explanation: str) -> Non
     "close_all_connections",
     argument("explanation"),
     option("--global", "everywhere", is_flag=True, help="In all virtual hosts."),
-    option("--limit", type=int, help="Ignored."),
-    option("--per-connection-delay", type=int, help="Ignored."),
+    option("--limit", type=click.IntRange(0), default=0, help="At most so many; 0 for all."),
+    option("--per-connection-delay", type=int, help="Ignored: they are closed at once."),
     group=GROUP,
 )
-def close_all_connections(session: Session, explanation: str, *, everywhere: bool, **ignored: Any) -> None:
-    """Close all connections to a virtual host, or with --global all."""
+def close_all_connections(
+    session: Session, explanation: str, *, everywhere: bool, limit: int, **ignored: Any
+) -> None:
+    """Close all connections to a virtual host, or with --global all, or some of them."""
     del ignored
-    where = "using global" if everywhere else f"in vhost {session.vhost}"
-    session.announce(f"Closing all connections {where}, reason: {explanation}...")
-    body = {"reason": explanation, **({} if everywhere else {"vhost": session.vhost})}
+    where = f"to node {session.node} (across all vhosts)" if everywhere else f"in vhost {session.vhost}"
+    session.announce(f"Closing {limit or 'all'} connections {where}, reason: {explanation}...")
+    body = {"reason": explanation, "limit": limit, **({} if everywhere else {"vhost": session.vhost})}
     closed = session.api.post("leveret", "close-connections", body=body)["closed"]
     session.say(f"Closed {closed} connections")
 
@@ -52,10 +56,8 @@ def close_all_connections(session: Session, explanation: str, *, everywhere: boo
 @command("close_all_user_connections", argument("username"), argument("explanation"), group=GROUP)
 def close_all_user_connections(session: Session, username: str, explanation: str) -> None:
     """Close all connections of a user."""
-    session.announce(f"Closing connections, reason: {explanation}...")
-    body = {"reason": explanation, "user": username}
-    closed = session.api.post("leveret", "close-connections", body=body)["closed"]
-    session.say(f"Closed {closed} connections")
+    session.announce(f"Closing connections of user {username}, reason: {explanation}...")
+    session.api.post("leveret", "close-connections", body={"reason": explanation, "user": username})
 
 
 # -- limits and logs --------------------------------------------------------------------------------------------
@@ -75,16 +77,15 @@ def octets(text: str) -> int:
     try:
         return parse_amount(text, Key(name="limit", kind="amount", default="", low=0, doc=""))
     except ValueError:
-        raise UsageError(
-            f"Bad argument: {text!r} is no size, such as 1073741824 or 1GB", exit_codes.DATA
-        ) from None
+        hint = f"{text!r} is no size, such as 1073741824 or 1GB"
+        raise UsageError("Bad argument.", exit_codes.DATA, hint) from None
 
 
 def _fraction(text: str, most: float, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
+        raise UsageError("Bad argument.", exit_codes.DATA, f"{text!r} is no number") from None
     if not 0 <= value <= most:
         raise UsageError(
             f"Bad argument: The {what} should be a fraction between 0.0 and {most}", exit_codes.DATA
@@ -139,6 +140,14 @@ def rotate_logs(session: Session) -> None:
     session.api.post("leveret", "rotate-logs")
 
 
+@command("reload_tls", group=GROUP)
+def reload_tls(session: Session) -> None:
+    """Read the certificates of TLS listeners again; connections that are there stay, and use the old ones."""
+    session.announce(f"Reloading TLS certificates of node {session.node} ...")
+    found = session.api.post("leveret", "reload-tls")["certificates"]
+    session.show_rows(found, ("key", "subject", "issuer", "validity"))
+
+
 @command("set_cluster_name", argument("name"), group=CONFIGURATION)
 def set_cluster_name(session: Session, name: str) -> None:
     """Set the name that the broker gives its cluster."""
@@ -177,14 +186,16 @@ def export_definitions(session: Session, file: str, kind: str) -> None:
 
     if kind.lower() != "json":
         raise UsageError("only JSON is supported", exit_codes.USAGE)
+    path = Path(file)
     if file != "-":
+        if not path.parent.is_dir():
+            raise UsageError(f"Bad argument: Directory {path.parent} does not exist", exit_codes.DATA)
         session.announce(f'Exporting definitions in JSON to a file at "{file}" ...')
     found = session.api.get("definitions")
     text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
     if file == "-":
         session.show(text)
         return
-    path = Path(file)
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
@@ -196,10 +207,21 @@ def export_definitions(session: Session, file: str, kind: str) -> None:
     argument("file"),
     option("--format", "kind", default="json", help="json"),
     option("--skip-if-unchanged", is_flag=True, help="Ignored: unchanged definitions change nothing."),
+    option(
+        "--dry-run", is_flag=True, help="Change nothing, and list what would be added, changed and refused."
+    ),
     group=DEFINITIONS,
 )
-def import_definitions(session: Session, file: str, kind: str, *, skip_if_unchanged: bool) -> None:
-    """Import definitions from a JSON file, or with - from the standard input; all of them or, if one is bad, none."""
+def import_definitions(
+    session: Session, file: str, kind: str, *, skip_if_unchanged: bool, dry_run: bool
+) -> None:
+    """Import definitions from a JSON file, or with - from the standard input; all of them or, if one is bad, none.
+
+    A dry run ends with 0 if nothing would change, with 1 if something would, and with 65 if it cannot be imported.
+    """
+    # Other commands need not wait for it.
+    from leveret.broker.cli.ctl.import_report import dry_run_exit_code, report  # noqa: PLC0415
+
     del skip_if_unchanged
     if kind.lower() != "json":
         raise UsageError("only JSON is supported", exit_codes.USAGE)
@@ -214,5 +236,17 @@ def import_definitions(session: Session, file: str, kind: str, *, skip_if_unchan
             content = Path(file).read_bytes()
         except OSError as error:
             raise CtlError(f"Error: cannot read {file}: {error.strerror}", exit_codes.NO_INPUT) from None
-    session.api.request("POST", ("definitions",), content)
-    session.announce("Imported all definitions.")
+    if session.given_seconds is None:
+        session.api.allow(IMPORT_SECONDS)
+    query = {"dry_run": "true"} if dry_run else None
+    try:
+        answer = session.api.request("POST", ("leveret", "definitions"), content, query=query)
+    except ApiError as error:
+        if error.reason == "failed_to_parse_json":
+            text = "Error:\nFailed to deserialise input (format: JSON)"
+            raise CtlError(text, exit_codes.DATA) from None
+        raise
+    for line in report(answer, session.formatter):
+        (session.show if dry_run or session.is_json else session.announce)(line)
+    if dry_run:
+        sys.exit(dry_run_exit_code(answer))

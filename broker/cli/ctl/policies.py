@@ -5,10 +5,12 @@ from typing import Any
 import click
 import msgspec
 
+from leveret.broker.cli.ctl.access import check_vhost
 from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
 from leveret.broker.cli.ctl.errors import refused
 from leveret.broker.cli.ctl.session import Session, parsed
+from leveret.broker.client.amqp_uri import without_secrets
 
 POLICIES = "Policies"
 PARAMETERS = "Parameters"
@@ -16,7 +18,8 @@ _NOT_FOUND = 404
 COLUMNS = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 
 
-def _delete(session: Session, *path: str) -> None:
+def delete_parameter(session: Session, *path: str) -> None:
+    """Remove a policy or a parameter; raises CtlError if there is none."""
     try:
         session.api.delete(*path)
     except ApiError as error:
@@ -45,6 +48,7 @@ def _set(session: Session, path: str, what: str, given: dict[str, Any]) -> None:
         f'Setting {what} "{name}" for pattern "{pattern}" to "{definition}" with priority "{priority}" '
         f'for vhost "{session.vhost}" ...'
     )
+    check_vhost(session, session.vhost)
     body = {
         "pattern": pattern,
         "definition": parsed(definition),
@@ -61,7 +65,10 @@ def _list(session: Session, path: str) -> None:
 
 @command("set_policy", *_set_options(), group=POLICIES)
 def set_policy(session: Session, **given: Any) -> None:
-    """Set a policy; the definition is a JSON object, for instance '{"max-length": 1000}'."""
+    """Set a policy: settings for all queues or exchanges whose names match a regular expression.
+
+    DEFINITION is a JSON object of settings, for instance '{"max-length": 1000}'.
+    """
     _set(session, "policies", "policy", given)
 
 
@@ -69,7 +76,7 @@ def set_policy(session: Session, **given: Any) -> None:
 def clear_policy(session: Session, name: str) -> None:
     """Remove a policy."""
     session.announce(f'Clearing policy "{name}" on vhost "{session.vhost}" ...')
-    _delete(session, "policies", session.vhost, name)
+    delete_parameter(session, "policies", session.vhost, name)
 
 
 @command("list_policies", group=POLICIES)
@@ -81,7 +88,10 @@ def list_policies(session: Session) -> None:
 
 @command("set_operator_policy", *_set_options(), group=POLICIES)
 def set_operator_policy(session: Session, **given: Any) -> None:
-    """Set an operator policy, which limits what arguments and other policies ask for."""
+    """Set an operator policy, which limits what arguments and other policies ask for.
+
+    PATTERN and DEFINITION are as for set_policy; of two limits the lower applies.
+    """
     _set(session, "operator-policies", "operator policy override", given)
 
 
@@ -89,7 +99,7 @@ def set_operator_policy(session: Session, **given: Any) -> None:
 def clear_operator_policy(session: Session, name: str) -> None:
     """Remove an operator policy."""
     session.announce(f'Clearing operator policy "{name}" on vhost "{session.vhost}" ...')
-    _delete(session, "operator-policies", session.vhost, name)
+    delete_parameter(session, "operator-policies", session.vhost, name)
 
 
 @command("list_operator_policies", group=POLICIES)
@@ -103,9 +113,9 @@ def list_operator_policies(session: Session) -> None:
     "set_parameter", argument("component_name"), argument("name"), argument("value"), group=PARAMETERS
 )  # fmt: skip
 def set_parameter(session: Session, component_name: str, name: str, value: str) -> None:
-    """Set a parameter of a component; the value is JSON."""
+    """Set a parameter of a component, such as vhost-limits; the value is JSON."""
     session.announce(
-        f'Setting runtime parameter "{name}" for component "{component_name}" to "{value}" '
+        f'Setting runtime parameter "{name}" for component "{component_name}" to "{without_secrets(value)}" '
         f'in vhost "{session.vhost}" ...'
     )
     body = {"value": parsed(value), "vhost": session.vhost, "component": component_name, "name": name}
@@ -118,7 +128,7 @@ def clear_parameter(session: Session, component_name: str, name: str) -> None:
     session.announce(
         f'Clearing runtime parameter "{name}" for component "{component_name}" on vhost "{session.vhost}" ...'
     )
-    _delete(session, "parameters", component_name, session.vhost, name)
+    delete_parameter(session, "parameters", component_name, session.vhost, name)
 
 
 @command("list_parameters", group=PARAMETERS)
@@ -130,7 +140,7 @@ def list_parameters(session: Session) -> None:
         for row in session.api.get("parameters")
         if row["vhost"] == session.vhost
     ]
-    session.show_rows(rows, ("component", "name", "value"))
+    session.show_rows(rows, ("component", "name", "value"), blank=True)
 
 
 @command("set_global_parameter", argument("name"), argument("value"), group=PARAMETERS)
@@ -144,7 +154,7 @@ def set_global_parameter(session: Session, name: str, value: str) -> None:
 def clear_global_parameter(session: Session, name: str) -> None:
     """Remove a global parameter."""
     session.announce(f'Clearing global runtime parameter "{name}" ...')
-    _delete(session, "global-parameters", name)
+    delete_parameter(session, "global-parameters", name)
 
 
 @command("list_global_parameters", group=PARAMETERS)

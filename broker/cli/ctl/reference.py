@@ -1,10 +1,11 @@
 """The reference of all commands as a page, docs/command-line.md."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
 from leveret.broker.cli.ctl.command import COMMANDS, CtlCommand, common_options
+from leveret.broker.cli.ctl.examples import EXAMPLES
 
 _INTRODUCTION = """# leveret ctl
 
@@ -21,6 +22,30 @@ They stand before or behind the command. The data directory is that of `--data-d
 `LEVERET_CTL_DATA_DIR`, `LEVERET_DATA_DIR`, `RABBITMQ_MNESIA_DIR` and `RABBITMQ_MNESIA_BASE` that is set, else `var`.
 """
 
+ABSENT = {
+    "clusters and replicas, of which there are none": """
+        add_member cancel_sync_queue change_cluster_node_type delete_member discover_peers force_boot
+        forget_cluster_node grow join_cluster peek quorum_status reclaim_quorum_memory rename_cluster_node shrink
+        stream_status sync_queue update_cluster_nodes
+    """,
+    "Erlang": """
+        certificates cipher_suites command_line_arguments consume_event_stream erlang_cookie_hash erlang_cookie_sources
+        eval eval_file exec hipe_compile list_ciphers list_hashes list_network_interfaces maybe_stuck observer os_env
+        remote_shell resolver_info runtime_thread_stats schema_info tls_versions
+    """,
+    "encrypted configuration values, which are not supported": "decode encode",
+    "a broker that is stopped or forgets its data while its process runs": "force_reset reset stop_app",
+    "maintenance: the image has `rabbitmq-upgrade drain`, `revive`, `post_upgrade`, which do nothing": """
+        drain post_upgrade resume_listeners revive suspend_listeners
+    """,
+    "counts of logins, which the management API has (`/api/auth/attempts`)": """
+        disable_auth_attempt_source_tracking enable_auth_attempt_source_tracking list_node_auth_attempt_stats
+        reset_node_auth_attempt_metrics
+    """,
+    "shells and streams of the log": "autocomplete log_tail_stream",
+}
+"""Commands of RabbitMQ 3.10 that are not there, by what they are about."""
+
 
 def rendered() -> str:
     """Return the page, in Markdown."""
@@ -35,28 +60,35 @@ def _lines() -> Iterator[str]:
         groups.setdefault(COMMANDS[name].group, []).append(name)
     for group, names in sorted(groups.items()):
         yield f"\n## {group}\n"
-        yield from _table(("Command", "Meaning"), map(_row, names))
+        yield from _table(("Command", "Meaning", "Example"), map(_row, names))
+    yield "\n## Missing commands of RabbitMQ\n"
+    yield "| About | Commands |"
+    yield "|---|---|"
+    for subject, absent in ABSENT.items():
+        yield f"| {subject} | {', '.join(f'`{name}`' for name in absent.split())} |"
 
 
-def _row(name: str) -> tuple[str, str]:
+def _row(name: str) -> tuple[str, ...]:
     command = CtlCommand(name, COMMANDS[name])
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
     context = click.Context(command)
     options = _options(COMMANDS[name].params)
-    more = "".join(f" `{option}`: {text}" for option, text in options)
-    return " ".join([name, *(each.make_metavar(context) for each in arguments)]), (command.help or "") + more
+    more = "".join(f" {option}: {text}" for option, text in options)
+    columns = f" Columns: {', '.join(COMMANDS[name].columns)}." if COMMANDS[name].columns else ""
+    words = " ".join([name, *(each.make_metavar(context) for each in arguments)])
+    return f"`{words}`", (command.help or "") + more + columns, f"`{EXAMPLES[name]}`"
 
 
 def _options(params: Iterable[click.Parameter]) -> list[tuple[str, str]]:
     return [
-        (", ".join(each.opts), each.help or "")
+        (f"`{', '.join(each.opts)}`", each.help or "")
         for each in params
         if isinstance(each, click.Option) and not each.hidden
     ]
 
 
-def _table(heading: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    yield f"| {heading[0]} | {heading[1]} |"
-    yield "|---|---|"
-    for code, text in rows:
-        yield f"| `{code}` | {text.replace('|', chr(92) + '|')} |"
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield "|---" * len(heading) + "|"
+    for cells in rows:
+        yield f"| {' | '.join([' '.join(text.split()).replace('|', chr(92) + '|') for text in cells])} |"

@@ -59,10 +59,16 @@ class Session:
         if not self._is_quiet and self.formatter in CHATTY:
             click.echo(text)
 
-    def say(self, text: str) -> None:
-        """Print a result that is a text."""
+    def say(self, text: str, found: Mapping[str, Any] | None = None) -> None:
+        """Print a result that is a text.
+
+        Args:
+            text: the text.
+            found: printed instead if the output is JSON; None for an object with the text.
+
+        """
         if self.is_json:
-            click.echo(msgspec.json.encode({"result": "ok", "message": text}))
+            click.echo(msgspec.json.encode({"result": "ok", "message": text} if found is None else found))
         elif not self._is_silent:
             click.echo(text)
 
@@ -78,8 +84,12 @@ class Session:
         for line in lines:
             click.echo(line)
 
-    def show_rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Print a list."""
+    def show_rows(
+        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, blank: bool = False
+    ) -> None:
+        """Print a list; if it is empty and RabbitMQ prints a `blank` line instead of the table, that."""
+        if blank and not rows and self.formatter == "table":
+            click.echo()
         for line in FORMATTERS[self.formatter](rows, columns, headers=self._has_headers):
             click.echo(line)
 
@@ -100,6 +110,18 @@ def chosen(columns: Sequence[str], known: Iterable[str], default: Sequence[str])
     if unknown := [each for each in given if each not in set(known)]:
         raise UsageError(f"Info key(s) {', '.join(unknown)} are not supported", exit_codes.USAGE)
     return given or list(default)
+
+
+def counted(text: str) -> int:
+    """Return a number that was given as an argument.
+
+    Raises:
+        UsageError: it is none, or not positive.
+
+    """
+    if not text.isdecimal() or not int(text):
+        raise UsageError("Bad argument: Argument must be a positive integer", exit_codes.DATA)
+    return int(text)
 
 
 def asked_secret(given: str | None, what: str) -> str:

@@ -19,7 +19,7 @@ def _status(session: Session) -> dict[str, Any]:
     totals = overview["object_totals"]
     return {
         "pid": resources["pid"],
-        "os": node.get("os", ""),
+        "os": resources.get("os", ""),
         "uptime": node["uptime"] // 1000,
         "is_under_maintenance": False,
         "rabbitmq_version": overview["rabbitmq_version"],
@@ -145,7 +145,14 @@ def cluster_status(session: Session) -> None:
         "disk_nodes": [session.node],
         "ram_nodes": [],
         "running_nodes": [session.node],
-        "versions": {session.node: {"rabbitmq_version": overview["rabbitmq_version"]}},
+        "versions": {
+            session.node: {
+                "rabbitmq_name": overview["product_name"],
+                "rabbitmq_version": overview["rabbitmq_version"],
+                "erlang_version": overview["erlang_version"],
+            }
+        },
+        "feature_flags": session.api.get("feature-flags"),
         "maintenance_status": {session.node: "not under maintenance"},
         "alarms": [],
         "partitions": {},
@@ -171,7 +178,10 @@ def list_feature_flags(session: Session, columns: tuple[str, ...]) -> None:
 @command("enable_feature_flag", argument("name"), group="Feature flags")
 def enable_feature_flag(session: Session, name: str) -> None:
     """Do nothing: all feature flags are enabled."""
-    session.announce(f'Enabling feature flag "{name}" ...')
+    session.announce(
+        "Enabling all feature flags ..." if name == "all" else f'Enabling feature flag "{name}" ...'
+    )
     known = {row["name"] for row in session.api.get("feature-flags")}
     if name != "all" and name not in known:
-        raise CtlError(f'Error:\nThe feature flag "{name}" is unsupported', exit_codes.UNAVAILABLE)
+        text = f"This feature flag is not supported by node {session.node}"
+        raise CtlError(f"Error:\n{text}", exit_codes.USAGE)

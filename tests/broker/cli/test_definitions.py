@@ -79,6 +79,47 @@ def test_what_cannot_be_imported(tmp_path):
     assert ["guest"] == [each["name"] for each in exported(tmp_path / "data")["users"]]
 
 
+def test_a_dry_run_without_a_broker(tmp_path):
+    """It is compared with the stored definitions, or those of a first start, and ends with 0, 1 or 65."""
+    data_dir = tmp_path / "data"
+    file = written(tmp_path / "file.json", users=[ANN], queues=[QUEUE])
+    wrong = written(tmp_path / "wrong.json", queues=[QUEUE | {"vhost": "v"}, QUEUE | {"name": ""}])
+    words = ("import", "--dry-run", "--data-dir", str(data_dir))
+    before = definitions(*words, str(file))
+    was_there = data_dir.exists()
+    done = definitions("import", "--data-dir", str(data_dir), str(file))
+    stored = exported(data_dir)
+    same = definitions(*words, str(file))
+    changed = definitions(
+        *words, "--formatter", "json", str(written(tmp_path / "more.json", users=[ANN | {"tags": []}]))
+    )
+    refused = definitions(*words, str(wrong))
+    no_json = definitions(*words, str(Path(__file__)))
+
+    assert (1, False, 0, 0) == (before.exit_code, was_there, done.exit_code, same.exit_code)
+    assert "added: queues[0] (name 'q', vhost '/')\nDry run: nothing was changed.\n" in before.stdout
+    assert "Imported: users: 1 added; queues: 1 added\n" == done.stdout
+    assert same.stdout.endswith("Dry run: nothing would change.\n")
+    assert ["users", "", "0", "0", "1", "0", "0", "0"] == [
+        "users",
+        "",
+        *same.stdout.split("\n")[1].split()[1:],
+    ]
+    (change,) = json.loads(changed.stdout)["changes"]
+    assert (1, [{"key": "tags", "before": ["management"], "after": []}]) == (
+        changed.exit_code,
+        change["differences"],
+    )
+    assert 65 == refused.exit_code == no_json.exit_code
+    assert [
+        "refused: queues[0] (name 'q', vhost 'v'): Virtual host 'v' does not exist",
+        "refused: queues[1] (name '', vhost '/'): queue name cannot be empty",
+        "Dry run: nothing of this can be imported.",
+    ] == refused.stdout.splitlines()[-3:]
+    assert f"leveret: cannot import definitions {__file__}: the file is not a JSON object" in no_json.stderr
+    assert stored == exported(data_dir)
+
+
 def test_what_cannot_be_exported(tmp_path):
     """An export without data ends with 65, and with 73 if the file cannot be written."""
     nothing = definitions("export", "--data-dir", str(tmp_path / "data"))
@@ -104,6 +145,7 @@ def test_beside_a_broker_at_work(tmp_path):
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             connection.channel().queue_declare("made meanwhile", durable=True)
         found = exported(broker.data_dir)
+        would = definitions("import", "--dry-run", "--data-dir", str(broker.data_dir), str(file))
         done = definitions("import", "--data-dir", str(broker.data_dir), str(file))
         refused = definitions("import", "--data-dir", str(broker.data_dir), str(faulty))
         users = {each["name"] for each in exported(broker.data_dir)["users"]}
@@ -112,6 +154,8 @@ def test_beside_a_broker_at_work(tmp_path):
 
         assert ["made meanwhile"] == [each["name"] for each in found["queues"]]
         assert (0, 65, 73) == (done.exit_code, refused.exit_code, locked.exit_code)
+        assert (1, "Imported: users: 1 added\n") == (would.exit_code, done.stdout)
+        assert "Dry run: nothing was changed." in would.stdout
         assert "permissions[0]" in refused.stderr
         assert {"ann", "guest"} == users
         assert f"another broker is using it, process {broker.process.pid} on" in locked.stderr

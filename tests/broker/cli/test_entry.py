@@ -1,10 +1,16 @@
-"""The program `leveret`: what its commands load."""
+"""The program `leveret`: what its commands load, and their help."""
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
+from click.testing import CliRunner
+
+from leveret.broker.cli.main import main
 
 SECONDS = 60
 PROGRAM = """
@@ -41,6 +47,31 @@ def test_a_command_for_a_running_broker_loads_no_broker(tmp_path, command):
 
     assert "it is not running" in done.stderr
     assert set() == HEAVY & loaded
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command in a group, but of those that are described elsewhere."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        each = group.get_command(context, name)
+        if isinstance(each, click.Group) and name != "ctl":
+            yield from commands(each, (*path, name))
+        elif name not in {"ctl", "analyze"}:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("words", [(), *commands(main)], ids=" ".join)
+def test_the_help_of_each_command_has_an_example(words):
+    """In a line of its own, which can be copied."""
+    text = CliRunner().invoke(main, [*words, "--help"]).stdout
+
+    assert re.search(rf"Examples?:\n    {' '.join(['leveret', *words])}", text)
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    """Sentences that are cut say nothing to who does not know the command yet."""
+    for words in ((), ("store",), ("definitions",)):
+        assert "..." not in CliRunner().invoke(main, [*words, "--help"]).stdout.replace("[ARGS]...", "")
 
 
 def test_other_commands_are_there():

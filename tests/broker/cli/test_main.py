@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pika
@@ -71,15 +72,6 @@ def test_no_collection_looks_at_many_objects_but_a_full_one():
     assert len(looked_at) > 10
     assert max(looked_at) < 100_000
     assert not any(full)
-
-
-def test_config_shows_what_results():
-    """`leveret config` prints the effective configuration of flags and files, without passwords."""
-    done = CliRunner().invoke(main, ["config", "--set", "heartbeat=7", "--set", "default_pass=hush"])
-
-    assert 0 == done.exit_code
-    assert "heartbeat = 7" in done.output.splitlines()
-    assert "hush" not in done.output
 
 
 def test_an_unknown_key_is_refused_with_the_closest(tmp_path):
@@ -314,3 +306,18 @@ def test_files_are_limited_by_the_system(monkeypatch):
     main_module._raise_file_limit()
 
     assert [(1 << 62, 1 << 62), (10_240, 1 << 62)] == asked
+
+
+def test_a_start_does_not_load_the_commands_of_ctl():
+    """They are listed in the help, and loaded when they are used."""
+    program = (
+        "import sys; from leveret.broker.cli import main; "
+        "print([name for name in sys.modules if name.startswith('leveret.broker.cli.ctl')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert "[]" == done.stdout.strip()
+    assert "Look at and change a running broker." in CliRunner().invoke(main, ["--help"]).output
+    assert 0 == CliRunner().invoke(main, ["ctl", "version"]).exit_code

@@ -56,6 +56,11 @@ def started(broker: leveret.Broker, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def first_row(process: subprocess.Popen[str]) -> str:
+    """Return the row of the first second, which comes later on a busy machine."""
+    return next(line for line in process.stdout if line.lstrip()[:1].isdigit())
+
+
 def rest(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Return what else the command prints, and its errors, once it has ended."""
     with deadline(process, SECONDS):
@@ -161,7 +166,7 @@ def test_refused_messages_are_counted(broker):
 def test_a_blocked_connection_is_shown_and_part_of_the_latency(broker):
     """While an alarm blocks the producer its line says so, and the time counts for all messages that were due."""
     with started(broker, "-z", "3", "-r", "200") as process:
-        first = next(line for line in process.stdout if line.lstrip().startswith("1.0"))
+        first = first_row(process)
         with broker.faults.block("memory"):
             time.sleep(0.7)  # the length of the pause that is measured
         out, err = rest(process)
@@ -169,7 +174,7 @@ def test_a_blocked_connection_is_shown_and_part_of_the_latency(broker):
     assert "" == err
     assert "blocked" not in first
     assert "blocked by the broker: low on memory" in out
-    assert re.search(r"^blocked by the broker for 0\.\d s: low on memory$", out, re.MULTILINE)
+    assert re.search(r"^blocked by the broker for [0-2]\.\d s: low on memory$", out, re.MULTILINE)
     assert re.search(r"sent +600 ", out)
     greatest = float(re.search(r"^ +latency .* ([\d.]+)$", out, re.MULTILINE)[1])
     assert 600 < greatest
@@ -179,7 +184,7 @@ def test_a_blocked_connection_is_shown_and_part_of_the_latency(broker):
 def test_a_signal_ends_it_with_the_summary(broker, number):
     """SIGINT and SIGTERM end a run without a limit: summary, exit code 0, and no queue is left."""
     with started(broker, "-z", "0", "-r", "100", "-c", "10") as process:
-        next(line for line in process.stdout if line.lstrip().startswith("1.0"))
+        first_row(process)
         process.send_signal(number)
         out, err = rest(process)
 
@@ -212,7 +217,7 @@ def test_an_interrupt_before_the_run_begins_leaves_nothing(broker):
 def test_a_broker_that_stops_ends_the_run(broker):
     """If the broker closes the connections, the command prints the summary, the reason, and exits with 69."""
     with started(broker, "-z", "0", "-r", "100") as process:
-        next(line for line in process.stdout if line.lstrip().startswith("1.0"))
+        first_row(process)
         broker.stop()
         out, err = rest(process)
 
@@ -226,7 +231,7 @@ def test_a_deleted_queue_ends_the_run(broker):
     """If somebody deletes the queue, the command says that a consumer was cancelled, and exits with 69."""
     broker.declare(queue="mine")
     with started(broker, "-z", "0", "-r", "100", "-u", "mine") as process:
-        next(line for line in process.stdout if line.lstrip().startswith("1.0"))
+        first_row(process)
         broker.queue("mine").delete()
         _, err = rest(process)
 

@@ -1,11 +1,15 @@
 """`leveret ctl` against a running broker."""
 
+import contextlib
 import json
+import os
+import select
 import stat
 from collections.abc import Callable, Iterator
 
 import pytest
 from click.testing import CliRunner, Result
+from conformance.wire import Client
 from running import Running
 
 from leveret.broker import exit_codes
@@ -55,6 +59,37 @@ def test_a_user_is_added_listed_and_deleted(run):
     ] == json.loads(run("list_users", "--formatter", "json").stdout)
     assert 0 == run("delete_user", "ann").exit_code
     assert exit_codes.NO_USER == run("delete_user", "ann").exit_code
+
+
+def test_the_status_names_process_and_system(run):
+    """So that an administrator knows what to look at on the host."""
+    shown = run("status").stdout.splitlines()
+
+    assert f"OS: {os.uname().sysname}" in shown
+    assert [line for line in shown if line.startswith("OS PID: ") and line[8:].isdigit()]
+
+
+def test_a_virtual_host_without_limits_has_an_empty_line(run):
+    """As RabbitMQ prints it, and Ansible expects it."""
+    assert "\n" == run("-q", "list_vhost_limits").stdout
+    assert 0 == run("set_vhost_limits", '{"max-queues": 1000}').exit_code
+    assert '{"max-queues":1000}\n' == run("-q", "list_vhost_limits").stdout
+    assert 0 == run("clear_vhost_limits").exit_code
+
+
+def test_a_vhost_is_protected_from_deletion(run):
+    """Until the protection is removed."""
+    run("add_vhost", "kept")
+    protected = run("enable_vhost_deletion_protection", "kept")
+    refused = run("delete_vhost", "kept")
+    listed = run("-s", "list_vhosts", "name", "protected_from_deletion")
+
+    assert (0, exit_codes.UNAVAILABLE) == (protected.exit_code, refused.exit_code)
+    assert "because it is protected from deletion" in refused.stderr
+    assert "kept\ttrue" in listed.stdout.splitlines()
+    assert 0 == run("disable_vhost_deletion_protection", "kept").exit_code
+    assert 0 == run("delete_vhost", "kept").exit_code
+    assert exit_codes.DATA == run("enable_vhost_deletion_protection", "kept").exit_code
 
 
 def test_a_password_is_read_from_standard_input(run):
@@ -111,3 +146,70 @@ def test_the_broker_is_stopped(tmp_path):
 
     assert (asked.exit_code, stopped.exit_code) == (0, 0)
     assert not (running.data_dir / "ctl.sock").exists()
+
+
+def test_the_firehose_is_switched(run):
+    """`trace_on` and `trace_off` say what RabbitMQ's say, keep what is known of the virtual host, and are listed."""
+    run("add_vhost", "traced", "--description", "d", "--tags", "a,b")
+    on = run("trace_on", "-p", "traced")
+    listed = run("-s", "list_vhosts", "name", "tracing", "description")
+    off = run("--quiet", "trace_off", "-p", "traced")
+
+    text = 'Starting tracing for vhost "traced" ...\nTrace enabled for vhost traced\n'
+    assert (0, text) == (on.exit_code, on.stdout)
+    assert "traced\ttrue\td" in listed.stdout.splitlines()
+    assert (0, "Trace disabled for vhost traced\n") == (off.exit_code, off.stdout)
+    assert (
+        "traced\tfalse\td" in run("-s", "list_vhosts", "name", "tracing", "description").stdout.splitlines()
+    )
+    assert exit_codes.DATA == run("trace_on", "-p", "none").exit_code
+    run("delete_vhost", "traced")
+
+
+def test_so_many_connections_are_closed(run, running):
+    """`--limit` closes at most so many; the others stay."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(Client(running.address).login().socket) for _ in range(3)]
+        closed = run("close_all_connections", "--limit", "2", "enough")
+        readable, _, _ = select.select(sockets, (), (), 30)
+
+    assert [
+        "Closing 2 connections in vhost /, reason: enough...",
+        "Closed 2 connections",
+    ] == closed.stdout.splitlines()
+    assert 1 <= len(readable) <= 2
+    for limit in ("x", "-1"):
+        assert 64 == run("close_all_connections", "--limit", limit, "bye").exit_code
+
+
+def test_a_report_has_everything_in_the_order_of_rabbitmq(run):
+    """Status, settings and clients, then the objects of each virtual host; `--quiet` and formats change nothing."""
+    run("add_vhost", "shop")
+    done = run("--formatter", "json", "report")
+    vhosts = [
+        line
+        for vhost in ("/", "shop")
+        for line in (
+            f"Listing queues for vhost {vhost} ...",
+            f"Listing exchanges for vhost {vhost} ...",
+            f"Listing bindings for vhost {vhost}...",
+            f'Listing permissions for vhost "{vhost}" ...',
+            f'Listing policies for vhost "{vhost}" ...',
+            "Listing global runtime parameters ...",
+            f'Listing runtime parameters for vhost "{vhost}" ...',
+        )
+    ]
+    first = [
+        "Reporting server status",
+        "Status of node",
+        "Cluster status of node",
+        "Application environment of node",
+    ]
+    lines = done.stdout.splitlines()
+    headings = [line for line in lines if line.startswith((*first, "Listing "))]
+    run("delete_vhost", "shop")
+
+    assert 0 == done.exit_code
+    assert all(line.startswith(start) for line, start in zip(headings, first, strict=False))
+    assert ["Listing connections ...", "Listing channels ...", *vhosts] == headings[4:]
+    assert any(line.startswith("name\ttype\tdurable\t") for line in lines)

@@ -1,0 +1,136 @@
+"""The options for configuration, and the command `leveret config` (driver: the process)."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from leveret.broker import exit_codes
+from leveret.broker.config.config import Config, ConfigError, load
+from leveret.broker.config.sources import written_settings
+from leveret.broker.config.values import Setting
+
+PROGRAM = "leveret"
+
+
+def config_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name files and set keys to a command."""
+    path = click.Path(path_type=Path)
+    for option in (
+        click.option(
+            "--set",
+            "settings",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Set a configuration key; may be repeated.",
+        ),
+        click.option("--data-dir", metavar="DIR", type=path, help="Data directory (default: var)."),
+        click.option(
+            "--config",
+            "config_paths",
+            metavar="FILE",
+            multiple=True,
+            type=path,
+            help="Configuration file, directory of *.conf files, or pattern; may be repeated, later files override "
+            "earlier.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str]) -> Config:
+    """Return the configuration; prints all problems and ends the process if it is invalid."""
+    try:
+        return load(config_paths, data_dir, settings, os.environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"{PROGRAM}: {problem}", err=True)
+        sys.exit(exit_codes.CONFIG)
+
+
+@click.command("config")
+@config_options
+@click.option(
+    "--ignored", is_flag=True, help="Print only the keys of RabbitMQ that have no effect, with the reason."
+)
+@click.option("--markdown", is_flag=True, help="Print the reference of all keys (docs/configuration.md).")
+@click.argument("key", required=False)
+def show_config(
+    config_paths: Sequence[Path],
+    data_dir: Path | None,
+    settings: Sequence[str],
+    key: str | None,
+    *,
+    ignored: bool,
+    markdown: bool,
+) -> None:
+    """Show the configuration keys, their values and meanings; explain one KEY; or `encrypt` a value.
+
+    First come the keys that are set by files, variables and options, with their origin (passwords are masked),
+    then those that are used most, then all others by topic, and the keys of RabbitMQ that have no effect. An
+    invalid configuration is reported as at the start of the broker.
+
+    \b
+    Examples:
+      leveret config
+      leveret config --config /etc/rabbitmq/rabbitmq.conf
+      leveret config heartbeat
+      leveret config encrypt < password
+    """  # noqa: D301 - click's mark for lines that stay as they are
+    from leveret.broker.config.overview import Overview  # noqa: PLC0415 - only for this command
+    from leveret.broker.config.reference import render  # noqa: PLC0415
+
+    if markdown:
+        click.echo(render(), nl=False)
+        return
+    if key == "encrypt":
+        _encrypt(written_settings(config_paths, data_dir, settings, os.environ, [], []))
+        return
+    config = load_or_exit(config_paths, data_dir, settings)
+    written = written_settings(config_paths, data_dir, settings, os.environ, [], [])
+    is_terminal = sys.stdout.isatty()
+    size = shutil.get_terminal_size()
+    overview = Overview(written, config.warnings, size.columns if is_terminal else None)
+    if key is None:
+        lines = list(overview.ignored() if ignored else overview.lines())
+    elif (explained := overview.explained(key)) is not None:
+        lines = list(explained)
+    else:
+        near = overview.near(key)
+        _fail(f"there is no key {key}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    if is_terminal and len(lines) >= size.lines:
+        click.echo_via_pager("\n".join(lines) + "\n")
+    else:
+        click.echo("\n".join(lines))
+
+
+def _encrypt(written: Sequence[Setting]) -> None:
+    """Read a value, and print it encrypted for a configuration file."""
+    from leveret.broker.config.encrypted import PASSPHRASE, encrypt, passphrase_of  # noqa: PLC0415 - only for this
+
+    problems: list[str] = []
+    passphrase = passphrase_of({setting.key: setting for setting in written}, problems)
+    if problems:
+        _fail(problems[0])
+    is_terminal = sys.stdin.isatty()
+    if not passphrase and is_terminal:
+        passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
+    if not passphrase:
+        _fail(f"{PASSPHRASE} is not set; set it as the broker will have it")
+    if is_terminal:
+        value = click.prompt("Value", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        value = sys.stdin.readline().rstrip("\r\n")
+    if not value:
+        _fail("there is no value: it is read from the standard input")
+    click.echo(encrypt(value, passphrase))
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"{PROGRAM} config: {text}", err=True)
+    sys.exit(exit_codes.USAGE)

@@ -1,0 +1,295 @@
+"""The screen of `leveret top` (driver: the terminal). What it shows is made by `model`."""
+
+import asyncio
+import signal
+from collections.abc import Iterable
+from datetime import datetime
+from typing import ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.events import Key, Resize
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, Static
+
+from leveret.broker.cli.ctl.client import ApiError
+from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.top.cells import Line
+from leveret.broker.cli.top.fetch import Poller, Source
+from leveret.broker.cli.top.help import KEYS, TYPING_KEYS, help_lines, key_line
+from leveret.broker.cli.top.model import Answer, Model
+from leveret.broker.cli.top.views import VIEWS
+
+STYLES = {
+    "": "",
+    "label": "ansi_bright_black",
+    "value": "bold",
+    "dim": "ansi_bright_black",
+    "title": "bold reverse",
+    "paused": "bold reverse ansi_yellow",
+    "chosen": "bold reverse",
+    "heading": "bold ansi_cyan",
+    "sorted": "bold reverse ansi_cyan",
+    "cursor": "reverse",
+    "warning": "ansi_yellow",
+    "alarm": "bold ansi_red",
+    "key": "bold",
+}
+"""Styles of lines, in the colours of the terminal."""
+
+
+def content(lines: Iterable[Line]) -> Content:
+    """Return lines as the widgets take them; nothing in them is markup."""
+    parts = [Content.assemble(*[(text, STYLES[style]) for text, style in line]) for line in lines]
+    return Content("\n").join(parts)
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys and the columns."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,h,q,enter", "app.pop_screen", "Back")
+    ]
+
+    def __init__(self, lines: list[Line]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        """Make the text."""
+        with VerticalScroll(id="help"):
+            yield Static(content(self._lines))
+
+
+class Top(App[None]):
+    """The screen.
+
+    Args:
+        source: answers questions.
+        model: what is shown.
+        interval: time between two questions in seconds.
+
+    """
+
+    CSS = """
+    Screen { layout: vertical; overflow: hidden; }
+    Static { text-wrap: nowrap; text-overflow: clip; height: auto; }
+    #table { height: 1fr; }
+    #status { height: 1; }
+    #keys { height: 1; }
+    #narrowing { height: 0; }
+    #narrowing Label { width: auto; }
+    #narrowing Input { height: 1; border: none; padding: 0; width: 1fr; }
+    HelpScreen { align: center middle; }
+    #help { width: 80; max-width: 100%; height: auto; max-height: 100%; border: round ansi_bright_black; padding: 0 1; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit"),
+        Binding("ctrl+c", "quit", priority=True),
+        Binding("question_mark,h", "help"),
+        *(Binding(view.key, f"view({at})") for at, view in enumerate(VIEWS)),
+        Binding("tab", "next_view(1)", priority=True),
+        Binding("shift+tab", "next_view(-1)", priority=True),
+        Binding("right,greater_than_sign,s", "sort(1)"),
+        Binding("left,less_than_sign,S", "sort(-1)"),
+        Binding("r", "flip"),
+        Binding("slash,f", "narrow"),
+        Binding("escape", "widen", priority=True),
+        Binding("p,space", "pause"),
+        Binding("ctrl+z", "suspend_process"),
+        Binding("up,k", "move(-1)"),
+        Binding("down,j", "move(1)"),
+        Binding("pageup", "turn(-1)"),
+        Binding("pagedown", "turn(1)"),
+        Binding("home,g", "first"),
+        Binding("end,G", "last"),
+    ]
+
+    class Arrived(Message):
+        """An answer, or an error, that came from the thread."""
+
+        def __init__(self, answer: Answer | Exception) -> None:
+            super().__init__()
+            self.answer = answer
+
+    def __init__(self, source: Source, model: Model, interval: float) -> None:
+        super().__init__(ansi_color=True)
+        self._model = model
+        self._interval = interval
+        self._source = source
+        self._poller: Poller | None = None
+
+    def compose(self) -> ComposeResult:
+        """Make the widgets, from top to bottom."""
+        yield Static(id="header")
+        yield Static(id="table")
+        with Horizontal(id="narrowing"):
+            yield Label("filter: ")
+            yield Input(id="filter", select_on_focus=False)
+        yield Static(id="status")
+        yield Static(id="keys")
+
+    def on_mount(self) -> None:
+        """Begin to ask."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self.exit)
+        self._poller = Poller(self._source, lambda answer: self.post_message(self.Arrived(answer)))
+        self.set_interval(self._interval, self._ask_again)
+        self._ask()
+
+    def on_unmount(self) -> None:
+        """End the thread."""
+        if self._poller is not None:
+            self._poller.end()
+
+    def on_resize(self, event: Resize) -> None:
+        """Take the new size."""
+        self._model.resize(event.size.width, event.size.height)
+        self._ask()
+
+    def on_top_arrived(self, message: Arrived) -> None:
+        """Show an answer."""
+        match message.answer:
+            case Answer() as answer:
+                self._model.take(answer)
+            case ApiError() as error:
+                self._model.fail(f"refused, trying again: {error}")
+            case CtlError() as error:
+                self._model.fail(f"not reachable, trying again: {str(error).removeprefix('Error:').strip()}")
+            case error:
+                raise error
+        self._draw()
+
+    def on_key(self, event: Key) -> None:
+        """Pass on a character that was typed so soon after `/` that the filter did not have the focus yet."""
+        if self.focused is None or self.focused.id != "filter":
+            return
+        field = self.query_one("#filter", Input)
+        if event.is_printable and event.character is not None:
+            field.insert_text_at_cursor(event.character)
+            event.stop()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow the list while somebody types."""
+        self._model.narrow(event.value)
+        self._ask()
+
+    def on_input_submitted(self) -> None:
+        """Keep the filter, and give the keys back to the list."""
+        self._type(is_typing=False)
+
+    def _ask_again(self) -> None:
+        if not self._model.is_paused:
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._poller is not None:
+            self._poller.ask(self._model.question())
+        self._draw()
+
+    def _draw(self) -> None:
+        model = self._model
+        clock = datetime.now().astimezone().strftime("%H:%M:%S")
+        self.screen_stack[0].query_one("#header", Static).update(
+            content(model.header(clock, f"{self._interval:g} s"))
+        )
+        for name, lines in (("table", model.table()), ("status", [model.status()]), ("keys", [self._keys()])):
+            self.screen_stack[0].query_one(f"#{name}", Static).update(content(lines))
+
+    def _keys(self) -> Line:
+        is_typing = self.screen_stack[0].focused is not None
+        return key_line(TYPING_KEYS if is_typing else KEYS)
+
+    def _type(self, *, is_typing: bool) -> None:
+        field = self.query_one("#filter", Input)
+        # By their heights: what is not displayed could not have the focus at once, and keys that are typed meanwhile
+        # would be taken for commands.
+        self.query_one("#narrowing").styles.height = int(is_typing)
+        self.query_one("#status").styles.height = int(not is_typing)
+        self.screen.set_focus(field if is_typing else None)
+        self._draw()
+
+    # -- keys ---------------------------------------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        """Show the keys and the columns."""
+        self.push_screen(HelpScreen(help_lines(self._model.view)))
+
+    def action_view(self, at: int) -> None:
+        """Show a list."""
+        self._model.show(VIEWS[at])
+        self._switched()
+
+    def action_next_view(self, step: int) -> None:
+        """Show another list; in the help there is nothing to go to."""
+        if len(self.screen_stack) > 1:
+            return
+        self._model.show_next(step)
+        self._switched()
+
+    def _switched(self) -> None:
+        self.query_one("#filter", Input).value = self._model.filter
+        self._type(is_typing=False)
+        self._ask()
+
+    def action_sort(self, step: int) -> None:
+        """Sort by another column."""
+        self._model.sort_next(step)
+        self._ask()
+
+    def action_flip(self) -> None:
+        """Turn the order round."""
+        self._model.flip()
+        self._ask()
+
+    def action_narrow(self) -> None:
+        """Let the user type a filter."""
+        self._type(is_typing=True)
+
+    def action_widen(self) -> None:
+        """Close the help, or else drop the filter."""
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+            return
+        self.query_one("#filter", Input).value = ""
+        self._model.narrow("")
+        self._type(is_typing=False)
+        self._ask()
+
+    def action_pause(self) -> None:
+        """Stop asking, or go on."""
+        self._model.is_paused = not self._model.is_paused
+        self._ask_again()
+        self._draw()
+
+    def action_move(self, step: int) -> None:
+        """Choose another item."""
+        self._model.move(step)
+        self._ask_if_other_page()
+
+    def action_turn(self, step: int) -> None:
+        """Show another page."""
+        self._model.turn(step)
+        self._ask_if_other_page()
+
+    def action_first(self) -> None:
+        """Show the first page."""
+        self._model.go_first()
+        self._ask_if_other_page()
+
+    def action_last(self) -> None:
+        """Show the last page."""
+        self._model.go_last()
+        self._ask_if_other_page()
+
+    def _ask_if_other_page(self) -> None:
+        if self._model.is_outdated:
+            self._ask()
+        else:
+            self._draw()

@@ -1,0 +1,131 @@
+"""Text for the cells of a terminal: widths, safe names, and numbers in a few characters."""
+
+import unicodedata
+from collections.abc import Iterable
+
+ELLIPSIS = "…"
+REPLACEMENT = "�"
+_WIDE = frozenset("WF")
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_STEPS = ("", "k", "M", "G", "T", "P", "E")
+_THOUSAND, _KIB = 1000, 1024
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+Span = tuple[str, str]
+"""A text and the name of its style, which is empty for plain text."""
+Line = list[Span]
+
+
+def safe(text: str) -> str:
+    """Return a name without the characters that would steer the terminal, or reorder the text around them."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join([REPLACEMENT if unicodedata.category(each) in _UNSAFE else each for each in text])
+
+
+def width_of(text: str) -> int:
+    """Return the number of cells that a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum([_cells(each) for each in text])
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in _WIDE else 1
+
+
+def fit(text: str, width: int, *, is_left: bool = True) -> str:
+    """Return a text in exactly this number of cells: cut with an ellipsis, or filled with spaces.
+
+    Args:
+        text: a safe text.
+        width: cells, at least 1.
+        is_left: whether the spaces come after it.
+
+    """
+    taken = width_of(text)
+    if taken > width:
+        kept, taken = [], 1
+        for each in text:
+            if taken + _cells(each) > width:
+                break
+            kept.append(each)
+            taken += _cells(each)
+        text = "".join(kept) + ELLIPSIS
+    spaces = " " * (width - taken)
+    return text + spaces if is_left else spaces + text
+
+
+def shown_width(line: Iterable[Span]) -> int:
+    """Return the number of cells that a line takes."""
+    return sum([width_of(text) for text, _style in line])
+
+
+def count(value: float | None) -> str:
+    """Return a number of things in at most six characters: 99999, then 100k and 1.23M; `-` if it is not known."""
+    if value is None:
+        return "-"
+    if value < 100 * _THOUSAND:
+        return f"{value:.0f}"
+    return _scaled(value, _THOUSAND)
+
+
+def rate(value: float | None) -> str:
+    """Return a rate in at most six characters: 0, 0.4, 25, 1234, 12.3k."""
+    if value is None:
+        return "-"
+    if 0 < value < 9.95:  # noqa: PLR2004 - what rounds to less than ten
+        return f"{value:.1f}"
+    return count(value)
+
+
+def octets(value: float | None) -> str:
+    """Return a number of bytes in at most six characters: 640, 12.3k, 1.50M; units are powers of 1024."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value < _KIB else _scaled(value, _KIB)
+
+
+def _scaled(value: float, base: int) -> str:
+    step = 0
+    while step + 1 < len(_STEPS) and value >= base * (1 - 0.5 / _THOUSAND):
+        value /= base
+        step += 1
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 - three digits in all
+    return f"{value:.{digits}f}{_STEPS[step]}"
+
+
+def grouped(value: float | None) -> str:
+    """Return a whole number with commas; `-` if it is not known."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def memory(value: float | None) -> str:
+    """Return a number of bytes with its unit, for a line of text: `1.5 GiB`."""
+    if value is None:
+        return "-"
+    if value < _KIB:
+        return f"{value:.0f} B"
+    text = _scaled(value, _KIB)
+    return f"{text[:-1]} {text[-1].upper()}iB"
+
+
+def share(value: float | None, whole: float | None) -> str:
+    """Return a part of a whole in percent, at most six characters."""
+    if value is None or not whole:
+        return "-"
+    return f"{100 * value / whole:.0f} %"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units: `5s`, `3m 20s`, `2h 05m`, `12d 4h`."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m {whole % _MINUTE:02}s"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02}m"
+    return f"{whole // _DAY}d {whole % _DAY // _HOUR}h"

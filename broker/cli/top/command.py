@@ -1,0 +1,78 @@
+"""The command `leveret top` (driver: the process and its terminal)."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.client import ApiClient, ApiError, explained
+from leveret.broker.cli.ctl.command import default_data_dir
+from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.top.fetch import SECONDS, Source
+from leveret.broker.cli.top.model import Model
+
+INTERVAL: Final = 2.0
+LEAST_INTERVAL, MOST_INTERVAL = 0.2, 3600.0
+_LIBRARIES: Final = frozenset({"textual", "rich"})
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Data directory of the broker (default: that of `leveret serve`).",
+)
+@click.option("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead.")
+@click.option("-p", "--vhost", metavar="VHOST", help="Show this virtual host only.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(LEAST_INTERVAL, MOST_INTERVAL),
+    default=INTERVAL,
+    show_default=True,
+    help="Time between two pictures.",
+)
+def top(data_dir: Path | None, uri: str | None, vhost: str | None, interval: float) -> None:
+    """Show the queues, connections and channels of a running broker, live.
+
+    \b
+    Examples:
+      leveret top
+      leveret top --uri http://monitor:secret@broker.example:15672 --interval 5
+    """  # noqa: D301 - click's mark for lines that stay as they are
+    if data_dir is not None and uri is not None:
+        _fail("--data-dir and --uri exclude each other", exit_codes.USAGE)
+    try:
+        from leveret.broker.cli.top.app import Top  # noqa: PLC0415 - of an extra, and slow to import
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _LIBRARIES:
+            raise
+        _fail(
+            f"missing package {error.name}; install it with: pip install 'leveret[top]'",
+            exit_codes.UNAVAILABLE,
+        )
+    try:
+        with contextlib.closing(ApiClient(uri or data_dir or default_data_dir(), SECONDS)) as api:
+            source, model = Source(api, vhost), Model()
+            model.take(source.ask(model.question()))
+            if not (sys.stdin.isatty() and sys.stdout.isatty()):
+                _fail("needs a terminal; `leveret ctl list_queues` prints a list", exit_codes.USAGE)
+            Top(source, model, interval).run(mouse=False)
+    except ApiError as error:
+        _exit(explained(error))
+    except CtlError as error:
+        _exit(error)
+
+
+def _exit(error: CtlError) -> NoReturn:
+    click.echo(str(error), err=True)
+    sys.exit(error.code)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    click.echo(f"leveret top: {text}", err=True)
+    sys.exit(code)

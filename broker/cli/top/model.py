@@ -1,0 +1,311 @@
+"""State of the screen of `leveret top`: the list, its order, its filter, its page, the chosen item."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from leveret.broker.cli.top import table
+from leveret.broker.cli.top.cells import Line, fit, grouped, safe, shown_width
+from leveret.broker.cli.top.summary import Broker, alarms, name, summary
+from leveret.broker.cli.top.views import VIEWS, Column, Item, View
+
+MOST_ROWS = 500
+"""The most items of a page that the API gives."""
+HEADER_LINES = 5
+"""Lines above the table: name, three of the summary, the lists."""
+LINES_AROUND = HEADER_LINES + 3
+"""Lines that are not items: also the titles, the chosen item, and the keys."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A question to the API: a page of a list, beside the figures of the broker.
+
+    Attributes:
+        view: the list.
+        query: parameters of the list.
+
+    """
+
+    view: View
+    query: Mapping[str, str]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to a question.
+
+    Attributes:
+        question: the question.
+        broker: the overview and the node.
+        page: the page of the list, as the API gives it.
+
+    """
+
+    question: Question
+    broker: Broker
+    page: Mapping[str, Any]
+
+
+class _Order(msgspec.Struct):
+    """Order and filter of one list.
+
+    Attributes:
+        sort: the column that it is sorted by.
+        is_descending: whether the largest come first.
+        filter: part of the names that are shown.
+        page: its page, from 1 on.
+
+    """
+
+    sort: Column
+    is_descending: bool
+    filter: str = ""
+    page: int = 1
+
+
+class Model:
+    """State of the screen.
+
+    Attributes:
+        view: the list.
+        is_paused: whether the picture stays as it is.
+        problem: sentence about why the figures are old; empty if they are not.
+        cursor: position of the chosen item on the page.
+
+    """
+
+    def __init__(self) -> None:
+        self.view = VIEWS[0]
+        self.is_paused = False
+        self.problem = ""
+        self.cursor = 0
+        self._orders = {view.title: _Order(view.column(view.sort), is_descending=True) for view in VIEWS}
+        self._widths: dict[str, table.Widths] = {view.title: {} for view in VIEWS}
+        self._broker = Broker({}, {})
+        self._items: Sequence[Item] = ()
+        self._counts: Mapping[str, int] = {}
+        self._cells, self._lines = 80, 24
+        self._shown = self.question()
+
+    # -- keys ---------------------------------------------------------------------------------------------------
+
+    def resize(self, cells: int, lines: int) -> None:
+        """Take another size of the terminal."""
+        before = self.rows
+        self._cells, self._lines = cells, lines
+        if self.rows != before:
+            order = self._order
+            order.page = (order.page - 1) * before // self.rows + 1
+            self.cursor = min(self.cursor, self.rows - 1)
+
+    def show(self, view: View) -> None:
+        """Show another list."""
+        self.view = view
+        self.cursor = 0
+
+    def show_next(self, step: int) -> None:
+        """Show the list that stands so many after this one."""
+        self.show(VIEWS[(VIEWS.index(self.view) + step) % len(VIEWS)])
+
+    def sort_next(self, step: int) -> None:
+        """Sort by the shown column that stands so many after this one; numbers descend, texts ascend."""
+        shown = [column for column, _width in self._layout()]
+        order = self._order
+        at = shown.index(order.sort) if order.sort in shown else 0
+        order.sort = shown[(at + step) % len(shown)]
+        order.is_descending = order.sort.kind == "number"
+        self._first_page()
+
+    def flip(self) -> None:
+        """Turn the order round."""
+        self._order.is_descending = not self._order.is_descending
+        self._first_page()
+
+    def narrow(self, text: str) -> None:
+        """Show only what has this text in its name."""
+        if text != self._order.filter:
+            self._order.filter = text
+            self._first_page()
+
+    def move(self, step: int) -> None:
+        """Choose the item that stands so many after this one; it may be on the next page, or on the one before."""
+        wanted = self.cursor + step
+        if wanted < 0 and self._order.page > 1:
+            self._order.page -= 1
+            self.cursor = self.rows - 1
+        elif wanted >= self.rows and self._order.page < self.pages:
+            self._order.page += 1
+            self.cursor = 0
+        else:
+            self.cursor = max(0, min(wanted, len(self._items) - 1))
+
+    def turn(self, step: int) -> None:
+        """Show the page that stands so many after this one."""
+        page = max(1, min(self._order.page + step, self.pages))
+        if page == self._order.page:
+            self.cursor = 0 if step < 0 else max(0, len(self._items) - 1)
+        self._order.page = page
+
+    def go_first(self) -> None:
+        """Show the first page."""
+        self._first_page()
+
+    def go_last(self) -> None:
+        """Show the last page."""
+        self._order.page = self.pages
+        self.cursor = self.rows - 1
+
+    def _first_page(self) -> None:
+        self._order.page = 1
+        self.cursor = 0
+
+    @property
+    def _order(self) -> _Order:
+        return self._orders[self.view.title]
+
+    @property
+    def filter(self) -> str:
+        """The part of the names that are shown."""
+        return self._order.filter
+
+    @property
+    def rows(self) -> int:
+        """Items of a page: as many as the terminal has lines for."""
+        return max(1, min(self._lines - LINES_AROUND, MOST_ROWS))
+
+    @property
+    def pages(self) -> int:
+        """Pages that there are."""
+        return max(1, self._counts.get("page_count", 1))
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if what is shown is no longer what is asked for."""
+        return self._shown != self.question()
+
+    # -- the broker ---------------------------------------------------------------------------------------------
+
+    def question(self) -> Question:
+        """Return the question whose answer the screen needs."""
+        order = self._order
+        query = {
+            "page": str(order.page),
+            "page_size": str(self.rows),
+            "sort": order.sort.path,
+            "sort_reverse": "true" if order.is_descending else "false",
+            "columns": self.view.asked,
+        }
+        if order.filter:
+            query["name"] = order.filter
+        return Question(self.view, query)
+
+    def take(self, answer: Answer) -> None:
+        """Take an answer; one to a question that is no longer asked changes the figures of the broker only."""
+        self.problem = ""
+        self._broker = answer.broker
+        if answer.question != self.question():
+            return
+        self._items = answer.page.get("items") or []
+        self._counts = {key: value for key, value in answer.page.items() if isinstance(value, int)}
+        self._order.page = self._counts.get("page", 1)
+        self.cursor = max(0, min(self.cursor, len(self._items) - 1))
+        self._shown = self.question()
+        table.widen(self._widths[self.view.title], self.view, self._items)
+
+    def fail(self, problem: str) -> None:
+        """Keep what is shown, and tell why it is old."""
+        self.problem = problem
+
+    # -- the picture --------------------------------------------------------------------------------------------
+
+    def _layout(self) -> list[tuple[Column, int]]:
+        return table.layout(self.view, self._widths[self.view.title], self._cells)
+
+    def header(self, clock: str, interval: str) -> list[Line]:
+        """Return the lines above the table.
+
+        Args:
+            clock: the time of day.
+            interval: time between two pictures.
+
+        """
+        return [
+            self._title(clock, interval),
+            *summary(self._broker, self._cells),
+            self._lists(),
+        ]
+
+    def _title(self, clock: str, interval: str) -> Line:
+        state = "PAUSED" if self.is_paused else f"every {interval}"
+        right = f"{state}  {clock}"
+        left = ["leveret top", *filter(None, name(self._broker))]
+        while len(left) > 1 and len("  ".join(left)) + len(right) + 2 > self._cells:
+            left.pop()
+        text = "  ".join(left)
+        space = " " * max(1, self._cells - shown_width([(text, "")]) - len(right))
+        style = "title"
+        return [(text + space, style), (right, "paused" if self.is_paused else style)]
+
+    def _lists(self) -> Line:
+        objects = self._broker.overview.get("object_totals") or {}
+        line: Line = []
+        for view in VIEWS:
+            style = "chosen" if view is self.view else "label"
+            line += [(f" {view.key} {view.title} {grouped(objects.get(view.total))} ", style), (" ", "")]
+        told = self._range()
+        space = self._cells - shown_width(line) - len(told)
+        return [*line, (" " * space + told, "label")] if space >= 0 else line
+
+    def _range(self) -> str:
+        if self._shown.view is not self.view or not self._counts:
+            return ""
+        first = (self._order.page - 1) * self.rows
+        found = grouped(self._counts.get("filtered_count"))
+        told = f"{first + 1}-{first + len(self._items)} of {found}" if self._items else "0"
+        return f"filter {safe(self.filter)}: {told}" if self.filter else told
+
+    def table(self) -> list[Line]:
+        """Return the lines of the table, with its titles."""
+        columns = self._layout()
+        order = self._order
+        lines = [table.heading(columns, order.sort, is_descending=order.is_descending)]
+        if self._shown.view is not self.view:
+            return lines
+        for at, item in enumerate(self._items[: self.rows]):
+            style = "cursor" if at == self.cursor else "dim" if self.problem else ""
+            lines.append(table.row(columns, item, style=style))
+        if not self._items and self._counts:
+            lines.append([(self._nothing(), "label")])
+        return lines
+
+    def _nothing(self) -> str:
+        what = self.view.title.lower()
+        return (
+            f"No {what} with “{safe(self.filter)}” in their name" if self.filter else f"There are no {what}"
+        )
+
+    def status(self) -> Line:
+        """Return the line below the table: that the broker cannot be asked, its alarms, or else the chosen item."""
+        if self.problem:
+            return [(fit(safe(self.problem), self._cells), "alarm")]
+        if figures := alarms(self._broker.node):
+            text = f"ALARM  publishers are blocked: {', '.join(figures)}"
+            return [(fit(text, self._cells), "alarm")]
+        if self._shown.view is not self.view or self.cursor >= len(self._items):
+            return []
+        line: Line = []
+        for label, value in self.view.details(self._items[self.cursor]):
+            if value:
+                line += [(f"{label} ", "label"), (f"{value}  ", "value")]
+        return _cut(line, self._cells)
+
+
+def _cut(line: Line, cells: int) -> Line:
+    """Return a line that is at most so many cells wide."""
+    found: Line = []
+    for text, style in line:
+        left = cells - shown_width(found)
+        if left <= 0:
+            break
+        found.append((text if shown_width([(text, style)]) <= left else fit(text, left), style))
+    return found

@@ -1,0 +1,127 @@
+"""The command `leveret tail`, on a broker of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from threading import Thread
+
+import click
+import pika
+import pytest
+from click.testing import CliRunner
+from running import Running, environment
+
+from leveret.broker.cli import commands
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def running(tmp_path) -> Iterator[Running]:
+    """A broker with an exchange and a queue."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("events", "topic")
+            channel.queue_declare("orders")
+            channel.queue_bind("orders", "events", "order.*")
+        yield running
+
+
+class Tailing:
+    """A `leveret tail` that has begun. What it prints is read to its end by `rest`."""
+
+    def __init__(self, running: Running, *words: str) -> None:
+        command = [sys.executable, "-m", "leveret", "tail", *words, "--data-dir", str(running.data_dir)]
+        # a shell that starts the tests in the background lets them, and what they start, ignore it
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        signal.signal(signal.SIGINT, before)
+        assert self.process.stderr is not None
+        self.begun = self.process.stderr.readline()
+
+    def rest(self) -> tuple[int, list[str], str]:
+        """Wait for its end; returns the exit code, the lines, and the rest of the errors."""
+        output, errors = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, output.splitlines(), errors
+
+
+def publish(running: Running, *messages: tuple[str, str, bytes]) -> None:
+    """Publish messages: exchange, routing key, body."""
+    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number, (exchange, key, body) in enumerate(messages):
+            channel.basic_publish(exchange, key, body, pika.BasicProperties(headers={"n": number}))
+
+
+def test_messages_are_shown_as_they_are_published(running):
+    """Each that matches is a line, bound or not, until there were as many as wanted; the queue has them all."""
+    tailing = Tailing(running, "events", "order.#", "-n", "3", "--where", "headers.n != 1")
+    publish(
+        running,
+        ("events", "order.new", b"one"),
+        ("events", "order.new", b"not this"),
+        ("events", "invoice.new", b"nor this"),
+        ("events", "order.eu.new", b"two\n"),
+        ("events", "order.x", b"\xff"),
+    )
+    code, lines, errors = tailing.rest()
+
+    assert "messages of exchange 'events' from now on:\n" == tailing.begun
+    assert (0, "") == (code, errors)
+    assert [
+        "order.new orders 3 one",
+        "order.eu.new (no queue) 4 two\\n",
+        "order.x orders 1 base64: /w==",
+    ] == [" ".join(line.split()[1:]) for line in lines]
+
+
+def test_it_ends_cleanly_when_it_is_interrupted(running):
+    """Ctrl-C ends it with code 0, and the broker forgets it; the default exchange has its publishes, too."""
+    tailing = Tailing(running, "amq.default")
+    publish(running, ("", "orders", b"one"), ("", "nothing", b"two"))
+    assert tailing.process.stdout is not None
+    shown = [tailing.process.stdout.readline().split()[1:] for _ in range(2)]
+    tailing.process.send_signal(signal.SIGINT)
+    code, lines, errors = tailing.rest()
+
+    assert [["orders", "orders", "3", "one"], ["nothing", "(no", "queue)", "3", "two"]] == shown
+    assert (0, [], "") == (code, lines, errors)
+
+
+def test_lines_of_json(running):
+    """With --format json each message is a line that programs read."""
+    group = click.Group(commands={"tail": commands.load("tail")})
+    words = ["tail", "events", "--format", "json", "-n", "1", "--data-dir", str(running.data_dir)]
+    results = []
+    thread = Thread(target=lambda: results.append(CliRunner().invoke(group, words)))
+    thread.start()
+    while thread.is_alive():  # until one is published after it has begun
+        publish(running, ("events", "order.new", b"one"))
+    thread.join(SECONDS)
+
+    (line,) = results[0].stdout.splitlines()
+    found = json.loads(line)
+    assert ("events", "order.new", ["orders"], "guest", "one") == tuple(
+        found[key] for key in ("exchange", "routing_key", "routed_queues", "user", "payload")
+    )
+    assert {"headers": {"n": 0}} == found["properties"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [(["none"], "no exchange 'none' in vhost '/'"), (["events", "--where", "headers."], "where: column")],
+)
+def test_mistakes_are_told(running, words, text):
+    """An exchange that does not exist, and a condition that is none, end it at once."""
+    group = click.Group(commands={"tail": commands.load("tail")})
+    result = CliRunner().invoke(group, ["tail", *words, "--data-dir", str(running.data_dir)])
+
+    assert 69 == result.exit_code
+    assert text in result.stderr

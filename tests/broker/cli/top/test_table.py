@@ -1,0 +1,106 @@
+"""The table: columns, heading, rows."""
+
+import pytest
+from top_answers import queue
+
+from leveret.broker.cli.top import table
+from leveret.broker.cli.top.cells import shown_width
+from leveret.broker.cli.top.views import QUEUES, VIEWS
+
+
+def titles(columns):
+    """Return the titles of columns."""
+    return [column.title for column, _cells in columns]
+
+
+def text_of(line):
+    """Return the text of a line."""
+    return "".join(text for text, _style in line)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.title)
+@pytest.mark.parametrize("cells", [1, 20, 40, 79, 80, 81, 100, 140, 250])
+def test_a_line_is_never_wider_than_the_terminal(view, cells):
+    """From a few cells on, where only a name is left."""
+    widths = {}
+    item = {"name": "n" * 300, "vhost": "v" * 50, "user": "u" * 50, "policy": "p" * 50, "state": "running"}
+    table.widen(widths, view, [item])
+    columns = table.layout(view, widths, cells)
+
+    assert shown_width(table.row(columns, item)) <= cells
+    assert shown_width(table.heading(columns, columns[-1][0], is_descending=True)) <= cells
+
+
+def test_eighty_cells_have_what_an_operator_needs():
+    """All figures of a queue that decide, and a name of at least 14 cells."""
+    widths = {}
+    table.widen(widths, QUEUES, [queue("orders")])
+    columns = table.layout(QUEUES, widths, 80)
+
+    assert [
+        "NAME",
+        "VHOST",
+        "READY",
+        "UNACKED",
+        "IN/S",
+        "OUT/S",
+        "ACK/S",
+        "CONS",
+        "MEMORY",
+        "STATE",
+    ] == titles(columns)
+    assert table.NAME_LEAST <= columns[0][1]
+
+
+def test_a_narrow_terminal_drops_the_least_important():
+    """The name, the number of messages and the first rate stay."""
+    assert ["NAME", "READY", "UNACKED", "IN/S"] == titles(table.layout(QUEUES, {}, 40))
+
+
+def test_a_wide_terminal_shows_more():
+    """Bytes, redeliveries and types; a policy only if a queue has one."""
+    widths = {}
+    table.widen(widths, QUEUES, [queue("orders")])
+    without = titles(table.layout(QUEUES, widths, 160))
+    table.widen(widths, QUEUES, [queue("orders", policy="ttl")])
+
+    assert {"BYTES", "REDEL/S", "BUSY", "TYPE"} <= set(without)
+    assert "POLICY" not in without
+    assert "POLICY" in titles(table.layout(QUEUES, widths, 160))
+
+
+def test_columns_never_become_narrower():
+    """So that they stand still while items come and go."""
+    widths = {}
+    table.widen(widths, QUEUES, [queue("q", vhost="a-long-vhost")])
+    before = table.layout(QUEUES, widths, 100)
+    table.widen(widths, QUEUES, [queue("q")])
+
+    assert before == table.layout(QUEUES, widths, 100)
+
+
+@pytest.mark.parametrize(
+    ("title", "is_descending", "shown"),
+    [("READY", True, "▼ READY"), ("IN/S", False, "▲  IN/S"), ("STATE", False, "STATE▲ ")],
+)
+def test_the_sorted_column_stands_out(title, is_descending, shown):
+    """By its style and an arrow, which needs no further space."""
+    widths = {}
+    table.widen(widths, QUEUES, [queue("orders")])
+    columns = table.layout(QUEUES, widths, 80)
+    line = table.heading(columns, QUEUES.column(title), is_descending=is_descending)
+
+    assert shown == "".join(text for text, style in line if style == "sorted")
+    assert shown_width(line) == shown_width(table.row(columns, queue("q")))
+
+
+def test_states_and_zeros_have_styles():
+    """A slowed queue stands out, nothing is dim."""
+    columns = [(QUEUES.column(title), 9) for title in ("NAME", "READY", "STATE")]
+    line = table.row(columns, queue("orders", state="flow"))
+
+    assert [("orders   ", ""), ("         0", "dim"), (" flow     ", "warning")] == line
+    assert [("orders            0 running  ", "cursor")] == table.row(
+        columns, queue("orders"), style="cursor"
+    )
+    assert "orders" in text_of(line)
