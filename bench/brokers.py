@@ -154,6 +154,8 @@ def start(
     root: Path = ROOT,
     limit: float = START_LIMIT,
     program: Sequence[str] = PROGRAM,
+    rabbitmq: Sequence[str] = (),
+    plugins: Sequence[str] = (),
 ) -> Broker:
     """Start one broker with its files under `directory`, and return when clients can connect.
 
@@ -165,6 +167,8 @@ def start(
         root: the checkout whose Leveret is started.
         limit: maximum seconds to start.
         program: Python arguments that run Leveret.
+        rabbitmq: lines for RabbitMQ's configuration, after the port.
+        plugins: those that RabbitMQ loads.
 
     Raises:
         BrokerError: it is not installed, ended at once, or was not ready within a minute.
@@ -173,7 +177,7 @@ def start(
         case "leveret":
             return _start_leveret(directory, settings, root, limit, program)
         case "rabbitmq":
-            return _start_rabbitmq(directory)
+            return _start_rabbitmq(directory, rabbitmq, plugins)
         case "relay":
             return _start_relay(directory, relay)
     message = f"no broker called {name!r}; known: {', '.join(NAMES)}"
@@ -250,7 +254,7 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _start_rabbitmq(directory: Path) -> Broker:
+def _start_rabbitmq(directory: Path, lines: Sequence[str], plugins: Sequence[str]) -> Broker:
     command = next(
         (
             path
@@ -264,9 +268,10 @@ def _start_rabbitmq(directory: Path) -> Broker:
         raise BrokerError(message)
     port = free_port()
     erlang_flags = "+sbwt none"
-    (directory / "plugins").write_text("[].\n")
+    (directory / "plugins").write_text(f"[{','.join(plugins)}].\n")
     (directory / "env").write_text("")
-    (directory / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n")
+    configuration = [f"listeners.tcp.1 = 127.0.0.1:{port}", *lines]
+    (directory / "rabbitmq.conf").write_text("\n".join(configuration) + "\n")
     environment = {
         "HOME": str(directory),
         "RABBITMQ_NODENAME": f"bench{port}@localhost",
@@ -287,7 +292,7 @@ def _start_rabbitmq(directory: Path) -> Broker:
         process=process,
         pid=_descendant(process.pid, "beam.smp"),
         started_in=time.monotonic() - began,
-        settings=f"defaults, no plugins, {erlang_flags}",
+        settings=f"{', '.join(lines) or 'defaults'}, {', '.join(plugins) or 'no plugins'}, {erlang_flags}",
         log=log,
     )
 

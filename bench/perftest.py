@@ -6,25 +6,17 @@ later runs start it without a network.
 
 import dataclasses
 import re
-import shutil
 import statistics
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bench import maven
+
 CACHE = Path(__file__).resolve().parent / "cache"
 VERSION = "2.22.1"
 GRACE = 40.0
 """Seconds that PerfTest may take after its own time limit before its run counts as failed."""
-
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>leveret</groupId><artifactId>bench</artifactId><version>1</version>
-  <dependencies>
-    <dependency><groupId>com.rabbitmq</groupId><artifactId>perf-test</artifactId><version>{version}</version></dependency>
-  </dependencies>
-</project>
-"""
 
 interval = re.compile(r"time:? (?P<time>[\d.]+) ?s")
 rate = re.compile(r"(sent|received|confirmed|nacked|returned): (\d+) msg/s")
@@ -58,27 +50,10 @@ def fetch(version: str = VERSION) -> Path:
     Raises:
         PerfTestError: java or mvn is missing, or the download from Maven Central failed.
     """
-    if shutil.which("java") is None:
-        message = "PerfTest needs java (17 or newer) on the path, for instance Debian's default-jre-headless"
-        raise PerfTestError(message)
-    folder = CACHE / f"perf-test-{version}"
-    if (folder / f"perf-test-{version}.jar").exists():
-        return folder
-    if shutil.which("mvn") is None:
-        message = "PerfTest is fetched with mvn (Debian: maven), which is not on the path"
-        raise PerfTestError(message)
-    CACHE.mkdir(exist_ok=True)
-    pom = CACHE / "pom.xml"
-    pom.write_text(POM.format(version=version))
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
-    done = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(pom), *goal], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["mvn failed"]
-        message = f"com.rabbitmq:perf-test:{version} could not be fetched: {lines[0]}"
-        raise PerfTestError(message)
-    return folder
+    try:
+        return maven.fetched("com.rabbitmq", "perf-test", version, CACHE)
+    except maven.MavenError as error:
+        raise PerfTestError(str(error)) from error
 
 
 def run(folder: Path, port: int, flags: list[str], seconds: int, warm_up: int) -> Figures:

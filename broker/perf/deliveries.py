@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from leveret.broker.amqp.commands import Basic, Frame
 from leveret.broker.amqp.fastpath import FRAME_END, TYPE_HEADER, TYPE_METHOD, unpack_header
-from leveret.broker.perf.frames import FIELDS_AT, Incoming
+from leveret.broker.client.frames import FIELDS_AT, Incoming
 from leveret.broker.perf.load import STAMP_SIZE
 from leveret.broker.perf.producer import MARK_SIZE, record
 from leveret.broker.perf.tally import Tally

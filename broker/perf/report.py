@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from leveret.broker.client.product import Product
 from leveret.broker.perf.load import Load
-from leveret.broker.perf.results import Interval, Percentiles, Result, Server
+from leveret.broker.perf.results import Interval, Percentiles, Result
 
 HEADER_EVERY = 20
 """Lines between two headers."""
@@ -78,7 +79,7 @@ class Report:
     def _has_latency(self) -> bool:
         return bool(self._load.producers and self._load.consumers)
 
-    def begin(self, server: Server, uri: str) -> list[str]:
+    def begin(self, server: Product, uri: str) -> list[str]:
         """Return the lines that describe the run."""
         load = self._load
         words = [

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from leveret.broker.client.product import Product
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.perf.load import Load
 
@@ -41,18 +42,11 @@ class Interval(msgspec.Struct, frozen=True):
     blocked: str | None
 
 
-class Server(msgspec.Struct, frozen=True):
-    """Product and version of the broker, as it reports them; empty if it reports none."""
-
-    product: str
-    version: str
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A whole run; see docs/howto/measure.md."""
 
     uri: str
-    server: Server
+    server: Product
     load: Load
     seconds: float
     sent: Flow

@@ -6,18 +6,22 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
-from leveret.broker.perf.client import Client, clock
+from leveret.broker.client.client import Client, clock
+from leveret.broker.client.errors import ClientError
+from leveret.broker.client.frames import Incoming
+from leveret.broker.client.options import Options
+from leveret.broker.client.product import Product
+from leveret.broker.client.uri import Address
+from leveret.broker.perf.confirms import Confirms
 from leveret.broker.perf.deliveries import Deliveries
-from leveret.broker.perf.errors import PerfError
-from leveret.broker.perf.frames import Confirms, Incoming
 from leveret.broker.perf.load import Load, shares
 from leveret.broker.perf.measurement import Measurement
 from leveret.broker.perf.producer import MARK_SIZE, NANOSECONDS, Producer, Schedule, template
-from leveret.broker.perf.results import Interval, Result, Server, percentiles
+from leveret.broker.perf.results import Interval, Result, percentiles
 from leveret.broker.perf.tally import Tally
 from leveret.broker.perf.topology import Topology
-from leveret.broker.perf.uri import Address
 
+OPTIONS: Final = Options(product="leveret perf")
 DRAIN_SECONDS: Final = 5.0
 """Time for messages and confirms to arrive after the producers have stopped."""
 QUIET_SECONDS: Final = 0.25
@@ -99,10 +103,10 @@ class Run:
         self,
         load: Load,
         address: Address,
-        on_begin: Callable[[Server], None],
+        on_begin: Callable[[Product], None],
         on_interval: Callable[[Interval], None],
     ) -> None:
-        self.error: PerfError | None = None
+        self.error: ClientError | None = None
         self._load = load
         self._address = address
         self._on_begin = on_begin
@@ -125,9 +129,9 @@ class Run:
         """Set up, measure, clean up, and return the result; errors during the measurement are part of it.
 
         Raises:
-            PerfError: the run could not begin.
+            ClientError: the run could not begin.
         """
-        control = await Client.connect(self._address, Incoming())
+        control = await Client.connect(self._address, Incoming(), OPTIONS)
         try:
             try:
                 await self._set_up(control)
@@ -139,7 +143,7 @@ class Run:
                 control.failed.remove_done_callback(self._fail)
                 await self._close()
                 await self._topology.delete(control)
-        except PerfError as error:
+        except ClientError as error:
             if not hasattr(self, "_measurement"):
                 raise
             self._note(error)
@@ -191,7 +195,7 @@ class Run:
 
         async def connect(incoming: Incoming) -> Client:
             async with slots:
-                client = await Client.connect(self._address, incoming)
+                client = await Client.connect(self._address, incoming, OPTIONS)
             self._clients.append(client)
             client.failed.add_done_callback(self._fail)
             client.on_blocked = self._blocked
@@ -207,11 +211,11 @@ class Run:
 
     def _fail(self, failed: "asyncio.Future[None]") -> None:
         error = failed.exception()
-        if isinstance(error, PerfError):
+        if isinstance(error, ClientError):
             self._note(error)
         self.interrupt()
 
-    def _note(self, error: PerfError) -> None:
+    def _note(self, error: ClientError) -> None:
         if self.error is None:
             self.error = error
 
@@ -293,7 +297,7 @@ class Run:
             client.failed.remove_done_callback(self._fail)
         await asyncio.gather(*[client.close() for client in self._clients])
 
-    def _result(self, server: Server) -> Result:
+    def _result(self, server: Product) -> Result:
         measurement, tally = self._measurement, self._tally
         sent, received, confirmed = measurement.flows()
         latency, confirm_latency = measurement.latencies()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from leveret.broker.amqp.commands import Exchange, Frame, Queue, make
-from leveret.broker.perf.errors import ReplyError
+from leveret.broker.client.errors import ReplyError
 from leveret.broker.perf.load import Load
 
 NOT_FOUND = 404

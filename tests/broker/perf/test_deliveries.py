@@ -7,9 +7,10 @@ from leveret.broker.amqp.codec import decode_method, encode_method
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.amqp.fastpath import HEARTBEAT, content_frames, unpack_frame
 from leveret.broker.amqp.properties import build
+from leveret.broker.client.errors import UnreachableError
+from leveret.broker.client.frames import Incoming
+from leveret.broker.perf.confirms import Confirms
 from leveret.broker.perf.deliveries import Deliveries
-from leveret.broker.perf.errors import UnreachableError
-from leveret.broker.perf.frames import Confirms, Incoming
 from leveret.broker.perf.producer import Producer, template
 from leveret.broker.perf.tally import Tally
 

@@ -1,10 +1,11 @@
 """Intervals and rates of a run, and their texts."""
 
+from leveret.broker.client.product import Product
 from leveret.broker.perf.load import Load
 from leveret.broker.perf.measurement import Measurement
 from leveret.broker.perf.producer import NANOSECONDS
 from leveret.broker.perf.report import HEADER_EVERY, Report
-from leveret.broker.perf.results import Flow, Server, percentiles
+from leveret.broker.perf.results import Flow, percentiles
 from leveret.broker.perf.tally import Tally
 
 
@@ -96,4 +97,4 @@ def test_the_first_line_describes_the_load():
         "100 msg/s for each producer"
     )
 
-    assert ["Leveret 1 at amqp://h", described, ""] == Report(load).begin(Server("Leveret", "1"), "amqp://h")
+    assert ["Leveret 1 at amqp://h", described, ""] == Report(load).begin(Product("Leveret", "1"), "amqp://h")
