@@ -8,7 +8,7 @@ The public API is what `__all__` names. A name is loaded when it is first used, 
 
 import importlib
 
-__version__: str
+__version__ = "0.2.0"
 _PUBLIC = {
     "AsyncBroker": "embedded.async_broker",
     "AsyncQueueView": "embedded.async_vhost",
@@ -24,7 +24,7 @@ _PUBLIC = {
     "NotIdleError": "embedded.errors",
     "NotRecordedError": "embedded.errors",
     "PortInUseError": "embedded.errors",
-    "QueueView": "embedded.vhost",
+    "QueueView": "embedded.queue_view",
     "RefusedError": "embedded.errors",
     "UnroutableError": "embedded.errors",
     "VHost": "embedded.vhost",
@@ -32,21 +32,8 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of strings
 
 
-def _version() -> str:
-    """Return the version, from the data of the installed package."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, for the many without need
-
-    try:
-        return version("leveret")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "0+unknown"
-
-
 def __getattr__(name: str) -> object:
     """Load a name of the public API."""
-    if name == "__version__":
-        globals()[name] = known = _version()
-        return known
     if (module := _PUBLIC.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(importlib.import_module(f"{__name__}.broker.{module}"), name)

@@ -17,9 +17,9 @@ from leveret.broker.embedded.errors import (
     RefusedError as RefusedError,
     UnroutableError as UnroutableError,
 )
+from leveret.broker.embedded.queue_view import QueueView as QueueView
 from leveret.broker.embedded.thread_broker import Broker as Broker
 from leveret.broker.embedded.vhost import (
-    QueueView as QueueView,
     VHost as VHost,
 )
 

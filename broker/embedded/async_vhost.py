@@ -1,12 +1,17 @@
 """Views of a broker in the event loop of the application: a virtual host, a queue, an exchange."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from leveret.broker.administration.messages import MessageView
+from leveret.broker.administration.tailing import Wish
 from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
 from leveret.broker.embedded.core import Core
-from leveret.broker.embedded.operations import Operations
+from leveret.broker.embedded.tails import AsyncTail
+from leveret.broker.embedded.transfer_operations import TransferOperations
+from leveret.broker.transfer.retry import MOST_RETRIES
+from leveret.broker.vhost.tail import EVERYTHING
 
 
 class AsyncQueueView:
@@ -17,20 +22,22 @@ class AsyncQueueView:
 
     """
 
-    def __init__(self, operations: Operations, name: str) -> None:
+    def __init__(self, operations: TransferOperations, name: str) -> None:
         self._operations = operations
         self.name = name
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r} in vhost {self._operations.vhost!r}>"
 
-    async def messages(self, most: int | None = None) -> list[MessageView]:
+    async def messages(
+        self, most: int | None = None, *, where: str = "", from_tail: bool = False
+    ) -> list[MessageView]:
         """Return the messages: at most `most` ready ones in the order of delivery, the unacked ones, the delayed ones.
 
         Nothing is consumed, and no message is marked as redelivered by that. All that is returned was there at the same
-        moment.
+        moment, unless a condition (`where`) or an order (`from_tail`) is given: see `QueueView.peek`.
         """
-        return await self._operations.messages(self.name, most)
+        return await self._operations.messages(self.name, most, where, from_tail=from_tail)
 
     async def depth(self) -> int:
         """Return the number of ready messages."""
@@ -56,13 +63,104 @@ class AsyncQueueView:
         """Delete the queue; return the number of its ready messages."""
         return await self._operations.delete_queue(self.name)
 
+    async def pause(self) -> None:
+        """Pause the deliveries to consumers until `resume`; a durable queue stays paused when the broker restarts.
+
+        What consumers have already stays theirs. A `basic.get` of a client finds nothing meanwhile. Publishes, acks,
+        expiry, limits and dead letters go on. No effect on a paused queue; `details` has the state `paused`.
+        """
+        await self._operations.set_paused(self.name, paused=True)
+
+    async def resume(self) -> None:
+        """Resume the deliveries after `pause`; no effect on a queue that is not paused."""
+        await self._operations.set_paused(self.name, paused=False)
+
+    async def move(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+        """Move ready messages to a queue, or to `exchange:NAME` or `exchange:NAME/KEY`, in the order of the queue.
+
+        Args:
+            destination: the destination.
+            where: condition that messages must meet (docs/filters.md); '' for all.
+            limit: maximum number of messages; None for no limit.
+
+        Returns:
+            The result: among others `matched`, `done`, and `causes`, the numbers of messages that stay by cause.
+
+        Raises:
+            RefusedError: the destination does not exist or is the queue itself, or the condition is none.
+
+        """
+        return await self._operations.move(self.name, destination, where=where, limit=limit)
+
+    async def copy(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+        """Copy ready messages, and leave them in the queue; see `move`."""
+        return await self._operations.move(self.name, destination, is_copy=True, where=where, limit=limit)
+
+    async def discard(self, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+        """Drop ready messages without dead letters; see `move`."""
+        return await self._operations.discard(self.name, where=where, limit=limit)
+
+    async def replay(
+        self,
+        destination: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        where: str = "",
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """Copy messages that consumers have acked and the queue retains (`x-retain-for`), with `x-leveret-replayed`.
+
+        Args:
+            destination: as for `move`; the queue itself is possible.
+            since: only those acked at this time or later; None for all. Without a time zone it is local.
+            until: only those acked before this time; None for no such limit.
+            where: as for `move`.
+            limit: as for `move`.
+
+        """
+        return await self._operations.replay(
+            self.name, destination, since=since, until=until, where=where, limit=limit
+        )
+
+    async def retry(
+        self,
+        destination: str = "",
+        *,
+        where: str = "",
+        limit: int | None = None,
+        first: bool = False,
+        reason: str = "",
+        max_retries: int = MOST_RETRIES,
+    ) -> dict[str, Any]:
+        """Move dead letters back to the queues in which they died, and count that in `x-leveret-retries`; see `move`.
+
+        Args:
+            destination: another destination for all of them.
+            where: as for `move`.
+            limit: as for `move`.
+            first: True for the queue of the first death instead of the newest.
+            reason: only those whose newest death has this reason; '' for any.
+            max_retries: number of retries after which a message stays.
+
+        """
+        return await self._operations.retry(
+            self.name,
+            destination,
+            where=where,
+            limit=limit,
+            first=first,
+            reason=reason,
+            max_retries=max_retries,
+        )
+
 
 class AsyncVHost:
     """One virtual host of a broker in the running event loop."""
 
     def __init__(self, core: Core, vhost: str) -> None:
         self._core = core
-        self._operations = Operations(core, vhost)
+        self._operations = TransferOperations(core, vhost)
 
     @property
     def vhost(self) -> str:
@@ -90,6 +188,20 @@ class AsyncVHost:
     async def delayed(self, exchange: str) -> list[MessageView]:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
         return await self._operations.delayed(exchange)
+
+    def tail(self, exchange: str, pattern: str = EVERYTHING, *, where: str = "") -> AsyncTail:
+        """Return the messages that are published to an exchange from `async with` on, for `async for`.
+
+        Nothing is bound, and publishers do not wait. Messages that reach no queue are there, too, dead letters, and
+        those that come to it from another exchange. An exchange must exist.
+
+        Args:
+            exchange: name of the exchange; '' for the default exchange.
+            pattern: what routing keys must match, as in a binding to a topic exchange.
+            where: a condition that messages must meet (docs/filters.md); '' for all.
+
+        """
+        return AsyncTail(self._core, self.vhost, exchange, Wish(pattern, where))
 
     async def record(self, exchange: str) -> None:
         """Record what is published to an exchange from now on; it need not exist yet."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.channel.channel import Channel
@@ -10,9 +11,11 @@ from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import OPEN
 from leveret.broker.embedded.settable_time import SECOND, SettableTime
-from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 from leveret.broker.server.server import Server
+
+if TYPE_CHECKING:
+    from leveret.broker.persistence.data_store import DataStore
 
 CALM_ROUNDS = 2
 """Iterations of the loop without any work or input after which nothing is under way: sockets are polled in each."""
@@ -36,7 +39,7 @@ class ClockedServer(Server):
 
     time_source: SettableTime
 
-    def __init__(self, config: Config, disk: DataStore | None, time: SettableTime) -> None:
+    def __init__(self, config: Config, disk: "DataStore | None", time: SettableTime) -> None:
         super().__init__(config, disk, time)
         self._beats: dict[Connection, tuple[int, float]] = {}
         """By connection, while the time stands still: number of flushes, and the real time of the last one."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -31,14 +31,18 @@ from leveret.broker.embedded.fault_state import FaultState
 from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.faulty_channel import FaultyChannel
 from leveret.broker.embedded.faulty_connections import FaultyDriver
-from leveret.broker.embedded.faulty_server import FaultyServer, FaultyStore
+from leveret.broker.embedded.faulty_server import FaultyServer
 from leveret.broker.embedded.forks import keep_from_children
 from leveret.broker.embedded.recording import RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.embedded.settings import make_config
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.server.startup import open_data_store, port_problem
+from leveret.broker.tls.context import TLSFileError
 from leveret.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from leveret.broker.embedded.faulty_store import FaultyStore
 
 T = TypeVar("T")
 
@@ -46,6 +50,7 @@ log = logging.getLogger("leveret")
 log.addHandler(logging.NullHandler())  # an application without logging gets no warnings on its standard error
 
 LOOPBACK = "127.0.0.1"
+STOPPED = "the broker was stopped during the call"
 STOP_SECONDS = 0.25
 """Time for clients to answer `connection.close`: one in a thread of its own may not be reading at all."""
 _ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to bind
@@ -68,18 +73,42 @@ class EmbeddedServer(FaultyServer):
 
     failure: BaseException | None = None
     _turn_ended: asyncio.Future[None] | None = None
+    _is_over = False
 
     def __init__(
         self,
         config: Config,
-        disk: FaultyStore | None,
+        disk: "FaultyStore | None",
         time: SettableTime,
         faults: FaultState,
         recorder: Recorder,
     ) -> None:
         self.vhost_class = partial(RecordedVHost, recorder)
         self.channel_class = partial(FaultyChannel, recorder)
+        self._awaited: set[asyncio.Future[Any]] = set()
+        """Futures that callers of the application wait for."""
         super().__init__(config, disk, time, faults)
+
+    async def result_of(self, future: "asyncio.Future[T]") -> T:
+        """Wait for a future that the server resolves. Raises ClosedBrokerError if it ends before that."""
+        self._awaited.add(future)
+        try:
+            return await future
+        finally:
+            self._awaited.discard(future)
+
+    async def finish_jobs(self) -> None:
+        """Wait until no work is deferred any more. Raises ClosedBrokerError if the server ends before that."""
+        while self.turn.slices or self.turn.has_paused_jobs:
+            if self._is_over:
+                raise ClosedBrokerError(STOPPED)
+            self.turn.resume_paused_jobs()
+            await asyncio.sleep(0)
+
+    def _break_off(self, reason: str) -> None:
+        """End all waits."""
+        for future in [each for each in self._awaited if not each.done()]:
+            future.set_exception(ClosedBrokerError(reason))
 
     def finish_turn(self) -> None:
         """Finish a turn, and wake those who wait for the next one."""
@@ -100,6 +129,7 @@ class EmbeddedServer(FaultyServer):
             self.failure = error
             log.critical("storage failed, disconnecting all clients: %s", error, exc_info=error)
             self.cut_off()
+            self._break_off(f"the disk of the broker has failed: {error}")
 
     def discard(self) -> None:
         """Release the event loop and the buffer of reads, which are large, after the stop.
@@ -107,6 +137,8 @@ class EmbeddedServer(FaultyServer):
         Objects of a server refer to each other: without this, all of it would stay until the application's collector
         runs a full collection, which may be after thousands of brokers.
         """
+        self._is_over = True
+        self._break_off(STOPPED)
         self.read_buffer = memoryview(b"")
         self._timer = self._ticker = None
         self.all_closed = asyncio.Event()
@@ -189,7 +221,7 @@ class Core:
                 await server.start()
             except (DataDirError, StorageError) as error:
                 raise DataDirectoryError(str(error)) from None
-            except (DefinitionsError, InvalidPatternError) as error:
+            except (DefinitionsError, InvalidPatternError, TLSFileError) as error:
                 raise ConfigurationError((str(error),)) from None
             except OSError as error:
                 raise PortInUseError(port_problem(error, self.config.listeners)) from None
@@ -214,6 +246,7 @@ class Core:
         except OSError as error:
             await self.stop()
             raise PortInUseError(port_problem(error, (Listener(LOOPBACK, self._management_port),))) from None
+        keep_from_children(management)
         self._management = management
         self._management_port = management.address[1]
 
@@ -225,6 +258,8 @@ class Core:
     def _make_server(self) -> EmbeddedServer:
         if not self._is_on_disk:
             return EmbeddedServer(self.config, None, self.time, self.fault_state, self.recorder)
+        from leveret.broker.embedded.faulty_store import FaultyStore  # noqa: PLC0415 - slow, and not in memory
+
         disk = open_data_store(self.config, FaultyStore)
         try:
             return EmbeddedServer(self.config, disk, self.time, self.fault_state, self.recorder)

@@ -1,10 +1,8 @@
-"""A server whose connections, logins, alarms and disk can have faults (driver)."""
+"""A server whose connections, logins and alarms can have faults (driver)."""
 
 import asyncio
 import contextlib
-import errno
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError, User
@@ -15,17 +13,15 @@ from leveret.broker.embedded.faulty_channel import FaultyChannel
 from leveret.broker.embedded.faulty_connections import FaultyConnection, FaultyDriver
 from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.metadata.recorder import StoredUsers
-from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.resource_alarms import DiskAlarm, MemoryAlarm
 from leveret.broker.server.resource_monitor import ResourceMonitor
-from leveret.storage.errors import DiskFullError
-from leveret.storage.journal.batch import Batch
-from leveret.storage.store.bodies import Bodies
-from leveret.storage.store.environment import Environment
+
+if TYPE_CHECKING:
+    from leveret.broker.embedded.faulty_store import FaultyStore
+    from leveret.broker.persistence.data_store import DataStore
 
 GONE_SECONDS = 5.0
 """Longest wait for the sockets of a server that was cut off."""
-_NO_FAULTS = FaultState()
 
 
 class FaultyUsers(StoredUsers):
@@ -35,7 +31,7 @@ class FaultyUsers(StoredUsers):
 
     faults: FaultState
 
-    def authenticate(self, name: str, password: Password, peer_host: str) -> User:
+    def authenticate(self, name: str, password: Password | None, peer_host: str) -> User:
         """Authenticate a user by password, as `Users.authenticate`."""
         if self.faults.refuses_logins:
             raise LoginRefusedError(f"user '{name}' - logins are refused by a fault")
@@ -85,7 +81,7 @@ class FaultyMonitor(ResourceMonitor):
     memory: _MemoryAlarm
     disk: _DiskAlarm
 
-    def __init__(self, host: Any, disk: DataStore | None, memory_limit: int, disk_limit: int) -> None:
+    def __init__(self, host: Any, disk: "DataStore | None", memory_limit: int, disk_limit: int) -> None:
         super().__init__(host, disk, memory_limit, disk_limit)
         self.memory = _MemoryAlarm(memory_limit, host.faults)
         self.disk = _DiskAlarm(disk_limit, host.faults)
@@ -108,46 +104,6 @@ class FaultyMonitor(ResourceMonitor):
             self._changed("disk", self.disk)
 
 
-class _FaultyBodies(Bodies):
-    """Bodies in files of their own, for which there may be no space."""
-
-    faults = _NO_FAULTS
-
-    def write(self, msg_id: int, content: bytes) -> None:
-        """Write a body to its file, as `Bodies.write`."""
-        if self.faults.is_disk_full:
-            raise OSError(errno.ENOSPC, "no space: the disk is filled by a fault")
-        super().write(msg_id, content)
-
-
-class _FaultyEnvironment(Environment):
-    """The data on disk, for which there may be no space."""
-
-    faults = _NO_FAULTS
-    bodies: _FaultyBodies
-
-    def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
-        super().__init__(data_dir, sync=sync)
-        self.bodies = _FaultyBodies(self.store, self.blobs)
-
-    def commit(self, batch: Batch) -> list[int]:
-        """Commit a batch, as `Environment.commit`."""
-        if self.faults.is_disk_full:
-            raise DiskFullError("no space: the disk is filled by a fault")
-        return super().commit(batch)
-
-
-class FaultyStore(DataStore):
-    """One open data directory, on a disk that can be filled."""
-
-    environment_class = _FaultyEnvironment
-    environment: _FaultyEnvironment
-
-    def set_faults(self, faults: FaultState) -> None:
-        """Have these faults from now on."""
-        self.environment.faults = self.environment.bodies.faults = faults
-
-
 class FaultyServer(ClockedServer):
     """A server that has the faults of a `FaultState`.
 
@@ -166,7 +122,7 @@ class FaultyServer(ClockedServer):
     users: FaultyUsers
 
     def __init__(
-        self, config: Config, disk: FaultyStore | None, time: SettableTime, faults: FaultState
+        self, config: Config, disk: "FaultyStore | None", time: SettableTime, faults: FaultState
     ) -> None:
         self.faults = faults
         self.held_confirms: dict[FaultyChannel, None] = {}

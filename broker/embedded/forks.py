@@ -33,7 +33,7 @@ def _let_go() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for server in list(_servers):
         for descriptor in server.descriptors():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # -1: it was closed
                 os.dup2(null, descriptor, inheritable=False)
     os.close(null)
     _servers.clear()

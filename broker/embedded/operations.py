@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from leveret.broker.administration import AdministrationError
 from leveret.broker.administration.messages import MessageView, Steps
+from leveret.broker.administration.peeking import MOST_MESSAGES, MOST_OCTETS, Wanted
 from leveret.broker.administration.publishing import Outcome
 from leveret.broker.embedded.core import Core, EmbeddedServer
 from leveret.broker.embedded.errors import (
@@ -96,13 +97,14 @@ class Operations:
 
     async def _read(self, wanted: Callable[[], Any]) -> Any:
         """Run a read in the thread of the reader."""
-        disk = self.core.server.disk
+        server = self.core.server
+        disk = server.disk
         if disk is None:
             raise ClosedBrokerError("the broker is not running any more")
         read: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def finished(found: Any, error: BaseException | None) -> None:
-            if read.cancelled():
+            if read.done():
                 return
             if error is not None:
                 read.set_exception(DataDirectoryError(f"cannot read the data now: {error}"))
@@ -110,15 +112,23 @@ class Operations:
                 read.set_result(found)
 
         disk.run_read(wanted, finished)
-        return await read
+        return await server.result_of(read)
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    async def messages(self, queue: str, most: int | None) -> list[MessageView]:
-        """Return the messages of a queue; see `MessageAdministration.peek_queue`."""
-        return await self.look(
-            lambda server: server.administration.messages.peek_queue(None, self.vhost, queue, most)
+    async def messages(
+        self, queue: str, most: int | None, where: str = "", *, from_tail: bool = False
+    ) -> list[MessageView]:
+        """Return the messages of a queue; see `MessageAdministration.peek_queue`, and `Peeking.peek` for a choice."""
+        if not where and not from_tail:
+            return await self.look(
+                lambda server: server.administration.messages.peek_queue(None, self.vhost, queue, most)
+            )
+        wanted = Wanted(MOST_MESSAGES if most is None else most, from_tail, where, MOST_OCTETS)
+        found = await self.look(
+            lambda server: server.administration.peeking.peek(None, self.vhost, queue, wanted)
         )
+        return found.messages
 
     async def delayed(self, exchange: str) -> list[MessageView]:
         """Return the messages that an exchange delays."""
@@ -196,7 +206,7 @@ class Operations:
         vhost = server.vhosts.get(self.vhost)
         for queue in () if vhost is None else vhost.queues.values():
             unacked = queue.backing.unacked_count
-            ready = queue.ready_count if queue.consumer_count else 0
+            ready = queue.ready_count if queue.consumer_count and not queue.is_paused else 0
             if unacked or ready:
                 found.append(
                     f"queue '{queue.name}' has {unacked} unacked messages and {ready} for its consumers"
@@ -263,6 +273,11 @@ class Operations:
             lambda server: server.administration.topology.delete_queue(None, self.vhost, queue)
         )
 
+    async def set_paused(self, queue: str, *, paused: bool) -> None:
+        """Pause or resume the deliveries of a queue; see `QueueView.pause`."""
+        vhost = self.vhost
+        await self.do(lambda each: each.administration.topology.set_queue_paused(None, vhost, queue, paused))
+
     async def close_connections(self, reason: str) -> int:
         """Close the connections to the virtual host with 320 and a reason; return how many."""
         return await self.do(
@@ -311,7 +326,7 @@ class Operations:
             raise UnroutableError(
                 f"no queue for exchange '{exchange}' and routing key '{routing_key}' in vhost '{self.vhost}'"
             )
-        if confirm and await done == "nacked":
+        if confirm and await server.result_of(done) == "nacked":
             raise NackedError(
                 f"a queue has refused the message (exchange '{exchange}', routing key '{routing_key}')"
             )

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from leveret.broker.embedded.clock import ThreadClock
-from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.core import STOPPED, Core
 from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError
 from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.vhost import VHost
@@ -103,7 +103,7 @@ class LoopThread:
                 break
         future.cancel()
         if not self._thread.is_alive():
-            raise ClosedBrokerError("the broker was stopped during the call")
+            raise ClosedBrokerError(STOPPED)
         raise CallTimeoutError(f"the broker has not answered for {CALL_SECONDS} s")
 
     @staticmethod
@@ -112,7 +112,7 @@ class LoopThread:
         try:
             return future.result(1)
         except concurrent.futures.CancelledError:
-            raise ClosedBrokerError("the broker was stopped during the call") from None
+            raise ClosedBrokerError(STOPPED) from None
 
     def _run(self) -> None:
         try:

@@ -1,78 +1,18 @@
-"""Views of a broker in a thread of its own: a virtual host and a queue. Every call is forwarded to its event loop."""
+"""View of a virtual host of a broker in a thread of its own. Every call is forwarded to its event loop."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from leveret.broker.administration.messages import MessageView
+from leveret.broker.administration.tailing import Wish
 from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
 from leveret.broker.embedded.core import Core
-from leveret.broker.embedded.operations import Operations
+from leveret.broker.embedded.queue_view import Call, QueueView
+from leveret.broker.embedded.tails import AsyncTail, Tail
+from leveret.broker.embedded.transfer_operations import TransferOperations
+from leveret.broker.vhost.tail import EVERYTHING
 
 T = TypeVar("T")
-
-
-class Call(Protocol):
-    """Runs a coroutine in the loop of the broker, and returns its result."""
-
-    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Raises CallTimeoutError, ClosedBrokerError, and what the coroutine raises."""
-
-
-class QueueView:
-    """One queue, existing or not. Its methods raise RefusedError if there is no such queue.
-
-    Attributes:
-        name: its name.
-
-    """
-
-    def __init__(self, operations: Operations, call: Call, name: str) -> None:
-        self._operations = operations
-        self._call = call
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"<queue {self.name!r} in vhost {self._operations.vhost!r}>"
-
-    @property
-    def messages(self) -> list[MessageView]:
-        """The messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
-
-        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment.
-        """
-        return self.peek()
-
-    def peek(self, most: int | None = None) -> list[MessageView]:
-        """Return the messages as `messages` does, but at most `most` ready ones."""
-        return self._call(lambda: self._operations.messages(self.name, most))
-
-    @property
-    def depth(self) -> int:
-        """Number of ready messages."""
-        return int(self._call(lambda: self._operations.queue(self.name))["messages_ready"])
-
-    @property
-    def unacked(self) -> int:
-        """Number of messages that were delivered and not settled yet."""
-        return int(self._call(lambda: self._operations.queue(self.name))["messages_unacknowledged"])
-
-    @property
-    def consumers(self) -> list[dict[str, Any]]:
-        """The consumers, under RabbitMQ's names."""
-        return self._call(lambda: self._operations.consumers(self.name))
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """Type, arguments, counters and state, under RabbitMQ's names."""
-        return self._call(lambda: self._operations.queue(self.name))
-
-    def purge(self) -> int:
-        """Drop the ready messages; return how many."""
-        return self._call(lambda: self._operations.purge(self.name))
-
-    def delete(self) -> int:
-        """Delete the queue; return the number of its ready messages."""
-        return self._call(lambda: self._operations.delete_queue(self.name))
 
 
 class VHost:
@@ -80,7 +20,7 @@ class VHost:
 
     def __init__(self, core: Core, vhost: str, call: Call | None) -> None:
         self._core = core
-        self._operations = Operations(core, vhost)
+        self._operations = TransferOperations(core, vhost)
         self._forward = call
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -113,6 +53,20 @@ class VHost:
     def delayed(self, exchange: str) -> list[MessageView]:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
         return self._call(lambda: self._operations.delayed(exchange))
+
+    def tail(self, exchange: str, pattern: str = EVERYTHING, *, where: str = "") -> Tail:
+        """Return the messages that are published to an exchange from `with` on, for `for`.
+
+        Nothing is bound, and publishers do not wait. Messages that reach no queue are there, too, dead letters, and
+        those that come to it from another exchange. An exchange must exist.
+
+        Args:
+            exchange: name of the exchange; '' for the default exchange.
+            pattern: what routing keys must match, as in a binding to a topic exchange.
+            where: a condition that messages must meet (docs/filters.md); '' for all.
+
+        """
+        return Tail(AsyncTail(self._core, self.vhost, exchange, Wish(pattern, where)), self._call)
 
     def record(self, exchange: str) -> None:
         """Record what is published to an exchange from now on; it need not exist yet."""

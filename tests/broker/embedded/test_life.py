@@ -45,6 +45,19 @@ def test_a_broker_in_memory_serves_clients():
         assert b"one" == fetched(broker.url, b"one")
 
 
+def test_a_broker_in_memory_loads_nothing_of_the_disk_and_of_the_management_api():
+    """An embedded broker in memory does not import slow modules that it does not use."""
+    script = "import leveret, sys; leveret.Broker().start().stop(); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "leveret.broker.server.server" in loaded
+    late = ("lmdb", "aiohttp", "importlib.metadata", "leveret.storage.store.environment", "leveret.broker.http.call",
+            "leveret.broker.statistics.statistics", "leveret.broker.embedded.faulty_store")  # fmt: skip
+    assert [] == [each for each in late if each in loaded]
+
+
 async def test_a_broker_in_a_running_loop():
     """`AsyncBroker` serves clients from the loop in which it was started."""
     async with leveret.AsyncBroker() as broker:
@@ -295,32 +308,39 @@ def test_a_process_ends_although_a_broker_runs(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_child_holds_no_socket_of_the_broker():
     """While a forked child runs, clients notice the end of the broker, nobody can connect, and it can start again."""
-    with (
-        leveret.Broker() as broker,
-        socket.create_connection(("127.0.0.1", broker.port), 10) as client,
-    ):
-        url, port = broker.url, broker.port
-        client.sendall(b"AMQP\0\0\x09\x01")
-        assert client.recv(1)  # the broker has accepted it
+    with contextlib.ExitStack() as ending:
+        broker = ending.enter_context(leveret.Broker(management=True))
+        url, ports = broker.url, (broker.port, urlsplit(broker.management_url).port)
+        clients = [ending.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for port in ports]
+        for client, greeting in zip(clients, (b"AMQP\0\0\x09\x01", b"GET / HTTP/1.1\r\n\r\n"), strict=True):
+            client.sendall(greeting)
+            assert client.recv(1)  # the broker has accepted it
         end, kept = os.pipe()
+        running, runs = os.pipe()
         pid = os.fork()
         if not pid:
             try:
                 os.close(kept)
+                os.write(runs, b"r")  # it runs now: what Python does in a child after a fork has been done
                 os.read(end, 1)  # until the parent has ended, or closed its side
             finally:
                 os._exit(0)
         os.close(end)
+        os.close(runs)
         try:
+            assert os.read(running, 1)
+            os.close(running)
             broker.kill()
-            with contextlib.suppress(ConnectionResetError):
-                while client.recv(4096):
-                    pass
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port), 10).close()
+            for client, port in zip(clients, ports, strict=True):
+                with contextlib.suppress(ConnectionResetError):
+                    while client.recv(4096):
+                        pass
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port), 10).close()
             broker.start()
             assert url == broker.url
             assert b"one" == fetched(url, b"one")
+            assert ["guest"] == users(broker.management_url)
         finally:
             os.close(kept)
             assert (pid, 0) == os.waitpid(pid, 0)

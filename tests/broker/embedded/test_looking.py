@@ -228,3 +228,24 @@ def test_a_closed_broker_can_be_looked_at_no_more():
         queue = broker.queue("orders")
     with pytest.raises(leveret.ClosedBrokerError):
         _ = queue.messages
+
+
+def test_a_queue_is_paused_and_resumed():
+    """The views of both brokers pause a queue; a paused one is idle, whatever it has for its consumers."""
+    with leveret.Broker() as broker:
+        broker.declare("orders")
+        broker.queue("orders").pause()
+        broker.publish("", "orders", "one")
+        assert "paused" == broker.queue("orders").details["state"]
+        broker.queue("orders").resume()
+        assert "paused" != broker.queue("orders").details["state"]
+
+    async def main() -> None:
+        async with leveret.AsyncBroker() as broker:
+            await broker.declare("orders")
+            await broker.queue("orders").pause()
+            assert "paused" == (await broker.queue("orders").details())["state"]
+            await broker.queue("orders").resume()
+            assert "paused" != (await broker.queue("orders").details())["state"]
+
+    asyncio.run(main())

@@ -1,0 +1,53 @@
+"""A data store on a disk that a fault can fill (driver). It is loaded for a broker with a data directory only."""
+
+import errno
+from pathlib import Path
+
+from leveret.broker.embedded.fault_state import FaultState
+from leveret.broker.persistence.data_store import DataStore
+from leveret.storage.errors import DiskFullError
+from leveret.storage.journal.batch import Batch
+from leveret.storage.store.bodies import Bodies
+from leveret.storage.store.environment import Environment
+
+_NO_FAULTS = FaultState()
+
+
+class _FaultyBodies(Bodies):
+    """Bodies in files of their own, for which there may be no space."""
+
+    faults = _NO_FAULTS
+
+    def write(self, msg_id: int, content: bytes) -> None:
+        """Write a body to its file, as `Bodies.write`."""
+        if self.faults.is_disk_full:
+            raise OSError(errno.ENOSPC, "no space: the disk is filled by a fault")
+        super().write(msg_id, content)
+
+
+class _FaultyEnvironment(Environment):
+    """The data on disk, for which there may be no space."""
+
+    faults = _NO_FAULTS
+    bodies: _FaultyBodies
+
+    def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
+        super().__init__(data_dir, sync=sync)
+        self.bodies = _FaultyBodies(self.store, self.blobs)
+
+    def commit(self, batch: Batch) -> list[int]:
+        """Commit a batch, as `Environment.commit`."""
+        if self.faults.is_disk_full:
+            raise DiskFullError("no space: the disk is filled by a fault")
+        return super().commit(batch)
+
+
+class FaultyStore(DataStore):
+    """One open data directory, on a disk that can be filled."""
+
+    environment_class = _FaultyEnvironment
+    environment: _FaultyEnvironment
+
+    def set_faults(self, faults: FaultState) -> None:
+        """Have these faults from now on."""
+        self.environment.faults = self.environment.bodies.faults = faults
