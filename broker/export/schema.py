@@ -53,6 +53,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "connection_closed": "A connection was closed; `name` is the connection, `detail` has `user`, `peer` and `reason`",
     "auth_failed": "A login failed; `name` is the user, `detail` has `peer` and `mechanism`",
     "queue_created": "A queue was created; `name` is the queue",
+    "queue_paused": "An operator paused the deliveries of the queue `name` to its consumers",
+    "queue_resumed": "An operator resumed the deliveries of the queue `name`",
     "queue_deleted": "A queue was deleted; `name` is the queue, `detail` has its number of `ready` messages",
     "exchange_created": "An exchange was created; `name` is the exchange, `detail` has its `type`",
     "exchange_deleted": "An exchange was deleted; `name` is the exchange",

@@ -274,7 +274,7 @@ TOTALS: tuple[Family, ...] = (
          lambda n: int(n.resources.disk_alarm)),
     _one("rabbitmq_alarms_file_descriptor_limit", UNTYPED,
          "1 while connections are refused because no file descriptors are left",
-         lambda n: int(n.resources.files_alarm)),
+         lambda n: int(n.is_out_of_files)),
 )  # fmt: skip
 
 EXCHANGES: tuple[Family, ...] = (
@@ -343,6 +343,11 @@ OWN: tuple[Family, ...] = (
               lambda n: {"disk": n.held.pauses_disk, "queue": n.held.pauses_queue}),
     _one("leveret_delayed_messages", GAUGE, "Delayed messages held by x-delayed-message exchanges",
          lambda n: n.delayed),
+    _by_label("leveret_tls_certificate_not_after_seconds", GAUGE,
+              "End of the validity of a TLS listener's certificate, Unix time", "listener", lambda n: n.certificates),
+    _by_label("leveret_tls_certificate_reloads_total", COUNTER,
+              "Total number of times that the certificates of a kind of TLS listeners were read again", "outcome",
+              lambda n: n.certificate_reloads),
     _by_label("leveret_cpu_seconds_total", COUNTER, "CPU time used by the broker", "mode",
               lambda n: {"user": n.process.user_seconds, "system": n.process.system_seconds}),
 )  # fmt: skip

@@ -9,24 +9,26 @@ and patterns are limited, and none of it may use up the file descriptors or the 
 """
 
 import asyncio
-import base64
-import hashlib
 import logging
 import resource
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
-from leveret.broker.http.server import accept_limited, is_ours
+from leveret.broker.auth.users import Users, open_credentials
+from leveret.broker.http.accepted import accept_limited, is_ours
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.sampler import MeasuredBroker, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.process.resource_alarms import open_files
+from leveret.broker.tls.acceptor import Acceptor
+from leveret.broker.tls.credentials import Credentials
 
 log = logging.getLogger("leveret")
 requests_log = logging.getLogger("leveret.http")
@@ -52,6 +54,8 @@ STALL_SECONDS = 5.0
 class MonitoredBroker(MeasuredBroker, Protocol):
     """The monitored broker (`broker.server.server.Server`)."""
 
+    users: Users
+
     @property
     def lag(self) -> float:
         """Delay of the event loop's last tick in seconds."""
@@ -61,23 +65,19 @@ class MonitoredBroker(MeasuredBroker, Protocol):
         """Reason why clients may not connect; '' if they may."""
 
 
-def cluster_id(seed: str) -> str:
-    """Return an id of the broker that is the same at each start, in the form of RabbitMQ's."""
-    digest = hashlib.sha256(seed.encode("utf-8", "surrogateescape")).digest()[:16]
-    return "rabbitmq-cluster-id-" + base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
-
-
 class Monitor:
     """Serves HTTP requests about one broker.
 
     Args:
         broker: the broker. It need not have been started.
-        identity: the broker's identity.
+        identity: returns the broker's identity.
         per_object: True if `/metrics` has a series per object.
 
     """
 
-    def __init__(self, broker: MonitoredBroker, identity: Identity, *, per_object: bool = False) -> None:
+    def __init__(
+        self, broker: MonitoredBroker, identity: Callable[[], Identity], *, per_object: bool = False
+    ) -> None:
         self._broker = broker
         self._scraper = Scraper(broker, identity, per_object=per_object)
         self._scrapes = 0
@@ -86,12 +86,19 @@ class Monitor:
         PlatformCollector(self._runtime)
         self._began = time.time()
         self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | Acceptor | None = None
         self.address = ("", 0)
         """The bound address."""
 
     async def start(self, host: str, port: int) -> None:
         """Start listening; port 0 picks a free one. Raises OSError for an address that is not available."""
+        await self._serve(None, host=host, port=port)
+
+    async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
+        """Serve a listening socket."""
+        await self._serve(tls, sock=sock)
+
+    async def _serve(self, tls: Credentials | None, **where: Any) -> None:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/per-object", self._per_object)
@@ -109,10 +116,12 @@ class Monitor:
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - after the set-up
         accept = partial(accept_limited, runner.server, CONNECTIONS)
+        loop = asyncio.get_running_loop()
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                accept, host, port, backlog=BACKLOG
-            )
+            if tls is None:
+                self._listener = await loop.create_server(accept, **where, backlog=BACKLOG)
+            else:
+                self._listener = Acceptor(where["sock"], accept, tls, "metrics and health")
         except BaseException:
             await runner.cleanup()
             raise
@@ -206,11 +215,11 @@ class Monitor:
     async def _ready(self, _request: web.Request) -> web.StreamResponse:
         broker = self._broker
         short = "no file descriptors left for connections" if broker.out_of_files else ""
-        return _verdict(broker.obstacle or short)
+        return _verdict(broker.obstacle or short, open_credentials(broker.users))
 
 
-def _verdict(obstacle: str) -> web.Response:
-    """Return 200, or 503 with the reason; bodies as those of RabbitMQ's health checks."""
+def _verdict(obstacle: str, warning: str = "") -> web.Response:
+    """Return 200, or 503 with the reason; bodies as those of RabbitMQ's health checks, but for warnings."""
     if not obstacle:
-        return web.json_response({"status": "ok"})
+        return web.json_response({"status": "ok", **({"warnings": [warning]} if warning else {})})
     return web.json_response({"status": "failed", "reason": obstacle}, status=503)

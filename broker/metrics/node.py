@@ -7,6 +7,7 @@ from typing import NamedTuple
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
 from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
+from leveret.broker.process.resource_alarms import Resources
 from leveret.storage.damage import KINDS
 
 
@@ -41,18 +42,6 @@ class Churn(NamedTuple):
     queues_deleted: int
     auth_succeeded: int
     auth_failed: int
-
-
-class Resources(NamedTuple):
-    """Resources in use and their limits; bytes."""
-
-    memory_used: int
-    memory_limit: int
-    memory_alarm: bool
-    disk_free: int | None
-    disk_limit: int
-    disk_alarm: bool
-    files_alarm: bool
 
 
 READ = ("delta", "beta_gamma")
@@ -102,11 +91,16 @@ class Node(NamedTuple):
     process: Process
     churn: Churn
     resources: Resources
+    is_out_of_files: bool
     storage: Storage
     held: Held
     connections: int
     most_sockets: int
     """Maximum number of connections that the file descriptors allow."""
+    certificates: Mapping[str, float]
+    """Ends of the certificates of listeners, Unix time in seconds, by the beginning of their keys."""
+    certificate_reloads: Mapping[str, int]
+    """Reloads of certificates, by their outcome."""
     queues: int
     delayed: int
     channel: ChannelRow

@@ -111,6 +111,12 @@ QUEUES: tuple[Group[QueueRow], ...] = (
                "Ready persistent messages with only their position in memory", lambda q: q.levels.gamma),
         Column("queue_messages_delta", GAUGE, "Ready messages on disk only", lambda q: q.levels.delta),
     ), prefix="leveret_"),
+    Group("queue_retention", QUEUE_LABELS, (
+        Column("queue_messages_retained", GAUGE, "Acknowledged messages retained for a replay",
+               lambda q: q.levels.retained),
+        Column("queue_messages_retained_bytes", GAUGE, "Size of the bodies of retained messages",
+               lambda q: q.levels.retained_octets),
+    ), prefix="leveret_"),
     Group("queue_promises", QUEUE_LABELS, (
         Column("queue_promises_open", GAUGE,
                "Publishes not yet confirmed because they await acknowledgements by consumers of this queue",

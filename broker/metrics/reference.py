@@ -36,7 +36,8 @@ that may see the names of queues and numbers of messages. To set up Prometheus, 
 | `/readyz` | 200 while clients can connect; 503 while the broker starts or stops, or has no file descriptors left |
 
 The latter two return `{"status": "ok"}`, or 503 and `{"status": "failed", "reason": "..."}`. If `/healthz` fails for
-some time, restart the broker; if `/readyz` fails, send clients elsewhere or let them wait. Alarms
+some time, restart the broker; if `/readyz` fails, send clients elsewhere or let them wait. `/readyz` has
+`"warnings"` while `guest` may log in from any host with its default password. Alarms
 (`rabbitmq_alarms_*`), including that of a full disk, do not cause 503, because consumers have to continue. A disk that
 fails in another way ends the process.
 

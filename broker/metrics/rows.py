@@ -31,6 +31,10 @@ class QueueLevels(NamedTuple):
     delta: int = 0
     promises: int = 0
     """Publish sequence numbers that wait for consumers of this queue, including those of light deliveries."""
+    retained: int = 0
+    """Acked messages that are retained."""
+    retained_octets: int = 0
+    """Bytes of their bodies."""
 
 
 class QueueRow(NamedTuple):
@@ -91,8 +95,14 @@ def queue_levels(queue: Queue) -> QueueLevels:
     backing = queue.backing
     ready, unacked = backing.ready_count, backing.unacked_count
     promises = 0 if queue.awaiting is None else queue.awaiting.open_count
+    retained, retained_octets = _retained(queue)
     if not ready and not unacked:
-        return QueueLevels(consumers=len(queue.consumers), promises=promises)
+        return QueueLevels(
+            consumers=len(queue.consumers),
+            promises=promises,
+            retained=retained,
+            retained_octets=retained_octets,
+        )
     alpha, beta, gamma, delta = backing.state_counts()
     paging = backing.paging_counts()
     return QueueLevels(
@@ -107,7 +117,17 @@ def queue_levels(queue: Queue) -> QueueLevels:
         gamma=gamma,
         delta=delta,
         promises=promises,
+        retained=retained,
+        retained_octets=retained_octets,
     )
+
+
+def _retained(queue: Queue) -> tuple[int, int]:
+    """Return the number of retained messages of a queue, and the bytes of their bodies."""
+    retained = queue.retained
+    if retained is None or retained.limits is None:
+        return 0, 0
+    return retained.backing.ready_count, retained.limits.octets
 
 
 def queue_row(queue: Queue) -> QueueRow:

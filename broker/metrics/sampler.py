@@ -5,7 +5,7 @@ living are visited, and those that are deleted meanwhile are counted by the tota
 (`broker.counters.totals`). So counters never decrease from one sample to the next.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from leveret.broker.channel.channel import Channel
@@ -15,7 +15,7 @@ from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.counters.totals import QueueCounts, Sizes
 from leveret.broker.metrics.aggregates import queue_type_label
-from leveret.broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Resources, Storage
+from leveret.broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Storage
 from leveret.broker.metrics.per_object import (
     CHANNEL_LABELS,
     CONNECTION_LABELS,
@@ -38,10 +38,11 @@ from leveret.broker.metrics.rows import (
     queue_row,
 )
 from leveret.broker.metrics.text import labels_text
-from leveret.broker.process.resource_alarms import Alarms
+from leveret.broker.process.resource_alarms import Alarms, resources
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.tls.certificate import CertificateFacts
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import KINDS, Damages
 from leveret.storage.journal.journal import Journal
@@ -108,6 +109,14 @@ class MeasuredBroker(Protocol):
     @property
     def resource_monitor(self) -> Alarms:
         """The memory and disk alarms."""
+
+    @property
+    def tls_certificates(self) -> Mapping[str, CertificateFacts]:
+        """The certificates of listeners, by the beginning of their keys."""
+
+    @property
+    def tls_reloads(self) -> Mapping[str, int]:
+        """The numbers of reloads of certificates since the start, by their outcome."""
 
     @property
     def waiting_for_disk(self) -> int:
@@ -277,7 +286,8 @@ class Sampler:
             uptime=broker.uptime,
             process=process,
             churn=self._churn,
-            resources=_resources(broker),
+            resources=resources(broker.resource_monitor),
+            is_out_of_files=broker.out_of_files,
             storage=Storage() if disk is None else _storage(disk),
             held=Held(
                 alarm=len(broker.blocked),
@@ -288,6 +298,8 @@ class Sampler:
             ),
             connections=len(broker.clients.connections),
             most_sockets=broker.most_sockets,
+            certificates={key: each.ends.timestamp() for key, each in broker.tls_certificates.items()},
+            certificate_reloads=broker.tls_reloads,
             queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
             delayed=sum([line.count for vhost in broker.vhosts.values() for line in vhost.delay_lines()]),
             channel=self.channel,
@@ -317,19 +329,6 @@ def _churn(broker: MeasuredBroker) -> Churn:
         queues_deleted=totals.queues_deleted,
         auth_succeeded=totals.auth_succeeded,
         auth_failed=totals.auth_failed,
-    )
-
-
-def _resources(broker: MeasuredBroker) -> Resources:
-    memory, disk = broker.resource_monitor.memory, broker.resource_monitor.disk
-    return Resources(
-        memory_used=memory.used,
-        memory_limit=memory.limit,
-        memory_alarm=memory.raised,
-        disk_free=disk.free,
-        disk_limit=disk.limit,
-        disk_alarm=disk.raised,
-        files_alarm=broker.out_of_files,
     )
 
 

@@ -67,12 +67,14 @@ class Scraper:
 
     Args:
         broker: the broker, started.
-        identity: the broker's identity.
+        identity: returns the broker's identity.
         per_object: True if `metrics` has a series per object (`prometheus.return_per_object_metrics`).
 
     """
 
-    def __init__(self, broker: MeasuredBroker, identity: Identity, *, per_object: bool = False) -> None:
+    def __init__(
+        self, broker: MeasuredBroker, identity: Callable[[], Identity], *, per_object: bool = False
+    ) -> None:
         self._broker = broker
         self._identity = identity
         self._per_object = per_object
@@ -85,7 +87,7 @@ class Scraper:
         """Generate all families, summed up over all objects."""
         walk = Sampler(self._broker)
         yield from walk.everything()
-        node = walk.node(self._identity, "aggregated", process)
+        node = walk.node(self._identity(), "aggregated", process)
         yield from _of_node(
             node, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
         )
@@ -100,7 +102,7 @@ class Scraper:
         """Generate all families, with a series per object where there are objects."""
         walk = Sampler(self._broker, keeps_rows=True)
         yield from walk.everything()
-        node = walk.node(self._identity, "per-object", process)
+        node = walk.node(self._identity(), "per-object", process)
         yield from _of_node(node, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
         yield from _queue_info(RABBITMQ, walk.shown_queues)
         for queues in QUEUES:
@@ -147,7 +149,7 @@ class Scraper:
         if "vhost_status" in names:
             status = [("", labels_text(("vhost",), (vhost.name,)), 1) for vhost in vhosts]
             yield family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host", status)
-        node = walk.node(self._identity, "detailed", process)
+        node = walk.node(self._identity(), "detailed", process)
         for name, families in NODE_GROUPS.items():
             if name in names:
                 yield from _of_node(node, families, DETAILED)

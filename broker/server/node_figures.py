@@ -2,32 +2,30 @@
 
 import os
 import resource
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leveret.broker.persistence.data_store import DataStore
-from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
+from leveret.broker.counters.histogram import Histogram, merged
+from leveret.broker.process.resource_alarms import resources
+from leveret.broker.statistics.node_facts import NodeFacts
+
+if TYPE_CHECKING:
+    from leveret.broker.persistence.data_store import DataStore
 
 
 def node_facts(server: Any) -> NodeFacts:
     """Return facts about the node of a server."""
     config = server.config
-    memory, disk = server.resource_monitor.memory, server.resource_monitor.disk
     return NodeFacts(
         uptime=server.uptime,
         process_id=os.getpid(),
         files_total=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         sockets_used=len(server.drivers),
         sockets_total=server.most_sockets,
-        memory_used=memory.used,
-        memory_limit=memory.limit,
-        memory_alarm=memory.raised,
-        disk_free=disk.free,
-        disk_limit=disk.limit,
-        disk_alarm=disk.raised,
-        data_dir=str(config.data_dir),
+        resources=resources(server.resource_monitor),
+        data_dir=str(config.data_dir.absolute()),
         log_files=(str(config.log.file),) if config.log.file else ("<stdout>",),
-        config_files=(),
-        listeners=tuple(ListenerFacts(*each) for each in server.listeners),
+        config_files=tuple(map(str, config.files)),
+        listeners=tuple(server.listeners),
         mechanisms=tuple(config.auth_mechanisms),
     )
 
@@ -62,6 +60,16 @@ def node_counts(server: Any) -> dict[str, int]:
         }
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return counts | {"context_switches": usage.ru_nvcsw + usage.ru_nivcsw}
+
+
+def latencies(server: Any) -> dict[str, Histogram]:
+    """Return the durations since the start of confirms, of commits, and by which timers were late; microseconds."""
+    recorded = server.context.latencies
+    return {
+        "confirm": merged(latency.whole() for latency in recorded.confirm.values()),
+        "commit": Histogram() if server.disk is None else server.disk.commits.duration.whole(),
+        "loop_lag": recorded.loop_lag.whole(),
+    }
 
 
 def disk_counts(server: Any) -> tuple[int, int]:

@@ -10,9 +10,8 @@ pages are released when the broker is calm, and periodically.
 import asyncio
 import logging
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from leveret.broker.persistence.data_store import DataStore, DiskUsage
 from leveret.broker.process.memory_allocator import Allocator
 from leveret.broker.process.resource_alarms import (
     CLEARED_BELOW,
@@ -22,6 +21,9 @@ from leveret.broker.process.resource_alarms import (
     reason,
 )
 from leveret.broker.scheduling.node_context import NodeContext
+
+if TYPE_CHECKING:
+    from leveret.broker.persistence.data_store import DataStore, DiskUsage
 
 log = logging.getLogger("leveret.connection")
 
@@ -67,7 +69,7 @@ class ResourceMonitor:
     def __init__(
         self,
         host: MonitorHost,
-        disk: DataStore | None,
+        disk: "DataStore | None",
         memory_limit: int,
         disk_limit: int,
         allocator: Allocator | None = None,
@@ -193,7 +195,7 @@ class ResourceMonitor:
         if self._store is not None:
             self._store.measure(self._check_disk)
 
-    def _check_disk(self, usage: DiskUsage | None, error: BaseException | None) -> None:
+    def _check_disk(self, usage: "DiskUsage | None", error: BaseException | None) -> None:
         if self._stopped:
             return
         if usage is None:

@@ -2,37 +2,46 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
 import resource
+import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.administration import Administration, BadRequestError
 from leveret.broker.administration.definitions_document import DefinitionsError
+from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.administration.node import ProcessControl
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
-from leveret.broker.amqp.sasl import mechanisms
+from leveret.broker.amqp.sasl import ANONYMOUS, mechanisms
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.login_throttle import HTTPLogins, LoginThrottle, RefusalLog
+from leveret.broker.auth.external import EXTERNAL
+from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
-from leveret.broker.auth.passwords import Password, hash_password
+from leveret.broker.auth.password_policy import PasswordPolicy, WeakPasswordError
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
 from leveret.broker.channel.channel import Channel
 from leveret.broker.config.config import Config, effective
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.flow_control import FlowControl
-from leveret.broker.counters.histogram import Latency
-from leveret.broker.http.call import BoundListener
+from leveret.broker.connection.node import Backends
+from leveret.broker.connection.publish_limits import Buckets, PublishLimits
+from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
@@ -41,7 +50,7 @@ from leveret.broker.network.listener import Listeners
 from leveret.broker.network.peer_check import CHECK_SECONDS
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
-from leveret.broker.persistence.data_store import DataStore
+from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
@@ -51,13 +60,15 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.server.node_figures import disk_counts, node_counts, node_facts
+from leveret.broker.server.node_figures import disk_counts, latencies, node_counts, node_facts
 from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown, Telemetry
-from leveret.broker.statistics.node_facts import NodeFacts
-from leveret.broker.statistics.statistics import Statistics
+from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
+from leveret.broker.tls.certificate import CertificateFacts
+from leveret.broker.tls.credentials import Credentials, Watch
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
+from leveret.broker.vhost.shovel_keys import SHOVEL
 from leveret.broker.vhost.vhost import VHost, make_in_memory
 from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.confirm.modes import CONFIRM_MODES
@@ -66,7 +77,11 @@ from leveret.storage.queues.pager import freeing
 
 if TYPE_CHECKING:
     from leveret.broker.persistence.backup import Backups
+    from leveret.broker.persistence.data_store import DataStore
+    from leveret.broker.shovel.shovels import Shovels
+    from leveret.broker.statistics.statistics import Statistics
 
+T = TypeVar("T")
 log = logging.getLogger("leveret.connection")
 loop_log = logging.getLogger("leveret")
 queue_log = logging.getLogger("leveret.queue")
@@ -74,6 +89,8 @@ storage_log = logging.getLogger("leveret.storage")
 
 READ_SIZE = 128 * 1024  # larger reads make the pipeline with clients coarse, smaller ones cost system calls
 WRITE_HIGH = 1024 * 1024
+PROXY_SECONDS = 10.0
+"""Time for the header of a proxy if there is no time limit of the handshake."""
 HALF_OPEN_SHARE = 4
 """Divisor of the limit of file descriptors for the number of clients that have not logged in."""
 UNSENT_SHARE = 4
@@ -86,6 +103,9 @@ HELD_OCTETS = 1024 * 1024
 """Bytes of incomplete publishes that a connection may hold while memory is short."""
 CLUSTER_NAME = "cluster_name"
 """The global parameter that is the name of the cluster."""
+CLUSTER_ID = "internal_cluster_id"
+"""The global parameter that is the id of the cluster: made at the first start, as by RabbitMQ."""
+_CLUSTER_ID_OCTETS = 16
 RESERVED_FILES = 64  # file descriptors reserved for everything that is not a client
 
 
@@ -131,7 +151,7 @@ class Server:
     channel_class: Callable[[int, Any], Channel] = Channel
 
     def __init__(  # noqa: PLR0915 - all it has, in one place
-        self, config: Config, disk: DataStore | None = None, time_source: TimeSource | None = None
+        self, config: Config, disk: "DataStore | None" = None, time_source: TimeSource | None = None
     ) -> None:
         self.config = config
         self.disk = disk
@@ -149,6 +169,13 @@ class Server:
         self.definitions = Definitions(self.journal, next_id)
         self.patterns = Patterns(python=config.compatibility.python_patterns)
         self.users: Users = self.users_class(self.definitions, config.loopback_users, self.patterns)
+        self.backends: Backends | None = self._make_backends()
+        rules = config.credentials
+        self.users.passwords = PasswordPolicy(
+            rules.hashing,
+            (rules.min_length or 0) if rules.validator == "min_length" else 0,
+            self.patterns.compile(rules.regexp) if rules.validator == "regexp" else None,
+        )
         self.vhosts: dict[str, VHost] = {}
         self.clients = ConnectionTracking(
             self.turn,
@@ -171,6 +198,8 @@ class Server:
         self.parameters = Parameters(self)
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.mechanisms = config.auth_mechanisms
+        self.anonymous_user = config.anonymous_user
+        self.certificate_login = config.certificate_login
         self.handshake_timeout = config.handshake_timeout
         self.auth_failure_delay = config.auth_failure_delay
         self.initial_frame_max = config.initial_frame_max
@@ -203,16 +232,37 @@ class Server:
         self.send_timeout = config.send_timeout if config.send_timeout_close else None
         self.linger = config.linger_timeout if config.linger else None
         self.addresses: list[tuple[str, int]] = []
+        self.tls_addresses: list[tuple[str, int]] = []
         self.drivers: set[SocketDriver] = set()
         self._file_limit = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
         most = min(config.max_half_open, max(2, self._file_limit // HALF_OPEN_SHARE))
         share = config.max_half_open_per_address or most // 2
-        self.login_throttle = LoginThrottle()
+        self.audit = AuditLog(self.time_source.wall, is_on=False)
+        """The audit log, which whoever opens its file switches on."""
+        self.audit.is_required = config.audit.required
+        self.audited_objects: str = config.audit.objects
+        self.publish_limits = PublishLimits(
+            config.connection_max_publish_rate, config.connection_max_publish_bytes
+        )
+        self.publish_buckets = Buckets()
+        self.login_throttle = LoginThrottle(config.auth_max_failures, config.auth_failure_period)
+        self.login_sources = LoginSources()
         self.http_logins = HTTPLogins()
-        self.http_listeners: list[BoundListener] = []
+        self.sessions = Sessions(self.users, config.management.session_seconds)
+        self.http_listeners: list[ListenerFacts] = []
         """The HTTP listeners, which whoever starts them adds."""
         self.refusal_log = RefusalLog()
-        self._listeners = Listeners(HalfOpen(most, min(share, most)), lambda: self.driver_class(self))
+        self.credentials: list[Credentials] = []
+        """The certificates of all listeners with TLS; whoever starts an HTTP listener adds its own."""
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._watch = Watch(self.credentials, config.tls.reload_interval)
+        places = HalfOpen(most, min(share, most))
+        self._listeners = Listeners(
+            places,
+            lambda: self.driver_class(self),
+            self.log_refusal,
+            (config.handshake_timeout or PROXY_SECONDS) if config.proxy_protocol else None,
+        )
         self._refused_count = 0
         self._stopping = False
         self._is_open = False
@@ -239,10 +289,11 @@ class Server:
         self._tick_due = 0
         self.process: ProcessControl | None = None
         """The process, if it is the broker's own."""
+        self._shovels: Shovels | None = None
         self.administration = Administration(self)
-        self.statistics = Statistics(self, config.management.interval_ms / 1000)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
-        self.start_frame = self._make_start_frame()
+        self._start_frames: tuple[str | None, bytes, bytes] = None, b"", b""
+        """The name of the cluster, and the first frames with it, without and with TLS."""
 
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
         """Create what an earlier run has stored or, if this is the first one, what the configuration defines.
@@ -257,6 +308,7 @@ class Server:
         Raises:
             DamagedError, UnknownFormatError: see `restore.restore`.
             InvalidPatternError: a pattern of the configuration is invalid.
+            WeakPasswordError: a password of the configuration is not allowed by its rules.
 
         """
         stored = list(rows)
@@ -275,18 +327,19 @@ class Server:
         for name in config.vhosts:
             self.add_vhost(name)
         for name, limits in config.vhost_limits.items():
-            self.users.set_vhost_limits(name, VHostLimits(limits.max_connections, limits.max_queues))
+            self.users.set_vhost_limits(name, _stored_limits(VHostLimits, limits))
         for user in config.users:
-            hashed = hash_password(Password(user.password))
-            self.users.add(User(user.name, hashed, tuple(user.tags)))
+            try:
+                hashed = self.users.passwords.hashed(Password(user.password))
+            except WeakPasswordError as error:
+                raise WeakPasswordError(f"password of the default user '{user.name}': {error}") from None
+            self.users.add(User(user.name, hashed, tuple(user.tags), self.users.passwords.algorithm))
             for vhost, (configure, write, read) in user.permissions.items():
                 self.users.set_permissions(user.name, vhost, configure, write, read)
         for row in config.topic_permissions:
             self.users.set_topic_permissions(row.user, row.vhost, row.exchange, row.write, row.read)
         for name, user_limits in config.user_limits.items():
-            self.users.set_user_limits(
-                name, UserLimits(user_limits.max_connections, user_limits.max_channels)
-            )
+            self.users.set_user_limits(name, _stored_limits(UserLimits, user_limits))
 
     def add_vhost(
         self, name: str, *, description: str = "", tags: tuple[str, ...] = (), default_queue_type: str = ""
@@ -297,7 +350,7 @@ class Server:
         self.definitions.add_vhost(vhost)
         for limits in self.config.default_limits:
             if self.patterns.compile(limits.pattern)(name.encode("utf-8", "surrogateescape")):
-                self.users.set_vhost_limits(name, VHostLimits(limits.max_connections, limits.max_queues))
+                self.users.set_vhost_limits(name, _stored_limits(VHostLimits, limits))
                 break
         return vhost
 
@@ -331,7 +384,28 @@ class Server:
             object_limits=self.object_limits,
         )
         vhost.router.hop_limit = self.config.exchange_hops
+        vhost.parameters.on_change = self._parameter_changed
         return vhost
+
+    def _make_backends(self) -> Backends | None:
+        """Create the backends that decide about logins, unless the internal database alone does."""
+        settings = self.config.backends
+        if settings.is_internal:
+            return None
+        from leveret.broker.auth.backends.assembly import access_control  # noqa: PLC0415 - only if it is used
+
+        return access_control(
+            settings, self.users, now=self.time_source.now, wall=self.time_source.wall, in_step=self._answered
+        )
+
+    def _answered(self, work: Callable[[], object]) -> None:
+        """Do what the answer of a backend leads to, as a step of the loop."""
+
+        def step() -> None:
+            work()
+            self._run_and_finish_turn()
+
+        self.run_step("answer of a backend", step)
 
     def _make_export(self) -> Telemetry | None:
         """Create the telemetry export if it is configured."""
@@ -367,9 +441,17 @@ class Server:
             self.run_step("job", self.turn.slices.run)
             await asyncio.sleep(0)
         self.turn.slices.on_waiting = self._schedule_jobs
+        if CLUSTER_ID not in self.global_parameters:
+            new = secrets.token_urlsafe(_CLUSTER_ID_OCTETS)
+            self.global_parameters.set(CLUSTER_ID, f"rabbitmq-cluster-id-{new}")
         try:
             await self._listeners.bind(self.config.listeners)
             self.addresses = self._listeners.addresses
+            if self.config.tls_listeners:
+                tls = Credentials(self.config.tls, self.config.tls_handshake_timeout)
+                self.credentials.append(tls)
+                await self._listeners.bind(self.config.tls_listeners, tls)
+                self.tls_addresses = self._listeners.tls_addresses
             if self.disk is not None:
                 await self._start_disk(self.disk)
             if self.config.definitions is not None:
@@ -388,9 +470,12 @@ class Server:
         self._schedule_tick()
         self._ticked = self.now()
         self._is_open = True
+        self._watch.start()
         self.turn.slices.watch()
         if self.export is not None:
             self.export.start(loop)
+        if any(vhost.parameters for vhost in self.vhosts.values()):
+            self._loaded_shovels().start()
 
     async def _abandon(self) -> None:
         """Close everything that a failed start has opened."""
@@ -400,19 +485,22 @@ class Server:
             return
         if self._is_recovered:
             await self.disk.stop(
-                queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
+                store
+                for vhost in self.vhosts.values()
+                for queue in vhost.queues.values()
+                for store in queue.stores
             )
         else:
             self.disk.close()
 
-    async def _start_disk(self, disk: DataStore) -> None:
+    async def _start_disk(self, disk: "DataStore") -> None:
         """Recover the messages of the last run, and have the configuration's objects stored."""
         began = self.now()
         monitor = self.resource_monitor
         disk.start(self, self._loop, monitor.report_full, self.time_source, monitor.disk.limit)
         slices = self.turn.slices
         disk.pager.release = lambda run: slices.add(freeing(run), "release of dropped messages")
-        total = disk.recover([queue.store for queue in self._recovered])
+        total = disk.recover([store for queue in self._recovered for store in queue.stores])
         if self._recovered:
             seconds = self.now() - began
             log.info("recovered %d queues, %d messages in %.2f s", len(self._recovered), total, seconds)
@@ -434,9 +522,13 @@ class Server:
         await self.finish_jobs()
         stored: asyncio.Future[bool] = self._loop.create_future()
         wait = self.journal.when_all_safe if files else self.journal.when_safe
-        wait(stored.set_result)
+        wait(partial(_resolve, stored))
         self.finish_turn()
-        return await stored
+        return await self.result_of(stored)
+
+    async def result_of(self, future: "asyncio.Future[T]") -> T:
+        """Wait for a future that the server resolves."""
+        return await future
 
     async def finish_jobs(self) -> None:
         """Wait until no work is deferred any more."""
@@ -444,8 +536,9 @@ class Server:
             self.turn.resume_paused_jobs()
             await asyncio.sleep(0)
 
-    def import_definitions(self, path: Path) -> None:
+    def import_definitions(self, path: Path) -> list[Outcome]:
         """Import a definitions file, or each one of a directory. Raises DefinitionsError for invalid definitions."""
+        outcomes = []
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             try:
                 done = self.administration.definitions.import_file(None, file.read_bytes())
@@ -453,7 +546,10 @@ class Server:
                 raise DefinitionsError(f"cannot read definitions {file}: {error.strerror}") from None
             except BadRequestError as error:
                 raise DefinitionsError(f"cannot import definitions {file}: {error}") from None
-            log.info("definitions: imported %s from %s", done, file)
+            log.info("definitions: imported from %s: %s", file, done.summary())
+            self.audit.record("definitions.import", name=str(file), reason=done.summary())
+            outcomes.append(done)
+        return outcomes
 
     async def stop(self, reason: str = "shutdown", seconds: float = STOP_SECONDS) -> None:
         """Stop accepting, close every connection with 320, write to disk what only memory has, and close the store.
@@ -461,14 +557,24 @@ class Server:
         `seconds`: time for clients to answer; the sockets of those that did not are closed then.
         """
         self._stopping = True
+        await self._watch.stop()
         await Shutdown(self, seconds).run(reason)
+        if self.backends is not None:
+            await self.backends.close()
 
     def close_listeners(self) -> None:
         """Stop accepting connections."""
         self._listeners.close()
 
+    async def stop_shovels(self) -> None:
+        """Stop the shovels; what they have under way is confirmed and acked if that takes no longer than a moment."""
+        if self._shovels is not None:
+            await self._shovels.stop()
+
     def stop_timers(self) -> None:
-        """Stop the ticks, the wall-clock timers and the checks of memory and disk."""
+        """Stop the ticks, the wall-clock timers and the checks of memory and disk, and what is left of shovels."""
+        if self._shovels is not None:
+            self._shovels.abandon()
         for handle in (self._ticker, self._timer):
             if handle is not None:
                 handle.cancel()
@@ -601,6 +707,16 @@ class Server:
         """Number of publishers that are not read because of the backlog of the disk."""
         return len(self._waiting_for_disk)
 
+    @property
+    def blob_threshold(self) -> int:
+        """Content size in bytes from which a body is written to a file of its own; without a disk none is."""
+        return sys.maxsize if self.disk is None else self.disk.blob_threshold
+
+    def run_read(self, read: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Run a read of messages in a thread, and `done` in a step of the loop; only a broker with a disk needs it."""
+        assert self.disk is not None  # noqa: S101 - nothing else is read
+        self.disk.run_read(read, done)
+
     # -- how it is --------------------------------------------------------------------------------------------------
 
     @property
@@ -619,10 +735,22 @@ class Server:
         return self.config.node_name
 
     @property
+    def reports_dir(self) -> Path | None:
+        """The directory with reports of the analysis, which need not exist; None if there is none."""
+        exported = self.config.export.dir
+        return self.config.management.reports_dir or (None if exported is None else exported / "reports")
+
+    @property
     def cluster_name(self) -> str:
         """The name of the cluster, which clients see: one that an administrator has set, or the configured one."""
-        name = self.global_parameters.list().get(CLUSTER_NAME)
+        name = self.global_parameters.get(CLUSTER_NAME)
         return name if isinstance(name, str) else self.config.cluster_name
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster; '' before the first start, or if an administrator has removed it."""
+        name = self.global_parameters.get(CLUSTER_ID)
+        return name if isinstance(name, str) else ""
 
     def node_facts(self) -> NodeFacts:
         """Return facts about the node."""
@@ -636,20 +764,42 @@ class Server:
         """Return the numbers of messages read from disk and written to it."""
         return disk_counts(self)
 
+    def latencies(self) -> dict[str, Histogram]:
+        """Return the durations since the start of confirms, of commits, and by which timers were late."""
+        return latencies(self)
+
     def rename_cluster(self, name: str) -> None:
         """Set the name that clients see, as a global parameter as in RabbitMQ."""
         self.global_parameters.set(CLUSTER_NAME, name)
-        self.start_frame = self._make_start_frame()
-
-    def _make_start_frame(self) -> bytes:
-        properties = typed(server_properties(self.cluster_name))
-        offered = mechanisms(self.config.auth_mechanisms)
-        return encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
 
     @property
-    def listeners(self) -> list[BoundListener]:
+    def start_frame(self) -> bytes:
+        """The first frame that a client receives."""
+        return self._named_start_frames()[1]
+
+    @property
+    def secure_start_frame(self) -> bytes:
+        """The first frame that a client with TLS receives."""
+        return self._named_start_frames()[2]
+
+    def _named_start_frames(self) -> tuple[str | None, bytes, bytes]:
+        name = self.cluster_name
+        if self._start_frames[0] != name:
+            properties = typed(server_properties(name))
+            enabled = self.config.auth_mechanisms
+            plain, secure = (
+                encode_method(0, make(Wire.Start, 0, 9, properties, mechanisms(enabled, more), "en_US"))
+                for more in ((ANONYMOUS,), (ANONYMOUS, EXTERNAL))
+            )
+            self._start_frames = name, plain, secure
+        return self._start_frames
+
+    @property
+    def listeners(self) -> list[ListenerFacts]:
         """All bound listeners."""
-        return [*(BoundListener("amqp", host, port) for host, port in self.addresses), *self.http_listeners]
+        plain = [ListenerFacts("amqp", host, port) for host, port in self.addresses]
+        with_tls = [ListenerFacts("amqp/ssl", host, port) for host, port in self.tls_addresses]
+        return [*plain, *with_tls, *self.http_listeners]
 
     def effective_settings(self) -> Iterator[str]:
         """Yield the effective configuration in lines; passwords are masked."""
@@ -666,6 +816,34 @@ class Server:
     def backups(self) -> "Backups | None":
         """The backups of the data; None without a data directory, and until it is in use."""
         return None if self.disk is None else self.disk.backups
+
+    @cached_property
+    def statistics(self) -> "Statistics":
+        """The samples behind the management API, loaded when it is first asked for."""
+        from leveret.broker.statistics.statistics import Statistics  # noqa: PLC0415 - not without the API
+
+        return Statistics(self, self.config.management.interval_ms / 1000)
+
+    def _loaded_shovels(self) -> "Shovels":
+        """Return the shovels, loaded when there is one."""
+        if self._shovels is None:
+            from leveret.broker.shovel.shovels import Shovels  # noqa: PLC0415 - most brokers have none
+
+            self._shovels = Shovels(self)
+        return self._shovels
+
+    def _parameter_changed(self, vhost: str, component: str, name: str) -> None:
+        """Start, replace or stop the shovel of a parameter."""
+        if component == SHOVEL and self._is_open and not self._stopping:
+            self._loaded_shovels().changed(vhost, name)
+
+    def shovel_statuses(self) -> list[dict[str, Any]]:
+        """Return the status of each shovel, without logins."""
+        return [] if self._shovels is None else self._shovels.statuses()
+
+    def restart_shovel(self, vhost: str, name: str) -> bool:
+        """Restart a shovel; returns whether there is one."""
+        return self._shovels is not None and self._shovels.restart(vhost, name)
 
     @property
     def most_sockets(self) -> int:
@@ -735,6 +913,7 @@ class Server:
         if self._refused_count:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused_count)
             self._refused_count = 0
+        self.audit.report_repeated(self.time_source.now())
         for address, count in self.refusal_log.take_suppressed(self.time_source.now()):
             log.error("refused %d more connections from %s that did not log in", count, address)
 
@@ -819,6 +998,37 @@ class Server:
         self._ticks.schedule(driver.connection, self.time_source.now() + self.handshake_timeout)
         return True
 
+    @property
+    def tls_certificates(self) -> dict[str, CertificateFacts]:
+        """The certificates of listeners, by the beginning of their keys."""
+        return {key: facts for each in self.credentials for key, facts in each.keys_of.items()}
+
+    @property
+    def tls_reloads(self) -> dict[str, int]:
+        """The numbers of reloads of certificates since the start: that succeeded, and that failed."""
+        return {
+            "succeeded": sum(each.reloads for each in self.credentials),
+            "failed": sum(each.failures for each in self.credentials),
+        }
+
+    def reload_tls(self, done: Callable[[list[str]], object] = len) -> None:
+        """Read the certificates of all listeners again; calls back with what is wrong, in which case the old stay."""
+        if not self.credentials:
+            done([])
+            return
+        task = asyncio.get_running_loop().create_task(self._reload_tls(done))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload_tls(self, done: Callable[[list[str]], object]) -> None:
+        found = [await each.reload() for each in self.credentials]
+        done([problem for problem in found if problem])
+
+    def log_refusal(self, host: str, name: str, reason: str) -> None:
+        """Log that a client was refused before it got a connection, at most one line per second for its address."""
+        if self.refusal_log.admit(host, self.time_source.now()):
+            log.error("closing connection %s: %s", name, reason)
+
     def _limit_unsent(self) -> None:
         """Disconnect the clients with most unsent data if all of it together exceeds the limit."""
         waiting = [(driver.unsent, driver) for driver in self.drivers]
@@ -877,3 +1087,15 @@ class Server:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.sndbuf)
             if config.recbuf:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.recbuf)
+
+
+def _stored_limits(form: "Callable[..., T]", limits: Any) -> T:
+    """Return the limits of the configuration as those of a user or a vhost."""
+    names = [each.name for each in dataclasses.fields(form)]  # type: ignore[arg-type]
+    return form(**{name: getattr(limits, name, None) for name in names})
+
+
+def _resolve(future: "asyncio.Future[T]", result: T) -> None:
+    """Resolve a future, unless nobody waits for it any more."""
+    if not future.done():
+        future.set_result(result)

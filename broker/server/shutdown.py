@@ -6,15 +6,18 @@ import logging
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from leveret.broker.administration import Administration
 from leveret.broker.network.socket_driver import SocketDriver
-from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.shutdown_flush import STEP_OCTETS, ShutdownFlush
 from leveret.broker.vhost.vhost import VHost
+
+if TYPE_CHECKING:
+    from leveret.broker.persistence.data_store import DataStore
 
 log = logging.getLogger("leveret.connection")
 loop_log = logging.getLogger("leveret")
@@ -41,13 +44,17 @@ class ShutdownHost(Protocol):
     turn: Turn
     context: NodeContext
     vhosts: dict[str, VHost]
-    disk: DataStore | None
+    administration: Administration
+    disk: "DataStore | None"
     export: Telemetry | None
     drivers: set[SocketDriver]
     all_closed: asyncio.Event
 
     def close_listeners(self) -> None:
         """Stop accepting connections."""
+
+    async def stop_shovels(self) -> None:
+        """Stop the shovels."""
 
     def stop_timers(self) -> None:
         """Stop the ticks, the wall-clock timers and the checks of memory and disk."""
@@ -89,8 +96,10 @@ class Shutdown:
         loop_log.info(
             "longest step of the event loop: %.1f ms, %s", slices.longest / 1e6, slices.longest_step or "none"
         )
+        await host.stop_shovels()
         await self._disconnect(reason)
         host.stop_timers()
+        host.administration.transfers.stop()
         for vhost in host.vhosts.values():
             for line in vhost.delay_lines():
                 line.stop()
@@ -130,7 +139,7 @@ class Shutdown:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(closed.wait(), seconds)
 
-    async def _close_store(self, disk: DataStore) -> None:
+    async def _close_store(self, disk: "DataStore") -> None:
         """Write to disk what is in memory only, and close the store."""
         await self._host.finish_jobs()
         await self._publish_dead_letters(disk)
@@ -140,14 +149,14 @@ class Shutdown:
                 "disk full at shutdown: messages=%d not written; publishers must resend the unconfirmed ones"
             )
             log.error(text, lost)
-        await disk.stop(queue.store for queue in self._queues())
+        await disk.stop(store for queue in self._queues() for store in queue.stores)
 
     def _queues(self) -> Iterator[Queue]:
         """Yield all queues, and the deleted ones that still have messages to discard."""
         for vhost in self._host.vhosts.values():
             yield from (*vhost.queues.values(), *vhost.ending)
 
-    async def _publish_dead_letters(self, disk: DataStore) -> None:
+    async def _publish_dead_letters(self, disk: "DataStore") -> None:
         """Wait until queues have published the dead letters of discarded messages, unless the disk is full."""
         queues = [
             queue for queue in self._queues() if queue.limits is not None and queue.limits.is_discarding
@@ -161,7 +170,7 @@ class Shutdown:
                 queue.after_next_run(partial(ran.set_result, None))
                 await ran
 
-    async def _flush_promised(self, disk: DataStore) -> int:
+    async def _flush_promised(self, disk: "DataStore") -> int:
         """Write the promised messages of queues to disk; returns the number of those for which there was no space."""
         host = self._host
         flushes = [

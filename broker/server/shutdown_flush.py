@@ -106,6 +106,7 @@ class ShutdownFlush:
                 copies.append(copy)
                 originals.append(seq_id)
                 if isinstance(copy, Moved):
+                    self.queue.moving += 1
                     continue  # the original stays until then
             left.append(seq_id)
         if copies:

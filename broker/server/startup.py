@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from leveret.broker.config.config import Config, Listener
-from leveret.broker.persistence.data_store import DataStore, compact_if_worth_it
 from leveret.broker.process.resource_alarms import memory_limit
 
-Store = TypeVar("Store", bound=DataStore)
+if TYPE_CHECKING:
+    from leveret.broker.persistence.data_store import DataStore
+
+Store = TypeVar("Store", bound="DataStore")
 
 
 def open_data_store(config: Config, store_class: type[Store]) -> Store:
@@ -18,6 +20,8 @@ def open_data_store(config: Config, store_class: type[Store]) -> Store:
         StorageError: it cannot be opened; UnknownFormatError if a later version has written it.
 
     """
+    from leveret.broker.persistence.data_store import compact_if_worth_it  # noqa: PLC0415 - not without a disk
+
     memory = memory_limit(config.memory_absolute, config.memory_relative)
     ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
     compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)

@@ -17,7 +17,7 @@ from grafana.exposition import Scraped
 from running import Running, command, environment, watched
 
 from leveret.broker.metrics import http
-from leveret.broker.metrics.http import STALL_SECONDS, Monitor, cluster_id
+from leveret.broker.metrics.http import STALL_SECONDS, Monitor
 from leveret.broker.metrics.node import Identity
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.server.server import RESERVED_FILES, TICK_SECONDS
@@ -38,7 +38,7 @@ def node() -> Node:
 @pytest.fixture
 async def monitor(node) -> AsyncIterator[Monitor]:
     """The monitor that answers for the broker."""
-    made = Monitor(node, Identity("rabbit@here", "c", cluster_id("here")))
+    made = Monitor(node, lambda: Identity("rabbit@here", "c", "id"))
     await made.start("127.0.0.1", 0)
     yield made
     await made.stop()
@@ -291,12 +291,6 @@ async def test_others_run_between_two_pieces(node, ask):
     assert rounds > 60
 
 
-def test_a_broker_has_the_same_name_at_each_start():
-    """A broker has the same cluster name at each start, and another broker has another."""
-    assert cluster_id("here") == cluster_id("here") != cluster_id("there")
-    assert cluster_id("here").startswith("rabbitmq-cluster-id-")
-
-
 # -- the process -----------------------------------------------------------------------------------------------------
 
 
@@ -325,7 +319,7 @@ def test_a_port_that_is_taken_is_no_reason_not_to_start(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Running(tmp_path, *WATCHED, program=program_with_port(tmp_path, port)) as running:
-            line = running.wait_for("metrics and health checks are disabled")
+            line = running.wait_for("no listener for metrics and health")
             running.wait_for("Server startup complete")
             code, _, err = running.stopped_by(signal.SIGTERM)
 

@@ -16,7 +16,7 @@ def test_the_page_names_what_is_shown():
     """The page has each metric of an answer, and the answers have each of the page that has a value here."""
     node = Node()
     Client(node).declare("q")
-    process, scraper = Process(1, 2, 0.0, 0.0, 0.0), Scraper(node, Identity("n", "c", "i"))
+    process, scraper = Process(1, 2, 0.0, 0.0, 0.0), Scraper(node, lambda: Identity("n", "c", "i"))
     answers = [Scraped(scraper.aggregated(process)), Scraped(scraper.per_object(process))]
     types = [
         line.split()[2] for each in answers for line in each.text.splitlines() if line.startswith("# TYPE ")
@@ -26,6 +26,7 @@ def test_the_page_names_what_is_shown():
         "rabbitmq_cluster_exchange_name",
         "rabbitmq_cluster_exchange_bindings",
         "rabbitmq_disk_space_available_bytes",
+        "leveret_tls_certificate_not_after_seconds",
     }
 
     declared = render().partition("## Differences from RabbitMQ")[0]

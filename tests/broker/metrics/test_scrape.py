@@ -24,13 +24,13 @@ IDENTITY = Identity("rabbit@here", "c", "id")
 PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)
 LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
 READY = re.compile(r"rabbitmq_(detailed_)?queue_messages_ready[ {]")
-MOST_SECONDS = 0.02
+MOST_SECONDS = 0.05
 """Longest time in seconds that a scrape may keep others from running."""
 
 
 def scraper(node: Node, *, per_object: bool = False) -> Scraper:
     """Return the scraper of a node."""
-    return Scraper(node, IDENTITY, per_object=per_object)
+    return Scraper(node, lambda: IDENTITY, per_object=per_object)
 
 
 def scraped(node: Node) -> Scraped:
