@@ -4,6 +4,7 @@
 #   entrypoint.sh                          the broker
 #   entrypoint.sh serve --set KEY=VALUE    the broker, with flags of `leveret serve`; so do flags alone, and
 #   entrypoint.sh rabbitmq-server          the word that compose files for RabbitMQ may have
+#   LEVERET_RANDOM_PASSWORD=1 entrypoint.sh     the broker, with a random password for its first user
 #   entrypoint.sh COMMAND ...              another command, such as `leveret config` or `sh`
 #
 # Files are read in this order, later ones win: image.conf beside this script; /etc/rabbitmq/rabbitmq.conf, or what
@@ -33,6 +34,18 @@ do
     fi
 done
 [ -z "${refused-}" ] || exit 78
+
+# A password that nobody knows yet instead of guest's, for an empty data directory; printed this once.
+if [ -n "${LEVERET_RANDOM_PASSWORD-}" ] && [ "$LEVERET_RANDOM_PASSWORD" != 0 ] \
+    && [ -z "${RABBITMQ_DEFAULT_PASS-}" ] && [ -z "${LEVERET_DEFAULT_PASS-}" ]
+then
+    data=${LEVERET_DATA_DIR:-${RABBITMQ_MNESIA_DIR:-${RABBITMQ_MNESIA_BASE:-${LEVERET_CTL_DATA_DIR:-/var/lib/rabbitmq/leveret}}}}
+    if [ ! -e "$data/store" ]; then
+        RABBITMQ_DEFAULT_PASS=$(python3 -c 'import secrets; print(secrets.token_urlsafe(18))')
+        export RABBITMQ_DEFAULT_PASS
+        echo "leveret: the password of user ${RABBITMQ_DEFAULT_USER:-guest} is $RABBITMQ_DEFAULT_PASS (printed only now)" >&2
+    fi
+fi
 
 # Prepended one by one, so from the last to the first.
 if [ -n "${RABBITMQ_CONFIG_FILES-}" ]; then

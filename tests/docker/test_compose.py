@@ -9,6 +9,8 @@ import pytest
 import yaml
 from running import ROOT
 
+from leveret import __version__
+
 DOCKER = ROOT / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -20,7 +22,6 @@ METRICS_PORT = 15692
 DASHBOARD = json.loads((DOCKER / "grafana" / "dashboards" / "leveret.json").read_text())
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 GRID = 24
-VERSION = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
 
 
 def mounts(service: str) -> dict[str, str]:
@@ -42,7 +43,7 @@ def test_a_service_starts_from_a_fixed_version(name):
     assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag)
     assert ("build" in SERVICES[name]) == image.startswith("leveret")
     if image.startswith("leveret"):
-        assert VERSION == tag
+        assert __version__ == tag
 
 
 @pytest.mark.parametrize("name", [name for name in SERVICES if "build" in SERVICES[name]])
