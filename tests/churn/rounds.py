@@ -147,8 +147,7 @@ class Churn:
         self.log: Log
 
     async def run(self, seconds: float, say: Callable[[str], object]) -> Verdict:
-        """Churn for so long, then drain everything and judge."""
-        began = time.monotonic()
+        """Churn for so long after the start, then drain everything and judge."""
         self.port = self.site.start()
         self.log = Log(self.site)
         self.log.start()
@@ -156,6 +155,7 @@ class Churn:
         await moves.declare(self.port, self.features)
         actors = self._actors()
         tasks = [asyncio.create_task(actor.run()) for actor in actors]
+        began = time.monotonic()
         try:
             while time.monotonic() - began < seconds and self.ledger.counts["violations"] < ENOUGH:
                 await self._round()

@@ -41,7 +41,7 @@ LEFT_SECONDS = 60.0
 """Time in which the broker must give up the backup of a command that was killed."""
 PER_BROKER = 5
 """Backups of one broker before another variant starts on the same data."""
-KILL_BROKER, KILL_COMMAND = 4, 7
+KILL_BROKER, KILL_COMMAND = 2, 7
 """Of ten cycles, those whose broker or command is killed."""
 
 Sure = set[tuple[str, Id]]

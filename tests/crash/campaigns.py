@@ -85,7 +85,9 @@ CAMPAIGNS = (
     Campaign("consumer-ack", 1000, 50, _crash("consumer-ack"), ("stops", *CRASHED)),
     Campaign("consumer-ack-light", 1000, 50, _crash("consumer-ack-light"), ("stops", *CRASHED)),
     Campaign("powercut", 1000, 50, _crash("powercut"), CRASHED),
+    Campaign("answered", 100, 20, _crash("answered"), ("cycles", "changes answered")),
     Campaign("backup", 50, 10, _crash("backup"), CRASHED),
+    Campaign("transfers", 100, 20, _crash("transfers"), CRASHED),
     Campaign("points", 100, 5, _crash("points"), ("cycles", *CRASHED)),
     Campaign("faults", 200, 20, _crash("faults"), CRASHED),
     Campaign(

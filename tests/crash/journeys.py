@@ -29,12 +29,11 @@ Judged, with the oracles of `ledger`:
     O5   what arrives has come by a way it may: the newest entry of x-death names a queue and a reason that lead here
     O6   nothing arrives before its time: TTL, delay, delivery limit
 
-Bodies that the broker keeps in files of their own move at least once: what is `large` may be in two places after a fault, and
-is counted, not judged. Pure: no sockets, no clock.
+Pure: no sockets, no clock.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -42,8 +41,9 @@ from crash.ledger import Id, Ledger, Publication
 
 NOWHERE = ""
 """The place of what has been acknowledged, dropped, or never was."""
-EXPIRED, MAXLEN, DUE = "expired", "maxlen", "due"
-"""Moves without a consumer; `DUE` leaves a delayed exchange and no trace in x-death."""
+EXPIRED, MAXLEN, DUE, CARRIED = "expired", "maxlen", "due", "carried"
+"""Moves without a consumer; those out of a delayed exchange (`DUE`), or of a transfer (`CARRIED`), leave no trace in
+x-death."""
 REJECTED, LIMIT = "rejected", "delivery_limit"
 """Reasons of moves by a consumer."""
 EARLY_SLACK = 0.002
@@ -97,7 +97,7 @@ class Way:
                 more := {
                     move.target
                     for move in self.moves
-                    if move.source in found and move.reason in {EXPIRED, MAXLEN, DUE}
+                    if move.source in found and move.reason in {EXPIRED, MAXLEN, DUE, CARRIED}
                 }
                 - found
             ):
@@ -123,9 +123,12 @@ class Way:
         )
 
     def _behind(self, station: str) -> frozenset[str]:
-        """The station, or where a delay leads from it."""
+        """The station, or where a delay or a transfer leads from it."""
         return frozenset(
-            {station, *[move.target for move in self.moves if move[0] == station and move.reason == DUE]}
+            {
+                station,
+                *[move.target for move in self.moves if move[0] == station and move.reason in {DUE, CARRIED}],
+            }
         )
 
     @cached_property
@@ -146,6 +149,7 @@ class Token:
     """One copy of a message on its way."""
 
     __slots__ = (
+        "apart",
         "digest",
         "flag",
         "flag_at",
@@ -153,7 +157,7 @@ class Token:
         "held",
         "history",
         "id",
-        "large",
+        "late",
         "not_before",
         "persistent",
         "proven",
@@ -161,7 +165,6 @@ class Token:
         "recovered",
         "requeues",
         "seen",
-        "stray",
         "way",
     )
 
@@ -180,10 +183,11 @@ class Token:
         self.proven = False
         """True if it came back from disk, confirmed or not."""
         self.recovered = False
+        self.apart = False
+        """True if its body has a file of its own, for which no commit waits."""
+        self.late = False
+        """True if a kill may have left it behind, while those after it moved on."""
         self.requeues = 0
-        self.large = False
-        self.stray = False
-        """Large, and perhaps in two places."""
         self.not_before: dict[str, float] = {}
         """Seconds of the epoch, by station."""
 
@@ -203,7 +207,7 @@ class Token:
         return self.safe and NOWHERE not in self.places
 
     def __str__(self) -> str:
-        return f"{self.id} (group {self.group}, {'persistent' if self.persistent else 'transient'}{', large' if self.large else ''})"
+        return f"{self.id} (group {self.group}, {'persistent' if self.persistent else 'transient'})"
 
 
 class Delivery(NamedTuple):
@@ -234,7 +238,7 @@ class Journeys:
     def __init__(self, ledger: Ledger, *, may_be_full: bool = False) -> None:
         self.ledger, self.may_be_full = ledger, may_be_full
         self.counts: Counter[str] = Counter()
-        """Deliveries by station, and of dead letters (`moved`), delayed ones (`delayed`), `large twice`."""
+        """Deliveries by station, and of dead letters (`moved`) and delayed ones (`delayed`)."""
         self.latest = 0.0
         """Time when the last message is due or expired, in seconds of the epoch."""
         self._event = 0
@@ -256,14 +260,14 @@ class Journeys:
         ways: Sequence[Way],
         *,
         group: int = 0,
-        large: bool = False,
         not_before: dict[str, float] | None = None,
+        apart: bool = False,
     ) -> None:
         """A message is about to be sent, which the ledger knows already, as one without queues."""
         tokens = tuple(Token(publication, way, group) for way in ways)
         for token in tokens:
-            token.large = large
             token.not_before = not_before or {}
+            token.apart = apart
         self._tokens[publication.id] = tokens
         if not_before:
             self.latest = max(self.latest, *not_before.values())
@@ -344,15 +348,12 @@ class Journeys:
         self._note(token, frozenset({station}), self._event)
 
     def _misplaced(self, token: Token, station: str) -> None:
-        if token.stray:
-            self.counts["large twice"] += 1
-            return
         where = "unacked" if token.held else f"to be found at {sorted(token.places)}"
         self._violate("O2", f"{station}: {token} is delivered, but it is {where}", "duplicates")
 
     def _check_flag(self, token: Token, station: str, *, redelivered: bool) -> None:
         must = token.flag
-        if token.stray or (must and station != token.flag_at):
+        if must and station != token.flag_at:
             must = None
         if must and not redelivered:
             self._violate("O2", f"{station}: {token} is delivered again without redelivered", "unmarked")
@@ -374,7 +375,7 @@ class Journeys:
             self._violate("O6", f"{station}: {token} was given back {token.requeues} times only", "early")
 
     def _check_order(self, token: Token, station: str, *, redelivered: bool) -> None:
-        if station not in token.way.ordered or token.stray:
+        if station not in token.way.ordered or token.late:
             return
         if redelivered and self._disturbed[station]:
             return  # it had gone to a consumer that was dead, and perhaps to nobody's knowledge
@@ -458,8 +459,6 @@ class Journeys:
         """Note that the acts of these consumers are on disk for certain, and that the messages were delivered."""
         for delivery in deliveries:
             for token in delivery.tokens:
-                if token.large:
-                    continue
                 is_moving = delivery.rejected and token.way.after(delivery.station, REJECTED) != NOWHERE
                 known = delivery.event - is_moving  # it was delivered; the dead letter may be on its way yet
                 while len(token.history) > 1 and token.history[1][0] <= known:
@@ -490,7 +489,7 @@ class Journeys:
         self._tokens = {
             ident: tokens
             for ident, tokens in self._tokens.items()
-            if any(len(token.history) > 1 or token.places != over or token.stray for token in tokens)
+            if any(len(token.history) > 1 or token.places != over for token in tokens)
         }
         channels = {ident[:2] for ident in self._tokens}
         run = self.ledger.run
@@ -503,7 +502,22 @@ class Journeys:
         for tokens in self._tokens.values():
             for token in tokens:
                 del token.history[:-1]
-                token.stray = False
+
+    def tokens(self) -> Iterator[Token]:
+        """Yield all tokens that are not forgotten."""
+        for tokens in self._tokens.values():
+            yield from tokens
+
+    def token(self, ident: Id, entry: str) -> Token | None:
+        """Return the token of a message that has entered at a station; None if there is none."""
+        return next((token for token in self._tokens.get(ident, ()) if token.way.entry == entry), None)
+
+    def gone(self, idents: Iterable[Id]) -> None:
+        """Note that these are nowhere for certain, and that this is on disk."""
+        self._event += 1
+        for ident in idents:
+            for token in self._tokens.get(ident, ()):
+                token.history = [(self._event, frozenset({NOWHERE}))]
 
     def owed(self) -> int:
         """Return the number of persistent tokens that have to be somewhere."""
@@ -516,6 +530,7 @@ class Journeys:
         for tokens in self._tokens.values():
             for token in tokens:
                 self._restart(token)
+                token.late |= token.apart and len(token.places - {NOWHERE}) > 1
                 if token.flag is not None:
                     token.flag, token.flag_at = True, next(iter(token.places - {NOWHERE}), NOWHERE)
 
@@ -541,7 +556,6 @@ class Journeys:
             past |= way.reach({NOWHERE, way.refused})
         token.recovered = token.safe and NOWHERE not in past
         if len(past - {NOWHERE}) > 1:
-            token.stray |= token.large
             token.flag = None
         elif token.flag is None:
             token.flag = False

@@ -29,7 +29,7 @@ LEAST_OPEN = 1
 """Messages that must wait for a commit for its kill to count."""
 DRAIN_EVERY = 4
 WARM_SECONDS = 20.0
-NOTED = ("moved", "delayed", "large twice")
+NOTED = ("moved", "delayed")
 """Figures that are printed of messages that move."""
 VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("as shipped", ()),

@@ -5,6 +5,7 @@ cache never gets to the disk. What was flushed is there after the next mount, as
 disk does to a sector that was being written is not imitated.
 """
 
+import contextlib
 import fcntl
 import functools
 import os
@@ -73,7 +74,11 @@ class LoopDisk:
         self.mount()
 
     def umount(self) -> None:
-        """Unmount; a process that was just killed may still hold it for a moment."""
+        """Unmount; a process that was just killed may still hold it for a moment.
+
+        A mount namespace that was made meanwhile has a copy of the mount, which keeps the file system as it is: one
+        whose power was cut would be mounted again without power.
+        """
         deadline = time.monotonic() + UMOUNT_SECONDS
         while self.mounted:
             done = subprocess.run(
@@ -89,6 +94,18 @@ class LoopDisk:
                 raise OSError(done.stderr)
             else:
                 time.sleep(0.01)
+        while self._is_attached():
+            if time.monotonic() > deadline:
+                raise OSError(f"{self.image} is still mounted: another mount namespace has a copy")
+            time.sleep(0.01)
+
+    def _is_attached(self) -> bool:
+        """Return whether a loop device has the image."""
+        for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with contextlib.suppress(OSError):  # it was detached meanwhile
+                if each.read_text(encoding="utf-8").rstrip("\n") == str(self.image.resolve()):
+                    return True
+        return False
 
 
 class MemoryDisk:

@@ -34,10 +34,10 @@ FAN = "fan.dlx"
 LINE = "the line of later"
 LEVELS = 5
 DELIVERY_LIMIT = 3
+LARGE = 300_000
+"""Octets of a large message, whose body has a file of its own in every campaign that has files."""
 LONGEST = 2500
 """Milliseconds that anything is delayed, or expires after, at most."""
-LARGE = 65536
-"""Octets from which a body may be in a file of its own."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Mover(Windowed):
         rng: what decides.
         window: messages that have no verdict yet, at most.
         choice: its lanes.
-        large: the part of its messages that have 300 KB.
+        large: the part of its messages that have `LARGE` octets.
         longest: delays and expirations that are longer, in milliseconds, are not chosen.
 
     """
@@ -307,7 +307,7 @@ class Mover(Windowed):
         roll = self.rng.random()
         if roll < 0.85:
             return int(roll * 1000)
-        return 300_000 if roll > 1 - self.large else 3500 + int(roll * 2500)
+        return LARGE if roll > 1 - self.large else 3500 + int(roll * 2500)
 
     def one(self, lane: Lane) -> bytes:
         """The octets of one more message, which the books know from now on."""
@@ -328,8 +328,8 @@ class Mover(Windowed):
             publication,
             lane.ways,
             group=min(priority or 0, LEVELS) if lane.priorities != (None,) else delay or 0,
-            large=size >= LARGE,
             not_before={station: now + wait / 1000 for station, wait in waits.items()},
+            apart=size >= LARGE,
         )
         self.out += 1
         properties = property_octets(
@@ -720,10 +720,15 @@ async def drain(
         taken += drainer.delivered
     journeys.finished()
     await link.close()
+    await settle(journeys, port)
+    return taken
+
+
+async def settle(journeys: Journeys, port: int) -> None:
+    """Make sure that all that was seen and done is on disk, and forget what is over."""
     await _receipt(journeys, port)
     journeys.settle_all()
     journeys.forget()
-    return taken
 
 
 async def depth(link: Link, queue: str) -> int:
@@ -750,7 +755,7 @@ async def _rest(journeys: Journeys, link: Link, passing: Sequence[str], stall: f
 
 
 async def _receipt(journeys: Journeys, port: int) -> None:
-    """Make sure that all that was seen and done is on disk."""
+    """Publish a message, and wait for its confirm."""
     sender = Mover(journeys, random.Random(0), choice=())
     await sender.open(port)
     ledger = journeys.ledger

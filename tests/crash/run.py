@@ -1,4 +1,4 @@
-"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `backup`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `answered`, `backup`, `transfers-killed`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.
@@ -16,14 +16,29 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 import uvloop  # noqa: E402
-from crash import backups, consumer_acks, faults, kills, loopdisk, points, powercuts, promises, torn, tracer  # noqa: E402
+from crash import (  # noqa: E402
+    answers,
+    backups,
+    consumer_acks,
+    faults,
+    kills,
+    loopdisk,
+    points,
+    powercuts,
+    promises,
+    torn,
+    tracer,
+    transfers,
+)
 from crash.kills import Totals  # noqa: E402
 from crash.move_points import Moves  # noqa: E402
 from crash.mutants import run as mutants  # noqa: E402
 
 MEMORY = Path("/dev/shm")
 DEFAULTS = {
+    "answered": 100,
     "backup": 50,
+    "transfers": 100,
     "points": 100,
     "faults": 200,
     "torn": 20_000,
@@ -55,9 +70,19 @@ def crash(home: Path, count: int, seed: int, say: Callable[[str], object]) -> To
     return uvloop.run(kills.kills(home, count, seed, say=say))
 
 
+def answered(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Kill the broker right after its answers to changes."""
+    return answers.answers(home, count, seed, say=say)
+
+
 def backup(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
     """Make backups beside the load, and start a broker on each."""
     return uvloop.run(backups.backups(home, count, seed, say=say))
+
+
+def carry(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Kill the broker in the middle of transfers, so often for each kind."""
+    return uvloop.run(transfers.transfers(home, count, seed, say=say))
 
 
 def consumer_ack(home: Path, count: int, seed: int, say: Callable[[str], object], *, mode: str) -> Totals:
@@ -130,7 +155,9 @@ def exchange(home: Path, count: int, seed: int, say: Callable[[str], object]) ->
 
 CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "crash": (crash, str, ""),
+    "answered": (answered, str, ""),
     "backup": (backup, str, ""),
+    "transfers": (carry, str, ""),
     **{mode: (partial(consumer_ack, mode=mode), str, "") for mode in promises.MODES},
     "powercut": (powercut, loopdisk.why_no_power_cuts, ""),
     "points": (crash_points, tracer.why_not, ""),

@@ -10,10 +10,10 @@ ALLOWANCE = 10.0
 """Seconds for a start: other tests run beside these."""
 
 
-def test_five_backups_lose_nothing(tmp_path):
+def test_three_backups_lose_nothing(tmp_path):
     """Copies made under load have what was confirmed before, also the one after a kill of the broker at its backup."""
     totals = uvloop.run(backups(tmp_path, KILL_BROKER + 1, SEED, say=str, allowance=ALLOWANCE))
     counts = passed(totals)
 
-    assert 5 == totals.counted
+    assert KILL_BROKER + 1 == totals.counted
     assert counts["recovered"] > 500

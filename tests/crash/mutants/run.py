@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import uvloop
+from crash.answers import answers
 from crash.consumer_acks import consumer_acks
 from crash.faults import faults
 from crash.kills import Totals, kills
@@ -17,6 +18,7 @@ from crash.loopdisk import why_no_small_disks
 from crash.moves import FEATURES
 from crash.points import purges
 from crash.promises import LIGHT, MODES
+from crash.transfers import transfers
 
 HERE = Path(__file__).parent
 KILLS = 40
@@ -82,6 +84,26 @@ def _purged(home: Path, mutant: str) -> Totals:
     return uvloop.run(purges(home, 5, program=program(mutant)))
 
 
+def _changed(home: Path, mutant: str) -> Totals:
+    return answers(home, 10, SEED, say=str, program=program(mutant), allowance=10.0)
+
+
+def _carried(home: Path, mutant: str) -> Totals:
+    return uvloop.run(
+        transfers(
+            home,
+            KILLS,
+            SEED,
+            say=str,
+            program=program(mutant),
+            enough=1,
+            stall=2.0,
+            allowance=10.0,
+            drain_every=1,
+        )
+    )
+
+
 def _filled(home: Path, mutant: str) -> Totals:
     return uvloop.run(faults(home, 1, SEED, kinds=["full"], say=str, enough=1, program=program(mutant)))
 
@@ -106,6 +128,10 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "requeue_forgets": (_answered_in_the_end, str),
     "lost_is_confirmed": (_answered_lightly, str),
     "promises_unwritten": (_answered, str),
+    "answer_before_disk": (_changed, str),
+    "moved_too_late": (_carried, str),
+    "deleted_with_moving": (_carried, str),
+    "retry_forgets": (_carried, str),
     "open_reader": (_filled, why_no_small_disks),
 }
 """The campaign that has to catch each mutant, and a function that returns why it cannot be run here."""

@@ -2,4 +2,4 @@
 
 from two_commits import forget_first
 
-forget_first(lambda journal: any(block.moving for block in journal._dirty))
+forget_first(lambda journal: any(block.moved for block in journal._dirty))
