@@ -1,16 +1,16 @@
 """How the pages become a site: Sphinx and MyST. `make docs` builds it into build/site, and a warning is an error."""
 
 import sys
-import tomllib
 from pathlib import Path
 
+import leveret
+
 _DOCS = Path(__file__).parent
-_PROJECT = tomllib.loads((_DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 sys.path.append(str(_DOCS))  # for sequence.py, which draws the diagrams
 
 project = "Leveret"
 project_copyright = "the Leveret authors"
-version = release = _PROJECT["version"]
+version = release = leveret.__version__
 
 extensions = ["myst_parser", "sequence"]
 root_doc = "index"

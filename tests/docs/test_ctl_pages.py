@@ -2,9 +2,12 @@
 
 import shlex
 
+import pika
 from click.testing import CliRunner
 from running import ROOT, Running
 
+from leveret.broker.cli.ctl.command import COMMANDS
+from leveret.broker.cli.ctl.examples import EXAMPLES
 from leveret.broker.cli.ctl.main import ctl
 
 HOW_TO = ROOT / "docs" / "howto" / "users-and-permissions.md"
@@ -15,6 +18,41 @@ WORDS = ("leveret", "ctl")
 def test_the_reference_is_what_the_commands_say():
     """`leveret ctl help --markdown` prints the page."""
     assert REFERENCE.read_text(encoding="utf-8") == CliRunner().invoke(ctl, ["help", "--markdown"]).stdout
+
+
+def test_every_command_has_an_example():
+    """A new one gets a row in `broker/cli/ctl/examples.py`, which its help and the reference show."""
+    assert sorted(COMMANDS) == sorted(EXAMPLES)
+    assert all(text.split()[0] == name for name, text in EXAMPLES.items())
+
+
+def test_the_examples_run(tmp_path, monkeypatch):
+    """In the order of the table, on a new broker; but those that need a client, or another file or shovel, or end it."""
+    monkeypatch.chdir(tmp_path)
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        monkeypatch.setenv("LEVERET_CTL_DATA_DIR", str(running.data_dir))
+        host, port = running.address
+        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+            connection.channel().queue_declare("orders", durable=True)
+        results = {
+            name: CliRunner().invoke(ctl, shlex.split(text.replace("5672", str(port))))
+            for name, text in EXAMPLES.items()
+            if name not in {"wait", "delete_shovel", "close_connection", "log_tail", "stop", "shutdown"}
+        }
+
+    assert {} == {name: each.output for name, each in results.items() if each.exit_code}
+
+
+def test_the_help_of_a_command_has_its_example_and_columns():
+    """The options of the command stand apart from those that all have."""
+    text = CliRunner().invoke(ctl, ["list_queues", "--help"]).stdout
+
+    assert "Example:\n  leveret ctl list_queues name messages_ready" in text
+    assert (
+        text.index("Options:") < text.index("--offline") < text.index("Common options:") < text.index("--uri")
+    )
+    assert "messages_unacknowledged" in text[text.index("Columns:") :]
 
 
 def test_the_commands_of_the_how_to_run(tmp_path):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-import pika
 import pytest
 import yaml
 from running import ROOT, Running, environment
@@ -104,39 +103,6 @@ def test_the_tutorial_knows_what_a_restart_logs(tmp_path):
         found = again.wait_for(line)
 
     assert line in found
-
-
-def test_a_queue_is_moved_from_one_broker_to_another(tmp_path):
-    """The program for moving over carries each message with its properties, in order, and leaves nothing behind."""
-    (program,) = [
-        text for language, text in blocks(DOCS / "howto" / "migrate-from-rabbitmq.md") if language == "python"
-    ]
-    bodies = [b"%d" % number for number in range(250)]
-    with contextlib.ExitStack() as stack:
-        channels, urls = [], []
-        for name in ("old", "new"):
-            (tmp_path / name).mkdir()
-            host, port = started(tmp_path / name, stack).address
-            urls.append(f"amqp://guest:guest@{host}:{port}/%2F")
-            connection = stack.enter_context(pika.BlockingConnection(pika.URLParameters(urls[-1])))
-            channels.append(connection.channel())
-            channels[-1].queue_declare("orders", durable=True)
-        old, new = channels
-        old.confirm_delivery()
-        for body in bodies:
-            properties = pika.BasicProperties(delivery_mode=PERSISTENT, headers={"number": int(body)})
-            old.basic_publish("", "orders", body, properties)
-
-        printed = run(program, tmp_path, *urls, "orders")
-        left = old.queue_declare("orders", passive=True).method.message_count
-        moved = [new.basic_get("orders", auto_ack=True) for _ in bodies]
-
-    assert "moved 250 messages of orders\n" == printed
-    assert 0 == left
-    assert bodies == [body for _method, _properties, body in moved]
-    assert [(PERSISTENT, {"number": int(body)}) for body in bodies] == [
-        (properties.delivery_mode, properties.headers) for _method, properties, _body in moved
-    ]
 
 
 def commands(page: Path) -> list[list[str]]:

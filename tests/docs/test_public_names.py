@@ -21,8 +21,11 @@ def options(command: click.Command, words: tuple[str, ...] = ()) -> dict[str, se
     """Options by command, of a command and those below it."""
     own = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
     found = {" ".join(words): own}
-    for name, below in getattr(command, "commands", {}).items():
-        found |= options(below, (*words, name))
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if (below := command.get_command(context, name)) is not None:
+                found |= options(below, (*words, name))
     return found
 
 

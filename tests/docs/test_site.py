@@ -138,7 +138,7 @@ def test_every_decision_is_listed():
         ("dead letter", "howto/dead-letters-and-ttl"),
         ("dead letter exchange", "howto/dead-letters-and-ttl"),
         ("TTL", "howto/dead-letters-and-ttl"),
-        ("retry", "howto/dead-letters-and-ttl"),
+        ("retry", "howto/dead-letters-and-retries"),
         ("confirm", "howto/choose-a-confirm-mode"),
         ("confirms", "howto/choose-a-confirm-mode"),
         ("grafana", "howto/watch-with-grafana"),
