@@ -1,5 +1,6 @@
 """Fixtures and hooks for all tests."""
 
+import logging
 import os
 import sys
 from collections.abc import Generator
@@ -20,6 +21,34 @@ UNTRACED = [phase for phase in Phase if phase is not Phase.explain]
 settings.register_profile("default", deadline=None, phases=UNTRACED, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+LONG = (
+    "analytics/*", "crash/*", "loop/*", "test_beside.py", "fuzz/test_fuzz.py", "broker/cli/test_perf_beside_rabbitmq.py",
+    "clients/*", "conformance/*", "docs/*", "test_portability.py", "test_running.py", "test_hot_files.py", "docker/*",
+    "test_packaging.py", "covered/*", "broker/persistence/*", "broker/process/*", "broker/server/*", "storage/queues/*",
+    "broker/network/*", "broker/*/test_beside_rabbitmq.py", "security/*", "page/*",
+)  # fmt: skip
+"""Files of few tests that take long. Started last, each would keep one worker busy after the others have ended."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of files that take long before the others."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: not any(item.path.relative_to(here).match(each) for each in LONG))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Restore the levels of our loggers: the management API sets them, in this process if a test asks it without sockets."""
+    ours = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("leveret")]
+    levels = [(logger, logger.level) for logger in ours]
+    try:
+        yield
+    finally:
+        for logger, level in levels:
+            if logger.level != level:
+                logger.setLevel(level)
 
 
 @pytest.hookimpl(wrapper=True)

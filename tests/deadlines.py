@@ -11,6 +11,8 @@ from hypothesis.internal.conjecture import engine
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+ANALYTICS = "tests/analytics/"
+"""The folder of the tests that use Spark."""
 LEAST = 2
 """Minimum number of tests that a worker must have to run one."""
 SHRINKING = 4
@@ -46,7 +48,13 @@ class OnceScheduling(LoadFileScheduling):
     The base class runs such a test again in each following worker, up to nine times. It also assigns finished files of
     the dead worker again: a worker that gets a file without tests left waits for ever, as a worker keeps its last test
     until it has another or is ended.
+
+    All files that use Spark go to the same worker: each session of Spark is a Java of its own that has to warm up.
     """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return ANALYTICS if file.startswith(ANALYTICS) else file
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Count the test that a dead worker was running as done, and distribute its other tests."""

@@ -225,6 +225,10 @@ class CrankedDisk(DataStore):
     def _load(self, request: LoadRequest) -> None:
         self.loads.append(request)
 
+    def run_read(self, read: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Read at once."""
+        done(read(), None)
+
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
         """Leave the read to the test."""
         self.reads.append((line, start, done))
@@ -245,7 +249,7 @@ class DiskNode(Node):
         config = settings.setdefault("storage", StorageConfig(sync=False, check_invariants=True))
         super().__init__(CrankedDisk(data_dir, config), **settings)
         self.data_dir = data_dir
-        self.disk.recover([queue.store for queue in self._recovered])
+        self.disk.recover([store for queue in self._recovered for store in queue.stores])
         for queue in self._recovered:
             queue.recovered()
         self._recovered = []
@@ -301,7 +305,9 @@ class DiskNode(Node):
         """Return the next server after this one was stopped; its clients must be gone."""
         while self.disk.journal.has_work:
             self.commit()
-        backings = [queue.store for vhost in self.vhosts.values() for queue in vhost.all_queues()]
+        backings = [
+            store for vhost in self.vhosts.values() for queue in vhost.all_queues() for store in queue.stores
+        ]
         self.disk.environment.save(saved_rows(paging(backings)))
         return self.killed()
 
@@ -346,6 +352,9 @@ class Driver:
 
     def resume_reading(self) -> None:
         self._pauses -= 1
+
+    def limit_reads(self, pace: Any) -> None:
+        pass
 
     def process_buffered(self) -> None:
         self.connection.node.clock.call_soon(self._process_buffered)

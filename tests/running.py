@@ -24,6 +24,7 @@ START_SECONDS = 120.0
 END_SECONDS = 30.0
 """Seconds to wait until a killed process, and all that wrote to its pipes, have ended."""
 LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
+LISTENING_TLS = re.compile(r"started TLS \(SSL\) listener on (\S+):(\d+)$")
 
 
 def free_port() -> int:
@@ -66,6 +67,7 @@ class Running:
         self._is_judged = is_judged and not before and program is BROKER
         self.address = ("", 0)  # the first
         self.addresses: list[tuple[str, int]] = []
+        self.tls_address = ("", 0)  # the last
         serve = (
             "serve",
             "--data-dir",
@@ -119,6 +121,8 @@ class Running:
                 if (match := LISTENING.search(line)) is not None:
                     self.addresses.append((match[1].strip("[]"), int(match[2])))
                     self.address = self.addresses[0]
+                if (match := LISTENING_TLS.search(line)) is not None:
+                    self.tls_address = (match[1].strip("[]"), int(match[2]))
                 self.look_for_slow_steps(line)
                 if text in line:
                     return line

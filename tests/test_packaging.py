@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import leveret
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("analytics", "broker", "confirm", "exchanges", "storage")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -63,7 +65,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
     """The wheel's top-level names are our package and the metadata: no tests, no benchmarks, no documents."""
     names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
 
-    assert {"leveret", f"leveret-{PROJECT['version']}.dist-info"} == names
+    assert {"leveret", f"leveret-{leveret.__version__}.dist-info"} == names
 
 
 def test_the_wheel_holds_every_module(wheel):
@@ -123,7 +125,7 @@ def test_the_source_package_makes_the_same_wheel(wheel, tmp_path):
         archive.extractall(tmp_path, filter="data")
     run(
         sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path,
-        cwd=tmp_path / f"leveret-{PROJECT['version']}",
+        cwd=tmp_path / f"leveret-{leveret.__version__}",
     )  # fmt: skip
     (again,) = tmp_path.glob("*.whl")
 
@@ -145,7 +147,7 @@ def foreign(binaries):
 @pytest.mark.usefixtures("foreign")
 def test_packages_of_others_may_have_the_names_of_our_folders(binaries, tmp_path):
     """Everything runs beside packages called broker, storage, confirm, exchanges and analytics, and imports none."""
-    version = f"leveret {PROJECT['version']}\n"
+    version = f"leveret {leveret.__version__}\n"
     everything = (
         "import importlib, pkgutil, leveret\n"
         "for found in pkgutil.walk_packages(leveret.__path__, 'leveret.'):\n"
@@ -168,7 +170,7 @@ def test_the_installed_command_tells_the_version(binaries, tmp_path):
         cwd=tmp_path,
     )
 
-    assert f"leveret {PROJECT['version']}\n" == run(binaries / "leveret", "--version", cwd=tmp_path)
+    assert f"leveret {leveret.__version__}\n" == run(binaries / "leveret", "--version", cwd=tmp_path)
     assert all(str(binaries.parent / "lib") in file for file in output.split())
 
 

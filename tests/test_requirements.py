@@ -19,7 +19,12 @@ NEEDED = {
     "build": (FOLDER / "build.in").read_text(encoding="utf-8").splitlines()[1:],
     "core": PROJECT["dependencies"] + EXTRAS["test-core"],
     "beside": (FOLDER / "beside.in").read_text(encoding="utf-8").splitlines()[1:],
-    "test": PROJECT["dependencies"] + EXTRAS["test"] + EXTRAS["test-core"] + EXTRAS["docs"],
+    "test": PROJECT["dependencies"]
+    + EXTRAS["test"]
+    + EXTRAS["test-core"]
+    + EXTRAS["docs"]
+    + EXTRAS["oauth2"]
+    + EXTRAS["top"],
 }
 
 

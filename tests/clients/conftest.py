@@ -7,6 +7,7 @@ true of RabbitMQ as well.
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -96,6 +97,23 @@ def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert [] == [line for line in broker.lines if "Traceback" in line or SLOW_STEP in line], "".join(
         broker.lines
     )
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Run a Leveret with the management API; the addresses of both, as `amqp_url` and without a path."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    broker = Broker(
+        tmp_path / "data",
+        f"management.tcp.port={port}", "prometheus.tcp.port=0", "collect_statistics_interval=1000",
+    )  # fmt: skip
+    try:
+        broker.wait()
+        yield f"amqp://guest:guest@127.0.0.1:{broker.port}", f"http://127.0.0.1:{port}"
+    finally:
+        code = broker.stop()
+    assert 0 == code, "".join(broker.lines)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import pytest
 from confirm_table.cells import ACK, LIGHT, STANDARD, Scenario, cell
 
+from leveret.broker.administration.transfers import Chosen
 from leveret.broker.amqp.commands import Basic, Channel, Queue, make
 from leveret.broker.queue.queue import Queue as BrokerQueue
 
@@ -166,3 +167,46 @@ def test_an_internal_error(
 def broken(*_args: object, **_options: object) -> None:
     """Fail as a bug would."""
     raise RuntimeError("a bug")
+
+
+def transferred(scenario: Scenario, number: int) -> None:
+    """Let a transfer come to its end, which is when what it has done is on disk."""
+    scenario.node.clock.run()
+    scenario.commit()
+    scenario.node.clock.run()
+    assert "done" == scenario.node.administration.transfers.transfer(None, number)["state"]
+
+
+@cell("moved")
+def test_a_message_is_moved(scenario: Scenario) -> None:
+    """The promise goes with the message: to a consumer of the other queue, or to the disk if that is standard."""
+    scenario.declare()
+    scenario.declare("late")
+    scenario.declare("on-disk", {"x-confirm-mode": ("longstr", STANDARD)})
+    scenario.publish_many(2)
+    start = scenario.node.administration.transfers.start_move
+
+    transferred(scenario, start(None, "/", "q", "late", chosen=Chosen(limit=1)))
+    verdicts = scenario.verdicts()
+    assert ([] if scenario.is_late else ["ack 1", "ack 2"]) == verdicts
+    transferred(scenario, start(None, "/", "q", "on-disk"))
+    assert scenario.late("ack 2") == scenario.verdicts()
+
+    scenario.consume("late", no_ack=True)
+    assert ["1"] == scenario.deliveries()
+    assert scenario.late("ack 1") == scenario.verdicts()
+
+
+@cell("discarded")
+def test_a_message_is_discarded(scenario: Scenario) -> None:
+    """Nobody has consumed what an operator discards."""
+    scenario.declare()
+    scenario.publish_many(2)
+    scenario.stored()
+    start = scenario.node.administration.transfers.start_discard
+
+    transferred(scenario, start(None, "/", "q", Chosen(limit=1)))
+    assert scenario.late("nack 1") == scenario.verdicts()
+    scenario.consume(no_ack=True)
+    assert ["2"] == scenario.deliveries()
+    assert scenario.late("ack 2") == scenario.verdicts()

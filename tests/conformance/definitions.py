@@ -118,8 +118,8 @@ _VERSIONS = ("rabbit_version", "rabbitmq_version", "product_name", "product_vers
 def normalised(document: dict[str, Any]) -> dict[str, list[str]]:
     """Return the meaning of definitions: sections as sorted lists of entries, each as text.
 
-    Left out are who wrote the file, internal exchanges (RabbitMQ's command line does not write them) and limits that
-    are none. Lists of pairs are objects, and what is said of a vhost counts wherever it is said.
+    Left out are who wrote the file, internal exchanges and the id of the cluster (RabbitMQ's command line does not write
+    them, its API does) and limits that are none. Lists of pairs are objects, and what is said of a vhost counts wherever it is said.
     """
     sections = {}
     for section, entries in document.items():
@@ -127,6 +127,7 @@ def normalised(document: dict[str, Any]) -> dict[str, list[str]]:
             continue
         kept = [_entry(section, each) for each in entries if not each.get("internal")]
         kept = [each for each in kept if each.get("component") != "vhost-limits" or each["value"]]
+        kept = [each for each in kept if each.get("name") != "internal_cluster_id"]
         sections[section] = sorted(json.dumps(each, sort_keys=True, ensure_ascii=False) for each in kept)
     return sections
 

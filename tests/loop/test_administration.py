@@ -2,13 +2,16 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from loop.harness import BAR_MS, IS_FULL, RUNS, Run, Step, best_of, publish, size
 from loop.inside import Inside
 
+from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.fastpath import unpack_frame
+from leveret.broker.http.dispatch import Request, Response, admit, answer
+from leveret.broker.management.routes import ROUTER
 from leveret.storage.message import Message
 
 
@@ -57,7 +60,7 @@ def byte_limit() -> Step:
 
 
 def imports() -> Step:
-    """Ten thousand queues, as many bindings and a hundred policies are imported, then again, and exported."""
+    """Ten thousand queues, as many bindings and a hundred policies are compared, imported, then again, and exported."""
     inside = Inside()
     count = size(10_000, 3_000)
     plain = {"durable": True, "auto_delete": False, "arguments": {}}
@@ -89,7 +92,14 @@ def imports() -> Step:
         }
     ).encode()
     definitions = inside.node.administration.definitions
-    step = max(inside.job(definitions.importing(None, octets)) for _ in range(2))
+    refused = octets.replace(b'"amq.topic"', b'"none"')
+    with pytest.raises(BadRequestError, match=f"^{count} entries"):
+        definitions.import_file(None, refused)
+    step = max(
+        inside.job(definitions.importing(None, refused, dry_run=True)),
+        inside.job(definitions.importing(None, octets, dry_run=True)),
+        *(inside.job(definitions.importing(None, octets)) for _ in range(2)),
+    )
     step = max(step, inside.job(definitions.exporting(None)))
 
     assert count == len(inside.vhost.queues) == inside.vhost.router.binding_count
@@ -97,8 +107,41 @@ def imports() -> Step:
     return step
 
 
+def large_requests() -> Step:
+    """Bodies of ten million bytes: messages as text and as base64, and definitions, with and without errors."""
+    inside = Inside()
+    inside.queues(1)
+    router, node = ROUTER, inside.node
+    payloads = (
+        ("string", '"%s"' % ("x" * 9_900_000)),
+        ("string", '"%s"' % ("\\n" * 4_900_000)),
+        ("base64", '"%s"' % ("eHh4" * 2_400_000)),
+        ("string", "[%s{}]" % ("{}," * size(3_200_000, 200_000))),
+    )
+    publish_path = "/api/exchanges/%2F/amq.default/publish"
+    bodies = [
+        (
+            publish_path,
+            f'{{"routing_key":"q0","properties":{{}},"payload_encoding":"{kind}","payload":{payload}}}',
+        )
+        for kind, payload in payloads
+    ]
+    queues = json.dumps([{"vhost": "none", "name": f"q{number}"} for number in range(size(250_000, 20_000))])
+    bodies.append(("/api/leveret/definitions", f'{{"queues":{queues}}}'))
+    bodies.append(("/api/leveret/definitions", f'{{"users":[{"{}," * 3_000_000}{{}}]}}'))
+
+    def answered(path: str, body: bytes) -> Iterator[object]:
+        admitted = admit(node, router, Request("POST", path))
+        assert not isinstance(admitted, Response)
+        return answer(node, admitted, body)
+
+    return max(inside.job(answered(path, body[:10_000_000].encode())) for path, body in bodies)
+
+
 @pytest.mark.timeout(1200 if IS_FULL else 120)
-@pytest.mark.parametrize("case", [listings, policies, byte_limit, imports], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "case", [listings, policies, byte_limit, imports, large_requests], ids=lambda case: case.__name__
+)
 def test_administration_holds_nobody(case) -> None:
     """Listings and changes keep each step of the loop below the bar."""
     step = best_of(_timed(case) for _ in range(RUNS))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from api import Api
 from conformance.wire import Channel, Client, ClosedError
 from fakes import Client as PureClient, Node
 from running import Running
@@ -288,3 +289,41 @@ def test_sec_32_a_reader_that_does_not_read_is_cut_in_time(tmp_path):
         assert 400 == other.ready("q", 400, within=SOON)
         reader.client.close_socket()
         other.client.close_socket()
+
+
+# -- SEC-33: too many failed logins ---------------------------------------------------------------------------------------
+
+
+def test_sec_33_an_address_with_too_many_failures_is_refused_over_http():
+    """429 tells for how long, also with the right password; a user who was let in before is let in."""
+    node = Node()
+    peer = "192.0.2.1"
+    node.users.add(User("ann", hash_password(Password("ann")), ("management",)))
+    node.users.add(User("bob", hash_password(Password("bob")), ("management",)))
+    assert 200 == Api(node, "ann:ann", peer).request("GET", "whoami").status
+    answers = [Api(node, f"bob:{number}", peer).request("GET", "whoami").status for number in range(12)]
+    refused = Api(node, "bob:bob", peer).request("GET", "whoami")
+
+    assert [401] * 10 + [429] * 2 == answers
+    assert (429, "60") == (refused.status, refused.headers["retry-after"])
+    assert 200 == Api(node, "ann:ann", peer).request("GET", "whoami").status
+    assert 200 == Api(node, "bob:bob", "192.0.2.2").request("GET", "whoami").status
+    node.clock.now += 60.0
+    assert 200 == Api(node, "bob:bob", peer).request("GET", "whoami").status
+
+
+def test_sec_33_an_address_with_too_many_failures_is_refused_over_amqp():
+    """As with a wrong password: 403 and then the delay."""
+    node = Node()
+    node.users.loopback_users = frozenset()
+    for number in range(10):
+        node.login_throttle.failed("192.0.2.1", str(number), node.clock.now)
+    client = PureClient(node, connect=False)
+    client.connection.peer = ("192.0.2.1", 50000)
+    client.receive(PROTOCOL_HEADER)
+    client.sent()
+    polite = {"capabilities": ("table", {"authentication_failure_close": ("bool", True)})}
+    client.send(make(Wire.StartOk, polite, "PLAIN", "\0guest\0guest", "en_US"), 0)
+
+    assert "403" in client.sent()[0]
+    assert client.driver.closed == node.auth_failure_delay

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from leveret.broker.http.server import BODY
+from leveret.broker.http.server import BODY, LARGE_BODY
 
-SECONDS = 20.0
+SECONDS = 60.0
 LOGIN = "Basic " + base64.b64encode(b"guest:guest").decode()
 
 
@@ -67,6 +67,20 @@ def test_sec_20_a_body_of_the_largest_size_is_read(broker):
     assert (400, "not_json") == (status, body["reason"])
 
 
+def test_sec_20_a_form_that_is_too_large_is_refused(broker):
+    """The limit is that of the body, whatever kind it has: definitions come in forms, too."""
+    head, tail = b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n', b"\r\n--x--\r\n"
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    small = head + b"{}" + tail
+    assert 204 == ask(broker, "POST", "/api/definitions", small, **form)[0]
+    try:
+        status, _, body = ask(broker, "POST", "/api/definitions", head + b" " * LARGE_BODY + tail, **form)
+    except ConnectionError:  # closed while we were sending
+        return
+
+    assert (400, "Exceeded HTTP request body size limit") == (status, body["reason"])
+
+
 @pytest.mark.parametrize(
     "number", ["-1", "0", "x", "1e3", "9" * 50, "9" * 5000, "1.5", "%00", "NaN", "1_0", " 1", "\u0661"]
 )
@@ -79,6 +93,52 @@ def test_sec_21_numbers_of_pages_are_checked(broker, key, number):
 
     assert 400 == status, body
     assert body["error"] in {"bad_request", "invalid_pagination_parameters", "page_out_of_range"}
+
+
+@pytest.mark.parametrize("prefix", ["lengths", "msg_rates", "data_rates", "node_stats"])
+@pytest.mark.parametrize(
+    ("age", "step", "status"),
+    [
+        ("600", "5", 200),
+        ("0", "5", 400),
+        ("60", "0", 400),
+        ("-1", "-1", 400),
+        ("501", "1", 400),
+        ("9" * 50, "1", 400),
+        ("9" * 5000, "9" * 5000, None),
+        ("x", "1", 200),
+        ("1e3", "1.5", 200),
+    ],
+)
+def test_sec_21_numbers_of_ranges_are_checked(broker, prefix, age, step, status):
+    """No range has more than 500 samples; as in RabbitMQ one that is no number is as if it were not there."""
+    query = f"{prefix}_age={age}&{prefix}_incr={step}"
+    found, _, body = ask(broker, "GET", f"/api/overview?{query}")
+
+    assert status in {None, found}, body
+    assert found < 500
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/api/health/checks/port-listener/NUMBER", None),
+        ("PUT", "/api/vhost-limits/%2F/max-queues", b'{"value": "NUMBER"}'),
+        ("PUT", "/api/user-limits/guest/max-channels", b'{"value": "NUMBER"}'),
+        (
+            "POST",
+            "/api/queues/%2F/none/get",
+            b'{"count": "NUMBER", "ackmode": "reject_requeue_true", "encoding": "auto"}',
+        ),
+    ],
+)
+@pytest.mark.parametrize("number", ["-1e9", "9" * 50, "9" * 5000, "NaN", "1.5", "\u0661", ""])
+def test_sec_21_numbers_in_paths_and_bodies_are_checked(broker, method, path, body, number):
+    """Whatever is no number is an error of the client, or a check that fails; never an error of the broker."""
+    octets = body and body.replace(b"NUMBER", number.encode())
+    status, _, _ = ask(broker, method, path.replace("NUMBER", quote(number)), octets)
+
+    assert 400 <= status < 500 or (status == 503 and method == "GET")
 
 
 @pytest.mark.parametrize("path", ["/api/whoami", "/api/auth", "/api/openapi.json", "/api/none"])
@@ -110,6 +170,15 @@ def test_sec_24_requests_of_the_api_read_no_file(broker, path):
 
     assert status in {400, 404}
     assert "root:" not in str(body)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "x%0d%0aset-cookie:%20a=b", 'x";y="z', "a" * 300])
+def test_sec_24_names_of_downloads_are_plain(broker, name):
+    """The name that a browser is told to save definitions under has no folders, and ends no header."""
+    status, found, _ = ask(broker, "GET", f"/api/definitions?download={name}")
+
+    assert 400 == status
+    assert not {"content-disposition", "set-cookie"} & found.keys()
 
 
 @pytest.mark.parametrize("name", ["..%2f..%2fevil", "%2fetc%2fevil", "a%00b", "%ff", "%2e%2e"])

@@ -1,0 +1,30 @@
+"""A real client against a publish limit: it is slowed down, and nothing is lost."""
+
+import time
+
+import pika
+from running import Running
+
+RATE = 200
+COUNT = 700
+LEAST_SECONDS = (COUNT - RATE) / RATE / 2
+"""Half of what the limit asks for beyond the first second: what is read at once, and the clock of a busy machine."""
+
+
+def test_a_fast_publisher_is_slowed_down(tmp_path):
+    """It takes as long as the limit says, and every message is confirmed, in its order, and consumed meanwhile."""
+    with Running(tmp_path, "--set", f"connection_max_publish_rate={RATE}") as running:
+        running.wait_for("Server startup complete")
+        host, port = running.address
+        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q")
+            began = time.monotonic()
+            for number in range(COUNT):
+                channel.basic_publish("", "q", b"%05d" % number)
+            channel.queue_declare("q", passive=True)  # answered after everything before it was read
+            seconds = time.monotonic() - began
+            bodies = [channel.basic_get("q", auto_ack=True)[2] for _ in range(COUNT)]
+
+    assert [b"%05d" % number for number in range(COUNT)] == bodies
+    assert seconds > LEAST_SECONDS
