@@ -5,7 +5,8 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA_DIR ?= var
-JOBS ?= 2
+# One more than two cores: many tests wait for other processes.
+JOBS ?= 3
 REF ?= main
 # The versions of requirements/*.txt, by their hashes. LOCK=no: the newest that pyproject.toml allows.
 LOCK ?= yes
@@ -16,28 +17,33 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(OLD_ENOUGH)' 2>/dev/null && { echo "$$p"; exit; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pytest fmt coverage docs wheel constraints bench bench-instructions bench-compare bench-pairs \
-	conformance loop-steps campaign campaigns clean
+.PHONY: help run test test-ui lint pytest fmt coverage docs wheel constraints bench bench-instructions bench-compare bench-pairs \
+	advisories conformance loop-steps campaign campaigns screenshots clean
 
 help:
 	@echo "make run                 start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
-	@echo "make test                lint and all tests"
+	@echo "make test                lint and all tests but those in a browser"
+	@echo "make test-ui             the tests of the web page in a browser (needs Chromium)"
 	@echo "make lint                ruff, its formatter and mypy"
 	@echo "make pytest              the tests, ARGS='-k topic' for some"
 	@echo "make fmt                 format the code"
 	@echo "make coverage            what of each pure module its own tests run; ARGS=--write-docs"
 	@echo "make docs                write the generated pages under docs/, and the site into build/site"
+	@echo "make screenshots         write the pictures of the web page in docs/figures/ (needs Chromium)"
 	@echo "make wheel               build the package into dist/"
 	@echo "make constraints         pin the dependencies in requirements/; ARGS=--upgrade takes newer ones"
 	@echo "make bench               throughput beside RabbitMQ, or NAME= one of: $(BENCHES)"
 	@echo "make bench-instructions  instructions per message beside those of the revision REF"
 	@echo "make bench-compare       processor time per message beside that of the revision REF"
 	@echo "make bench-pairs         throughput beside that of the revision REF"
+	@echo "make advisories          published advisories that no row of docs/security.md and no pinned version answers"
 	@echo "make conformance         the error table beside a real RabbitMQ"
 	@echo "make loop-steps          the longest step of the event loop in each large case; ARGS=--write-docs"
 	@echo "make campaign            NAME= one of: $(CAMPAIGNS); N= how many"
 	@echo "make campaigns           the campaigns of docs/reliability.md to their full counts, resumable; ARGS='crash=300 flips' for a part"
 	@echo "make clean               remove the environment and what tools left behind"
+
+PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # Stamps make both installs idempotent: the second 'make run' needs no network.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -64,7 +70,9 @@ $(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt
 run: $(VENV)/.installed
 	@exec $(BIN)/leveret serve --data-dir $(DATA_DIR) $(ARGS)
 
-test: lint pytest
+# Beside each other: a type check keeps one core busy for a minute. What fails first is printed first.
+test: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory -j 2 lint pytest
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -72,7 +80,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 pytest: $(VENV)/.installed-test
-	$(BIN)/pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) --ignore=tests/page $(ARGS)
+
+test-ui: $(VENV)/.installed-test
+	$(PYTEST) tests/page $(ARGS)
 
 fmt: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
@@ -91,6 +102,9 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
 	@echo "the site is in build/site/index.html"
 
+screenshots: $(VENV)/.installed-test
+	PYTHONPATH=.:tests $(BIN)/python tests/page/screenshots.py $(ARGS)
+
 wheel: $(VENV)/.installed-test
 	$(BIN)/python -m build --wheel
 
@@ -100,8 +114,9 @@ constraints: $(VENV)/.installed-test
 	$(INSTALL) 'uv>=0.5'
 	$(BIN)/python requirements/pin.py $(ARGS)
 
-BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool paper scale stalls store suites \
-	topic topology transactions
+BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool management \
+	management_clients paper peek scale shovel stalls store suites \
+	topic topology transactions ui
 
 bench: $(VENV)/.installed-test
 	$(if $(filter-out $(BENCHES),$(NAME)),$(error NAME is one of: $(BENCHES)))
@@ -116,6 +131,9 @@ bench-compare: $(VENV)/.installed-test
 bench-pairs: $(VENV)/.installed-test
 	$(BIN)/python -m bench.pairs --against $(REF) $(ARGS)
 
+advisories: $(VENV)/.installed-test
+	$(BIN)/python tests/security/advisories.py $(ARGS)
+
 conformance: $(VENV)/.installed-test
 	$(BIN)/python tests/conformance/run.py $(ARGS)
 
@@ -123,8 +141,10 @@ loop-steps: $(VENV)/.installed-test
 	$(BIN)/python tests/loop/steps.py $(ARGS)
 
 # N is a number of cycles, copies, sessions, messages, examples or seconds.
+campaign.ansible = tests/playbooks/run.py
 campaign.churn = tests/churn/run.py --seconds $(or $(N),$(SECONDS),1800)
 campaign.confirm-properties = tests/promises/run.py --messages $(or $(N),$(MESSAGES),100000)
+campaign.answered = tests/crash/run.py answered -n $(or $(N),100)
 campaign.backup = tests/crash/run.py backup -n $(or $(N),50)
 campaign.crash = tests/crash/run.py $(or $(MODE),crash) -n $(or $(N),1000)
 campaign.crash-points = tests/crash/run.py points -n $(or $(N),100)
@@ -139,12 +159,16 @@ campaign.management = tests/management_beside/run.py
 campaign.model = tests/storage/queues/test_variable_queue.py $(or $(N),$(EXAMPLES),50000) $(or $(STEPS),100)
 campaign.mutants = tests/crash/run.py mutants
 campaign.powercut = tests/crash/run.py powercut -n $(or $(N),1000)
+campaign.schema = tests/fuzz/schema.py --cases $(or $(N),20000)
+campaign.shovel = tests/shovelled/run.py -n $(or $(N),100)
+campaign.transfer = tests/broker/transfer/test_transfer.py $(or $(N),100)
+campaign.transfers-killed = tests/crash/run.py transfers -n $(or $(N),100)
 campaign.torn = tests/crash/run.py torn -n $(or $(N),20000)
 CAMPAIGNS := $(sort $(patsubst campaign.%,%,$(filter campaign.%,$(.VARIABLES))))
 
 campaign: $(VENV)/.installed-test
 	$(if $(filter $(CAMPAIGNS),$(NAME)),,$(error NAME is one of: $(CAMPAIGNS)))
-	$(if $(filter model,$(NAME)),PYTHONPATH=.:tests )$(BIN)/python $(campaign.$(NAME)) $(ARGS)
+	$(if $(filter model transfer,$(NAME)),PYTHONPATH=.:tests )$(BIN)/python $(campaign.$(NAME)) $(ARGS)
 
 campaigns: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/campaigns.py $(ARGS)
