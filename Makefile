@@ -44,6 +44,11 @@ help:
 	@echo "make clean               remove the environment and what tools left behind"
 
 PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Tests that failed beside the others get a second run, one after the other, which ends at the first that fails again.
+second = { [ $$? -eq 1 ] && echo "Some tests failed beside the others; now alone (what passes is to be mended, too):" && \
+	$(BIN)/pytest -q -x --last-failed --last-failed-no-failures none $(1); }
+# Tests start hundreds of processes: without bytecode each of them compiles the broker first.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Stamps make both installs idempotent: the second 'make run' needs no network.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -80,10 +85,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 pytest: $(VENV)/.installed-test
-	$(PYTEST) --ignore=tests/page $(ARGS)
+	@$(PYTEST) --ignore=tests/page $(ARGS) || $(call second,--ignore=tests/page $(ARGS))
 
 test-ui: $(VENV)/.installed-test
-	$(PYTEST) tests/page $(ARGS)
+	@$(PYTEST) tests/page $(ARGS) || $(call second,tests/page $(ARGS))
 
 fmt: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
