@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.auth.users import User, Users
 from leveret.broker.connection.connection_tracking import ConnectionTracking
@@ -11,11 +11,13 @@ from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.tls.certificate import CertificateFacts
-from leveret.broker.transfer.transfer import SafeJournal
 from leveret.broker.vhost.parameter_checks import check_keys, limit_checks
 from leveret.broker.vhost.parameters import GlobalParameters, Parameters
 from leveret.broker.vhost.vhost import VHost
+
+if TYPE_CHECKING:
+    from leveret.broker.tls.certificate import CertificateFacts
+    from leveret.broker.transfer.transfer import SafeJournal
 
 
 class AdministrationError(Exception):
@@ -51,6 +53,12 @@ class ForbiddenError(AdministrationError):
     """The user may not do this."""
 
 
+class DefinitionsError(ValueError):
+    """A definitions file is invalid. The text names the entry; `reason` is as in `AdministrationError`."""
+
+    reason = ""
+
+
 class CheckedAlarms(Alarms, Protocol):
     """The memory and disk alarms, which can be checked at once (`broker.server.resource_monitor`)."""
 
@@ -77,7 +85,7 @@ class AdministeredBroker(Protocol):
     """The process (`administration.node.ProcessControl`); None if it is an application's."""
 
     @property
-    def tls_certificates(self) -> Mapping[str, CertificateFacts]:
+    def tls_certificates(self) -> "Mapping[str, CertificateFacts]":
         """The certificates of listeners, by the beginning of their keys."""
 
     def reload_tls(self, done: Callable[[list[str]], object]) -> None:
@@ -92,7 +100,7 @@ class AdministeredBroker(Protocol):
         """The memory and disk alarms."""
 
     @property
-    def journal(self) -> SafeJournal:
+    def journal(self) -> "SafeJournal":
         """The pending writes to disk."""
 
     @property

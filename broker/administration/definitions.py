@@ -13,11 +13,12 @@ from collections.abc import Generator
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    DefinitionsError,
     MalformedError,
     Right,
     authorize,
 )
-from leveret.broker.administration.definitions_document import DefinitionsError, at_once, writing
+from leveret.broker.administration.definitions_document import at_once, writing
 from leveret.broker.administration.definitions_export import exporting
 from leveret.broker.administration.definitions_import import Plan
 from leveret.broker.administration.definitions_outcome import Outcome

@@ -10,16 +10,11 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from leveret.broker.administration.access import DefinitionsError
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table
 from leveret.broker.auth.passwords import SHA256
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
-
-
-class DefinitionsError(ValueError):
-    """A definitions file is invalid. The text names the entry; `reason` is as in `AdministrationError`."""
-
-    reason = ""
 
 
 class Entry(msgspec.Struct, kw_only=True):

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, count
 from typing import Any
 
-from leveret.broker.administration.access import AdministeredBroker, AdministrationError
-from leveret.broker.administration.definitions_document import DefinitionsError
+from leveret.broker.administration.access import AdministeredBroker, AdministrationError, DefinitionsError
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.administration.definitions_planned import Names, Planned, Step, UncheckedError
 from leveret.broker.administration.definitions_reading import Problem, Reading

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from leveret.broker.administration.access import DefinitionsError
 from leveret.broker.administration.definitions_document import (
     SECTIONS,
     VHOST_SECTIONS,
-    DefinitionsError,
     Document,
     Entry,
     where,

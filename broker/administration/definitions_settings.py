@@ -34,11 +34,10 @@ from leveret.broker.administration.vhosts import (
 )
 from leveret.broker.auth.passwords import SHA256, Password, check_password
 from leveret.broker.auth.users import USER_LIMITS, VHOST_LIMITS, Users
-from leveret.broker.vhost.parameter_checks import check_keys, refuse
+from leveret.broker.vhost.parameter_checks import SHOVEL, check_keys, refuse
 from leveret.broker.vhost.parameters import OPERATOR_POLICY, check_parameter
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.policy_keys import policy_keys
-from leveret.broker.vhost.shovel_keys import SHOVEL
 
 _NEW_HASH: Final = "new"
 """Stands for the hash of a password that is not the present one: it is computed when it is stored."""

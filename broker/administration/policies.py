@@ -15,10 +15,10 @@ from leveret.broker.administration.access import (
     visible_vhosts,
 )
 from leveret.broker.auth.users import User
-from leveret.broker.vhost.parameter_checks import MAX_DEPTH, ParameterError, is_too_deep
+from leveret.broker.vhost.parameter_checks import MAX_DEPTH, SHOVEL, ParameterError, is_too_deep
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, Parameter, check_parameter
 from leveret.broker.vhost.policies import Policy
-from leveret.broker.vhost.shovel_keys import SHOVEL, check_local_access, shown_without_secrets
+from leveret.broker.vhost.shovel_keys import check_local_access, shown_without_secrets
 
 
 class PolicyAdministration:

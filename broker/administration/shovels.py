@@ -12,7 +12,7 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.administration.policies import PolicyAdministration
 from leveret.broker.auth.users import User
-from leveret.broker.vhost.shovel_keys import SHOVEL
+from leveret.broker.vhost.parameter_checks import SHOVEL
 
 
 class ShovelAdministration:

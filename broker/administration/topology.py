@@ -7,6 +7,7 @@ from typing import Any
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    DefinitionsError,
     NotFoundError,
     Right,
     authorize,
@@ -14,7 +15,7 @@ from leveret.broker.administration.access import (
     translated,
     visible_vhosts,
 )
-from leveret.broker.administration.definitions_document import DefinitionsError, plain_arguments, table_of
+from leveret.broker.administration.definitions_document import plain_arguments, table_of
 from leveret.broker.administration.detached_channel import check_permission, execute
 from leveret.broker.administration.messages import found_queue
 from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make

@@ -49,6 +49,8 @@ def amqplain(response: str) -> Credentials:
 
 ANONYMOUS = "ANONYMOUS"
 """A login without credentials, as the user of the configuration; its response does not matter (RFC 4505)."""
+EXTERNAL = "EXTERNAL"
+"""A login by the certificate of a TLS client (`broker.auth.external`)."""
 
 MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN": amqplain}
 """Supported mechanisms, in the order of RabbitMQ's configuration."""

@@ -1,13 +1,9 @@
 """SASL EXTERNAL: the name of a user in the certificate of a TLS client (after rabbit_auth_mechanism_ssl)."""
 
-from typing import Final
-
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.tls.certificate import CertificateError, login_name
 from leveret.broker.tls.options import CertificateLogin
 from leveret.broker.tls.peer import Peer
-
-EXTERNAL: Final = "EXTERNAL"
 
 
 def certificate_user(peer: Peer, login: CertificateLogin) -> str:

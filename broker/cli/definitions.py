@@ -99,7 +99,7 @@ def import_definitions(data_dir: Path | None, file: Path, formatter: str, *, dry
 
 
 def _imported(config: Config, file: Path) -> Any:
-    from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
+    from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
     from leveret.broker.cli.definitions_offline import import_stored  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 

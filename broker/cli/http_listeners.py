@@ -11,7 +11,7 @@ from leveret.broker.cli.process_files import StartupError
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.config.sections import HTTPTLSConfig, ManagementConfig, PrometheusConfig
 from leveret.broker.process import logs
-from leveret.broker.tls.context import TLSFileError
+from leveret.broker.tls.options import TLSFileError
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -37,7 +37,7 @@ from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
 from leveret.broker.process.recent_log import RECENT
 from leveret.broker.process.sd_notify import Notifier
-from leveret.broker.tls.context import TLSFileError
+from leveret.broker.tls.options import TLSFileError
 
 DISTRIBUTION: Final = "leveret"
 # Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
@@ -162,7 +162,7 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
 
 async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: contextlib.AsyncExitStack) -> int:
     # Imported here, because `leveret --version` does not need it.
-    from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
+    from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
     from leveret.broker.auth.password_policy import WeakPasswordError  # noqa: PLC0415
     from leveret.broker.server.server import Server  # noqa: PLC0415

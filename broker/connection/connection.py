@@ -10,7 +10,7 @@ open connection's (`broker.connection.receive_loop`), `_scan_closing` once the b
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.amqp.codec import decode_method, encode_method, method_ids
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
@@ -40,8 +40,10 @@ from leveret.broker.errors import (
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Flushable, Outbox
-from leveret.broker.tls.peer import Peer
 from leveret.broker.vhost.vhost import VHost
+
+if TYPE_CHECKING:
+    from leveret.broker.tls.peer import Peer
 
 log = logging.getLogger("leveret.connection")
 channel_log = logging.getLogger("leveret.channel")

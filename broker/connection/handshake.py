@@ -13,15 +13,14 @@ of the places for clients that have not logged in, even if the client disconnect
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.amqp.codec import decode_method, encode_method, frame_text, method_ids
 from leveret.broker.amqp.commands import Connection as Wire
 from leveret.broker.amqp.errors import MalformedResponse, UnknownMechanism, WireError
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
-from leveret.broker.amqp.sasl import ANONYMOUS, read_response
+from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, read_response
 from leveret.broker.amqp.tables import Table, encode_table
-from leveret.broker.auth.external import EXTERNAL, certificate_user
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import ALLOWED, BackendUser, Decision
@@ -30,8 +29,10 @@ from leveret.broker.connection.node import Node
 from leveret.broker.connection.pending_reply import PendingReply, WaitingConnection
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, OPENING, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
-from leveret.broker.tls.peer import Peer
 from leveret.broker.vhost.vhost import VHost
+
+if TYPE_CHECKING:
+    from leveret.broker.tls.peer import Peer
 
 log = logging.getLogger("leveret.connection")
 
@@ -51,7 +52,7 @@ class OpeningConnection(WaitingConnection, Protocol):
     peer: tuple[str, int]
     client_properties: bytes
     auth_mechanism: str
-    tls: Peer | None
+    tls: "Peer | None"
     capabilities: frozenset[str]
     frame_max: int
     frame_limit: int
@@ -236,6 +237,8 @@ class Handshake:
         tls = self._connection.tls
         if tls is None or EXTERNAL not in self._node.mechanisms:
             raise UnknownMechanism(f"invalid authentication mechanism '{EXTERNAL}'")
+        from leveret.broker.auth.external import certificate_user  # noqa: PLC0415 - only if it is used
+
         return certificate_user(tls, self._node.certificate_login), None
 
     def _login_failed(self, mechanism: str, name: str, error: LoginRefusedError) -> None:

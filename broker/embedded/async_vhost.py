@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.administration.tailing import Wish
 from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.tails import AsyncTail
@@ -201,7 +200,7 @@ class AsyncVHost:
             where: a condition that messages must meet (docs/filters.md); '' for all.
 
         """
-        return AsyncTail(self._core, self.vhost, exchange, Wish(pattern, where))
+        return AsyncTail(self._core, self.vhost, exchange, pattern, where)
 
     async def record(self, exchange: str) -> None:
         """Record what is published to an exchange from now on; it need not exist yet."""

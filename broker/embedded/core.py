@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from leveret.broker.administration.definitions_document import DefinitionsError
+from leveret.broker.administration import DefinitionsError
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.embedded.clock import Clock
@@ -38,7 +38,7 @@ from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.embedded.settings import make_config
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.server.startup import open_data_store, port_problem
-from leveret.broker.tls.context import TLSFileError
+from leveret.broker.tls.options import TLSFileError
 from leveret.storage.errors import StorageError
 
 if TYPE_CHECKING:

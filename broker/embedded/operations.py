@@ -7,12 +7,10 @@ not matter here.
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret.broker.administration import AdministrationError
 from leveret.broker.administration.messages import MessageView, Steps
-from leveret.broker.administration.peeking import MOST_MESSAGES, MOST_OCTETS, Wanted
-from leveret.broker.administration.publishing import Outcome
 from leveret.broker.embedded.core import Core, EmbeddedServer
 from leveret.broker.embedded.errors import (
     ClosedBrokerError,
@@ -26,6 +24,9 @@ from leveret.broker.embedded.errors import (
 from leveret.broker.embedded.recording import Record
 from leveret.storage.errors import StorageError
 from leveret.storage.message import Message
+
+if TYPE_CHECKING:
+    from leveret.broker.administration.publishing import Outcome
 
 T = TypeVar("T")
 
@@ -124,6 +125,8 @@ class Operations:
             return await self.look(
                 lambda server: server.administration.messages.peek_queue(None, self.vhost, queue, most)
             )
+        from leveret.broker.administration.peeking import MOST_MESSAGES, MOST_OCTETS, Wanted  # noqa: PLC0415
+
         wanted = Wanted(MOST_MESSAGES if most is None else most, from_tail, where, MOST_OCTETS)
         found = await self.look(
             lambda server: server.administration.peeking.peek(None, self.vhost, queue, wanted)
@@ -299,7 +302,7 @@ class Operations:
         octets = body.encode() if isinstance(body, str) else bytes(body)
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-        def finished(outcome: Outcome) -> None:
+        def finished(outcome: "Outcome") -> None:
             if not done.done():
                 done.set_result(outcome)
 

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from leveret.broker.administration import AdministrationError
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.administration.tailing import Follower, Line, Wish
 from leveret.broker.embedded.core import Core, EmbeddedServer
 from leveret.broker.embedded.errors import ClosedBrokerError, RefusedError
+
+if TYPE_CHECKING:
+    from leveret.broker.administration.tailing import Follower, Line
 
 T = TypeVar("T")
 LOOK_SECONDS = 1.0
@@ -26,18 +28,20 @@ class AsyncTail:
         core: the broker.
         vhost: name of the virtual host.
         exchange: name of the exchange; '' for the default exchange.
-        wish: the messages.
+        pattern: what routing keys must match, as in a binding to a topic exchange.
+        where: a condition that messages must meet; '' for all.
 
     Attributes:
         lost: number of messages that were missed so far, because 10,000 messages, or 16 MiB, were waiting already.
 
     """
 
-    def __init__(self, core: Core, vhost: str, exchange: str, wish: Wish) -> None:
+    def __init__(self, core: Core, vhost: str, exchange: str, pattern: str, where: str) -> None:
         self._core = core
         self._vhost = vhost
         self._exchange = exchange
-        self._wish = wish
+        self._pattern = pattern
+        self._where = where
         self._server: EmbeddedServer | None = None
         self._follower: Follower | None = None
         self._lines: Iterator[Line | None] = iter(())
@@ -45,10 +49,12 @@ class AsyncTail:
 
     async def __aenter__(self) -> Self:
         """Begin. Raises RefusedError if there is no such exchange, or the condition is invalid."""
+        from leveret.broker.administration.tailing import Wish  # noqa: PLC0415
+
         self._server = server = self._core.server
         try:
             self._follower = server.administration.tailing.start(
-                None, self._vhost, self._exchange, self._wish
+                None, self._vhost, self._exchange, Wish(self._pattern, self._where)
             )
         except AdministrationError as error:
             raise RefusedError(str(error)) from None

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leveret.broker.administration.transfers import Chosen, Transfers
 from leveret.broker.embedded.operations import Operations
+
+if TYPE_CHECKING:
+    from leveret.broker.administration.transfers import Chosen, Transfers
 
 
 class TransferOperations(Operations):
@@ -16,14 +18,14 @@ class TransferOperations(Operations):
         self, queue: str, destination: str, *, is_copy: bool = False, where: str, limit: int | None
     ) -> dict[str, Any]:
         """Move or copy messages; see `QueueView.move`."""
-        chosen = Chosen(where, limit)
+        chosen = _chosen(where, limit)
         return await self._transfer(
             lambda each: each.start_move(None, self.vhost, queue, destination, is_copy=is_copy, chosen=chosen)
         )
 
     async def discard(self, queue: str, *, where: str, limit: int | None) -> dict[str, Any]:
         """Discard messages; see `QueueView.discard`."""
-        chosen = Chosen(where, limit)
+        chosen = _chosen(where, limit)
         return await self._transfer(lambda each: each.start_discard(None, self.vhost, queue, chosen))
 
     async def retry(
@@ -38,7 +40,7 @@ class TransferOperations(Operations):
         max_retries: int,
     ) -> dict[str, Any]:
         """Retry dead letters; see `QueueView.retry`."""
-        chosen = Chosen(where, limit)
+        chosen = _chosen(where, limit)
         return await self._transfer(
             lambda each: each.start_retry(
                 None,
@@ -65,14 +67,14 @@ class TransferOperations(Operations):
         """Replay acked messages; see `QueueView.replay`."""
         begin = 0 if since is None else round(since.timestamp() * 1000)
         end = None if until is None else round(until.timestamp() * 1000)
-        chosen = Chosen(where, limit)
+        chosen = _chosen(where, limit)
         return await self._transfer(
             lambda each: each.start_replay(
                 None, self.vhost, queue, destination, since=begin, until=end, chosen=chosen
             )
         )
 
-    async def _transfer(self, start: Callable[[Transfers], int]) -> dict[str, Any]:
+    async def _transfer(self, start: Callable[["Transfers"], int]) -> dict[str, Any]:
         """Transfer messages, and wait until that is on disk; returns the result (`administration.transfers.shown`)."""
         server = self.core.server
         number = self.see(lambda server: start(server.administration.transfers))
@@ -91,3 +93,9 @@ class TransferOperations(Operations):
             raise
         await server.stored()
         return transfers.transfer(None, number)
+
+
+def _chosen(where: str, limit: int | None) -> "Chosen":
+    from leveret.broker.administration.transfers import Chosen  # noqa: PLC0415
+
+    return Chosen(where, limit)

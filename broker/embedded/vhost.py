@@ -4,7 +4,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.administration.tailing import Wish
 from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.queue_view import Call, QueueView
@@ -66,7 +65,7 @@ class VHost:
             where: a condition that messages must meet (docs/filters.md); '' for all.
 
         """
-        return Tail(AsyncTail(self._core, self.vhost, exchange, Wish(pattern, where)), self._call)
+        return Tail(AsyncTail(self._core, self.vhost, exchange, pattern, where), self._call)
 
     def record(self, exchange: str) -> None:
         """Record what is published to an exchange from now on; it need not exist yet."""

@@ -6,7 +6,7 @@ from typing import Any
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
-from leveret.broker.auth.external import EXTERNAL
+from leveret.broker.amqp.sasl import EXTERNAL
 from leveret.broker.http.call import Answer, Call, Item, Listing, flag
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.route import Operation, Route

@@ -15,7 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leveret.broker.auth.addresses import origin
 from leveret.broker.config.values import Listener
@@ -24,8 +24,9 @@ from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.proxy_header import read_header
 from leveret.broker.network.proxy_protocol import Header, MalformedHeaderError
 from leveret.broker.network.socket_driver import SocketDriver
-from leveret.broker.tls.credentials import Credentials
-from leveret.broker.tls.gate import Gate, failure
+
+if TYPE_CHECKING:
+    from leveret.broker.tls.credentials import Credentials
 
 log = logging.getLogger("leveret.connection")
 
@@ -47,7 +48,7 @@ class Accepted(NamedTuple):
 
     sock: socket.socket
     origin: str
-    tls: Credentials | None
+    tls: "Credentials | None"
     header: Header | None = None
 
 
@@ -88,7 +89,7 @@ class Listeners:
         self._handshakes: set[asyncio.Task[None]] = set()
         """The tasks of sockets with TLS, and of those that wait for a proxy's header."""
 
-    async def bind(self, listeners: Iterable[Listener], tls: Credentials | None = None) -> None:
+    async def bind(self, listeners: Iterable[Listener], tls: "Credentials | None" = None) -> None:
         """Bind addresses; clients cannot connect before `open`. Raises OSError for an unavailable address.
 
         Args:
@@ -245,6 +246,8 @@ class Listeners:
         driver = self._make_driver()
         driver.origin = accepted.origin
         driver.header = accepted.header
+        if tls is not None:
+            from leveret.broker.tls.gate import Gate, failure  # noqa: PLC0415 - only if it is used
         peer = _name_of(sock) if tls is not None else ("", "")
         try:
             if tls is None:

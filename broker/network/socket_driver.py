@@ -19,7 +19,6 @@ from leveret.broker.network.lingering_close import CloseHost, LingeringClose
 from leveret.broker.network.peer_check import PeerCheck
 from leveret.broker.network.proxy_protocol import Header
 from leveret.broker.scheduling.time_slices import SLICE
-from leveret.broker.tls.peer import peer_of
 
 log = logging.getLogger("leveret.connection")
 
@@ -140,6 +139,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         self.connection = self.connection_class(server, self, peer, local, server.time_source.now())
         handshake = transport.get_extra_info("ssl_object")
         if handshake is not None:
+            from leveret.broker.tls.peer import peer_of  # noqa: PLC0415 - only with TLS
+
             self.connection.tls = peer_of(handshake)
         if not server.register(self):
             self._closing = True

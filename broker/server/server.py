@@ -19,15 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
-from leveret.broker.administration import Administration, BadRequestError
-from leveret.broker.administration.definitions_document import DefinitionsError
-from leveret.broker.administration.definitions_outcome import Outcome
-from leveret.broker.administration.node import ProcessControl
+from leveret.broker.administration import Administration, BadRequestError, DefinitionsError
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
-from leveret.broker.amqp.sasl import ANONYMOUS, mechanisms
+from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.external import EXTERNAL
 from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.password_policy import PasswordPolicy, WeakPasswordError
@@ -64,11 +60,9 @@ from leveret.broker.server.node_figures import disk_counts, latencies, node_coun
 from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown, Telemetry
 from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
-from leveret.broker.tls.certificate import CertificateFacts
-from leveret.broker.tls.credentials import Credentials, Watch
 from leveret.broker.vhost.object_limits import ObjectLimits
+from leveret.broker.vhost.parameter_checks import SHOVEL
 from leveret.broker.vhost.parameters import Parameters
-from leveret.broker.vhost.shovel_keys import SHOVEL
 from leveret.broker.vhost.vhost import VHost, make_in_memory
 from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.confirm.modes import CONFIRM_MODES
@@ -76,10 +70,14 @@ from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, Me
 from leveret.storage.queues.pager import freeing
 
 if TYPE_CHECKING:
+    from leveret.broker.administration.definitions_outcome import Outcome
+    from leveret.broker.administration.node import ProcessControl
     from leveret.broker.persistence.backup import Backups
     from leveret.broker.persistence.data_store import DataStore
     from leveret.broker.shovel.shovels import Shovels
     from leveret.broker.statistics.statistics import Statistics
+    from leveret.broker.tls.certificate import CertificateFacts
+    from leveret.broker.tls.credentials import Credentials, Watch
 
 T = TypeVar("T")
 log = logging.getLogger("leveret.connection")
@@ -255,7 +253,7 @@ class Server:
         self.credentials: list[Credentials] = []
         """The certificates of all listeners with TLS; whoever starts an HTTP listener adds its own."""
         self._reloads: set[asyncio.Task[None]] = set()
-        self._watch = Watch(self.credentials, config.tls.reload_interval)
+        self._watch: Watch | None = None
         places = HalfOpen(most, min(share, most))
         self._listeners = Listeners(
             places,
@@ -445,13 +443,7 @@ class Server:
             new = secrets.token_urlsafe(_CLUSTER_ID_OCTETS)
             self.global_parameters.set(CLUSTER_ID, f"rabbitmq-cluster-id-{new}")
         try:
-            await self._listeners.bind(self.config.listeners)
-            self.addresses = self._listeners.addresses
-            if self.config.tls_listeners:
-                tls = Credentials(self.config.tls, self.config.tls_handshake_timeout)
-                self.credentials.append(tls)
-                await self._listeners.bind(self.config.tls_listeners, tls)
-                self.tls_addresses = self._listeners.tls_addresses
+            await self._bind()
             if self.disk is not None:
                 await self._start_disk(self.disk)
             if self.config.definitions is not None:
@@ -470,7 +462,7 @@ class Server:
         self._schedule_tick()
         self._ticked = self.now()
         self._is_open = True
-        self._watch.start()
+        self._watch_certificates()
         self.turn.slices.watch()
         if self.export is not None:
             self.export.start(loop)
@@ -536,7 +528,7 @@ class Server:
             self.turn.resume_paused_jobs()
             await asyncio.sleep(0)
 
-    def import_definitions(self, path: Path) -> list[Outcome]:
+    def import_definitions(self, path: Path) -> "list[Outcome]":
         """Import a definitions file, or each one of a directory. Raises DefinitionsError for invalid definitions."""
         outcomes = []
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
@@ -551,13 +543,33 @@ class Server:
             outcomes.append(done)
         return outcomes
 
+    async def _bind(self) -> None:
+        """Bind the listeners, which do not accept yet."""
+        await self._listeners.bind(self.config.listeners)
+        self.addresses = self._listeners.addresses
+        if self.config.tls_listeners:
+            from leveret.broker.tls.credentials import Credentials  # noqa: PLC0415 - only if it is used
+
+            tls = Credentials(self.config.tls, self.config.tls_handshake_timeout)
+            self.credentials.append(tls)
+            await self._listeners.bind(self.config.tls_listeners, tls)
+            self.tls_addresses = self._listeners.tls_addresses
+
+    def _watch_certificates(self) -> None:
+        if self.credentials:
+            from leveret.broker.tls.credentials import Watch  # noqa: PLC0415 - only if it is used
+
+            self._watch = Watch(self.credentials, self.config.tls.reload_interval)
+            self._watch.start()
+
     async def stop(self, reason: str = "shutdown", seconds: float = STOP_SECONDS) -> None:
         """Stop accepting, close every connection with 320, write to disk what only memory has, and close the store.
 
         `seconds`: time for clients to answer; the sockets of those that did not are closed then.
         """
         self._stopping = True
-        await self._watch.stop()
+        if self._watch is not None:
+            await self._watch.stop()
         await Shutdown(self, seconds).run(reason)
         if self.backends is not None:
             await self.backends.close()
@@ -999,7 +1011,7 @@ class Server:
         return True
 
     @property
-    def tls_certificates(self) -> dict[str, CertificateFacts]:
+    def tls_certificates(self) -> "dict[str, CertificateFacts]":
         """The certificates of listeners, by the beginning of their keys."""
         return {key: facts for each in self.credentials for key, facts in each.keys_of.items()}
 

@@ -99,7 +99,7 @@ class Shutdown:
         await host.stop_shovels()
         await self._disconnect(reason)
         host.stop_timers()
-        host.administration.transfers.stop()
+        host.administration.stop()
         for vhost in host.vhosts.values():
             for line in vhost.delay_lines():
                 line.stop()

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from leveret.broker.shovel.definition import Definition
 from leveret.broker.shovel.session import ShovelHost
 from leveret.broker.shovel.worker import State, Worker
+from leveret.broker.vhost.parameter_checks import SHOVEL
 from leveret.broker.vhost.parameters import Parameters
-from leveret.broker.vhost.shovel_keys import PROTOCOL, SHOVEL
+from leveret.broker.vhost.shovel_keys import PROTOCOL
 
 log = logging.getLogger("leveret.shovel")
 

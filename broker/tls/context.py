@@ -11,13 +11,9 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.tls.options import SUITES_13, VERSIONS, TLSOptions, older_ciphers
+from leveret.broker.tls.options import SUITES_13, VERSIONS, TLSFileError, TLSOptions, older_ciphers
 
 _NUMBERS = dict(zip(VERSIONS, (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3), strict=True))
-
-
-class TLSFileError(Exception):
-    """Raised if a file, or a value that OpenSSL judges, cannot be used; the text names the key."""
 
 
 class Context(ssl.SSLContext):

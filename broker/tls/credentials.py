@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from leveret.broker.tls.certificate import CertificateError, CertificateFacts, facts_of_file
-from leveret.broker.tls.context import Context, TLSFileError, make_context
-from leveret.broker.tls.options import TLSOptions
+from leveret.broker.tls.context import Context, make_context
+from leveret.broker.tls.options import TLSFileError, TLSOptions
 
 log = logging.getLogger("leveret.tls")
 
@@ -153,21 +153,19 @@ class Watch:
     """Looks for changed files, and for certificates that end soon, from `start` to `stop`.
 
     Args:
-        watched: the certificates; a list may still grow until `start`.
+        watched: the certificates.
         seconds: interval between two looks; 0 for none.
 
     """
 
     def __init__(self, watched: Iterable[Credentials], seconds: float) -> None:
-        self._watched = watched
+        self._watched = tuple(watched)
         self._seconds = seconds
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to look."""
-        self._watched = tuple(self._watched)
-        if self._watched:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Look no more."""

@@ -15,6 +15,10 @@ Verify = Literal["verify_none", "verify_peer"]
 RevocationCheck = Literal["false", "true", "peer"]
 
 
+class TLSFileError(Exception):
+    """Raised if a file, or a value that OpenSSL judges, cannot be used; the text names the key."""
+
+
 class HostOptions(msgspec.Struct, frozen=True):
     """Options of one host name (SNI); what is None is as for the listener."""
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from leveret.broker.amqp.tables import binary_text, float_text, string_text
 
+SHOVEL = "shovel"
+"""The component of parameters that are shovels."""
 _MAX_CHARACTER = 255
 
 Check = Callable[[str, Any], Iterable[str]]

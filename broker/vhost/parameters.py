@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from leveret.broker.auth.users import VHOST_LIMITS, Users, VHostLimits, limits_by_name
-from leveret.broker.vhost.parameter_checks import ParameterError, check_keys, limit_checks, refuse
-from leveret.broker.vhost.shovel_keys import SHOVEL, check_shovel
+from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, limit_checks, refuse
 from leveret.broker.vhost.vhost_parameters import VHostParameters
 
 LIMITS = "vhost-limits"
@@ -171,6 +170,8 @@ def check_parameter(component: str, name: str, value: Any) -> None:
     if component == "policy":
         raise ParameterError("policies may not be set using this method")
     if component == SHOVEL:
+        from leveret.broker.vhost.shovel_keys import check_shovel  # noqa: PLC0415 - only if there is one
+
         check_shovel(name, value)
         return
     if component != LIMITS:

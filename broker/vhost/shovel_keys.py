@@ -17,8 +17,6 @@ from leveret.broker.vhost.parameter_checks import (
     term_text,
 )
 
-SHOVEL = "shovel"
-"""The component of parameters."""
 PROTOCOL = "amqp091"
 ACK_MODES = ("no-ack", "on-publish", "on-confirm")
 NEVER, QUEUE_LENGTH = "never", "queue-length"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from certificates import Authority, Issued, client_context, pem_of
 
-from leveret.broker.tls.context import Context, TLSFileError, make_context
-from leveret.broker.tls.options import SUITES_13, HostOptions, TLSOptions
+from leveret.broker.tls.context import Context, make_context
+from leveret.broker.tls.options import SUITES_13, HostOptions, TLSFileError, TLSOptions
 from leveret.broker.tls.peer import peer_of
 
 

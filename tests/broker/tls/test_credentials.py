@@ -12,9 +12,8 @@ import pytest
 from certificates import Authority, Issued, client_context
 
 from leveret.broker.tls.acceptor import HANDSHAKES, Acceptor
-from leveret.broker.tls.context import TLSFileError
 from leveret.broker.tls.credentials import Credentials, Watch
-from leveret.broker.tls.options import HostOptions, TLSOptions
+from leveret.broker.tls.options import HostOptions, TLSFileError, TLSOptions
 
 SECONDS = 30
 
