@@ -6,7 +6,7 @@ without asking again, and never have modules of two versions together.
 
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +17,8 @@ STATIC = Path(__file__).parent / "static"
 DOCUMENT = "index.html"
 PROGRAM = "app.js"
 """The module that the document loads."""
+PAGES = "pages.js"
+"""The module that loads a page when it is shown."""
 FOR_EVER = "public, max-age=31536000, immutable"
 ASK_AGAIN = "no-cache"
 TYPES = {
@@ -28,7 +30,8 @@ TYPES = {
 _HASH_DIGITS = 16
 _FOLDER = b"static/"
 """The name in the document of the folder of the files."""
-_PRELOADS = b"<!-- modules -->"
+_MODULES, _PAGES = b"<!-- modules -->", b"<!-- pages -->"
+_PAGE = re.compile(rb'^  "?([a-z-]+)"?: \(\) => import\("(\./[^"]+)"\),$', re.MULTILINE)
 _IMPORT = re.compile(rb'^import .*?from "(\./[^"]+|\.\./[^"]+)";$', re.MULTILINE)
 
 
@@ -66,13 +69,29 @@ def assets() -> dict[str, Asset]:
     for name, content in files.items():
         whole.update(b"%b\0%d\0%b" % (name.encode(), len(content), content))
     folder = b"static/%b/" % whole.hexdigest()[:_HASH_DIGITS].encode()
-    modules = sorted(_imported(files, PROGRAM) - {PROGRAM})
-    preloads = b"\n".join(
-        b'<link rel="modulepreload" href="%b%b">' % (folder, name.encode()) for name in modules
-    )
-    document = files.pop(DOCUMENT).replace(_FOLDER, folder).replace(_PRELOADS, preloads)
+    first = _imported(files, PROGRAM)
+    links = [_preload(folder, name) for name in sorted(first - {PROGRAM})]
+    later = [_preload(folder, *each) for each in sorted(_pages(files).items()) if each[0] not in first]
+    document = files.pop(DOCUMENT).replace(_FOLDER, folder)
+    for place, elements in ((_MODULES, links), (_PAGES, later)):
+        document = document.replace(place, b"\n".join(elements))
     found = {f"{folder.decode()}{name}": _asset(name, content, FOR_EVER) for name, content in files.items()}
     return {"": _asset(DOCUMENT, document, ASK_AGAIN), **found}
+
+
+def _preload(folder: bytes, name: str, pages: Iterable[str] = ()) -> bytes:
+    """Return the element that makes a browser fetch a module before it is imported; `pages` for `first_paint.js`."""
+    wanted_by = b' data-pages="%b"' % " ".join(pages).encode() if pages else b""
+    return b'<link rel="modulepreload" href="%b%b"%b>' % (folder, name.encode(), wanted_by)
+
+
+def _pages(files: Mapping[str, bytes]) -> dict[str, list[str]]:
+    """Return the pages that need each module, by the names that they have in addresses."""
+    found: dict[str, list[str]] = {}
+    for name, module in _PAGE.findall(files[PAGES]):
+        for each in _imported(files, normpath(module.decode())):
+            found.setdefault(each, []).append(name.decode())
+    return found
 
 
 def _imported(files: Mapping[str, bytes], name: str) -> set[str]:

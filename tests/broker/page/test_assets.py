@@ -25,13 +25,32 @@ def test_what_never_changes_is_kept_by_browsers():
 def test_the_document_names_what_the_first_page_needs():
     """All modules that the program imports, so that they are asked for at once; other pages are loaded later."""
     document = assets()[""].content.decode()
-    named = {path.split("/", 2)[2] for path in re.findall(r'href="(static/[^"]+[.]js)"', document)}
+    named = {path.split("/", 2)[2] for path in re.findall(r'href="(static/[^"]+[.]js)">', document)}
 
     assert {"pages/overview.js", "shell/api.js", "shell/elements.js", "pages.js"} <= named
     assert not {"pages/queues.js", "shell/table.js", "app.js"} & named
     for name in named:
         for path in re.findall(r'^import .* from "([^"]+)";$', (STATIC / name).read_text(), re.MULTILINE):
             assert normpath(f"{dirname(name) or '.'}/{path}") in named
+
+
+def test_a_page_that_is_opened_has_its_modules_fetched_at_once():
+    """All that it imports beyond the program has its name, for `first_paint.js`, which comes after the names."""
+    document = assets()[""].content.decode()
+    named: dict[str, set[str]] = {}
+    for path, pages in re.findall(r'href="(static/[^"]+[.]js)" data-pages="([^"]+)">', document):
+        for page in pages.split():
+            named.setdefault(page, set()).add(path.split("/", 2)[2])
+
+    imported = re.compile(r'^import .* from "([^"]+)";$', re.MULTILINE)
+    first = {path.split("/", 2)[2] for path in re.findall(r'href="(static/[^"]+[.]js)">', document)}
+    assert {"queues", "dead-letters", "about"} <= named.keys()
+    assert named["queues"] > {"pages/queues.js", "shell/table.js", "shell/table_rows.js"}
+    for modules in named.values():
+        for name in modules:
+            for path in imported.findall((STATIC / name).read_text()):
+                assert normpath(f"{dirname(name) or '.'}/{path}") in modules | first
+    assert document.index("data-pages") < document.index("first_paint.js")
 
 
 def test_all_files_are_there_compressed_too():
