@@ -35,6 +35,20 @@ def test_a_purge_is_confirmed_by_the_name(page):
     assert 0 == page.api("GET", "queues/%2F/orders")["messages_ready"]
 
 
+def test_a_queue_is_paused_and_resumed_by_one_button(page):
+    """It says what it would do now, also when the page of a paused queue is opened."""
+    publish(page.broker, "orders", "a")
+    page.open("queues/%2F/orders")
+    page.tab.click("button:text-is('Pause')")
+    page.tab.wait_for_selector("button:text-is('Resume')")
+    assert "paused" == page.api("GET", "queues/%2F/orders")["state"]
+
+    page.tab.reload()
+    page.tab.click("button:text-is('Resume')")
+    page.tab.wait_for_selector("button:text-is('Pause')")
+    assert "paused" != page.api("GET", "queues/%2F/orders")["state"]
+
+
 def test_escape_gives_up(page):
     """Nothing is deleted, and the focus is where it was."""
     publish(page.broker, "orders", "a")

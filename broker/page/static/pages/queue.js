@@ -1,7 +1,7 @@
 /** One queue: what moves and waits in it, its settings, consumers, bindings and messages, and what can be done with it. */
 import { get, path, send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
-import { h } from "../shell/elements.js";
+import { h, setText } from "../shell/elements.js";
 import { counted } from "../shell/format.js";
 import { keyOf } from "../shell/rows.js";
 import { live } from "../shell/live.js";
@@ -25,8 +25,8 @@ export async function showQueue(place) {
   const facts = await get(`queues/${path(vhost, name)}`, {}, signal);
   const actions = user.mayChange
     ? [
-        button("Publish", () => publish(vhost, "", name), "primary"), button("Pause", () => pause(vhost, name, "pause")),
-        button("Resume", () => pause(vhost, name, "resume")), button("Purge", () => purge(vhost, name), "danger"),
+        button("Publish", () => publish(vhost, "", name), "primary"), pauseButton(vhost, name, facts.state === "paused"),
+        button("Purge", () => purge(vhost, name), "danger"),
         button("Delete", () => remove(vhost, name), "danger"),
       ]
     : [];
@@ -83,15 +83,22 @@ async function remove(vhost, name) {
 }
 
 /**
+ * A button that pauses the queue, or resumes it if it is paused.
  * @param {string} vhost
  * @param {string} name
- * @param {"pause" | "resume"} action
+ * @param {boolean} isPaused
  */
-async function pause(vhost, name, action) {
-  try {
-    await send("PUT", `leveret/queues/${path(vhost, name)}/${action}`);
-    done(action === "pause" ? `${name} delivers nothing until it is resumed.` : `${name} delivers again.`);
-  } catch (error) {
-    failed(error, action === "pause" ? "Not paused" : "Not resumed");
-  }
+function pauseButton(vhost, name, isPaused) {
+  const made = button("", async () => {
+    try {
+      await send("PUT", `leveret/queues/${path(vhost, name)}/${isPaused ? "resume" : "pause"}`);
+      isPaused = !isPaused;
+      done(isPaused ? `${name} delivers nothing until it is resumed.` : `${name} delivers again.`);
+    } catch (error) {
+      failed(error, isPaused ? "Not resumed" : "Not paused");
+    }
+    setText(made, isPaused ? "Resume" : "Pause");
+  });
+  setText(made, isPaused ? "Resume" : "Pause");
+  return made;
 }
