@@ -91,6 +91,8 @@ class Router:
         listener: notified of changes to durable exchanges and to bindings from them; None for no observer.
         make_line: makes the line of a delayed exchange; None disables delays.
         on_deleted: called with each exchange that was deleted, for any reason.
+        on_binding: called for each binding that was added (true) or removed (false), for any reason, with its source,
+            destination, binding key and arguments; None for no observer.
         work: carries out long jobs, under a name for the log: immediately, or one step at a time. Meanwhile the
             router responds as if the whole job was done.
     """
@@ -109,6 +111,7 @@ class Router:
         "hop_limit",
         "listener",
         "make_line",
+        "on_binding",
         "on_deleted",
         "queues",
         "work",
@@ -122,6 +125,7 @@ class Router:
         self.listener: Listener | None = None
         self.make_line: Callable[[DelayedExchange], Line] | None = None
         self.on_deleted: Callable[[Exchange], object] = _ignored
+        self.on_binding: Callable[[bool, Exchange, object, str, Table], object] | None = None
         self.work: Callable[[Iterator[None], str], object] = _at_once
         self._leaving: set[object] = set()
         """Destinations that were deleted and may still be in indexes of exchanges."""
@@ -225,6 +229,8 @@ class Router:
         if source.durable and self.listener is not None:
             self.listener.bound(source, destination, binding_key, arguments or {})
         self._changed()
+        if self.on_binding is not None:
+            self.on_binding(True, source, destination, binding_key, arguments or {})
         return True
 
     def unbind(
@@ -241,6 +247,8 @@ class Router:
             self._discard_source(destination, source)
         gone = self._remove(source) if source.auto_delete and not source.in_use else []
         self._changed()
+        if self.on_binding is not None:
+            self.on_binding(False, source, destination, binding_key, arguments or {})
         return True, gone
 
     def set_alternate(self, exchange: Exchange, alternate: str | None) -> None:
@@ -380,6 +388,9 @@ class Router:
     def _notify_unbound(self, source: Exchange, destination: object, identity: Identity) -> None:
         if source.durable and self.listener is not None:
             self.listener.unbound(source, destination, binding_key_of(identity), arguments_of(identity))
+        if self.on_binding is not None:
+            key, arguments = binding_key_of(identity), arguments_of(identity)
+            self.on_binding(False, source, destination, key, arguments)
 
     def _name_changed(self, name: str) -> None:
         """Invalidate all cached routes if one of them may depend on whether this queue name exists.

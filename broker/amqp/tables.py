@@ -14,7 +14,7 @@ import decimal
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from leveret.broker.amqp.errors import MalformedTable
@@ -445,12 +445,14 @@ def _array_text(items: list[Field]) -> str:
     return f"[{','.join(f'{{{item[0]},{term_text(item)}}}' for item in items)}]"
 
 
+def entry_texts(table: Table) -> Iterator[str]:
+    """Yield each entry of a table as an Erlang term, `{<<"name">>,type,value}`."""
+    for name, field in table.items():
+        yield f"{{{binary_text(name.encode('utf-8', 'surrogateescape'))},{field[0]},{term_text(field)}}}"
+
+
 def _table_text(table: Table) -> str:
-    rows = (
-        f"{{{binary_text(name.encode('utf-8', 'surrogateescape'))},{field[0]},{term_text(field)}}}"
-        for name, field in table.items()
-    )
-    return f"[{','.join(rows)}]"
+    return f"[{','.join(entry_texts(table))}]"
 
 
 _TERMS: dict[str, Callable[[Any], str]] = {

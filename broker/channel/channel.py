@@ -236,7 +236,9 @@ class Channel:
         )
 
     def _add_counters(self, consumer: Consumer) -> None:
-        """Add the counters of a consumer that is removed."""
+        """Add the counters of a consumer that is removed, and tell of it."""
+        if consumer is not self.reply_consumer:
+            self.vhost.context.tell("consumer_deleted", self.vhost.name, consumer.tag, consumer, self)
         self.redelivered += consumer.redelivered
         if consumer.no_ack:
             self.delivered_auto += consumer.delivered

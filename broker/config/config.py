@@ -27,6 +27,7 @@ from leveret.broker.config.sections import (
     Compatibility,
     CredentialsConfig,
     DefaultLimits,
+    EventsConfig,
     ExportConfig,
     LogConfig,
     ManagementConfig,
@@ -49,7 +50,16 @@ __all__ = [
 
 FRAME_MIN: Final = 4096
 _KEY: Final = re.compile(r"[^\w.$-].*", re.ASCII | re.DOTALL)
-_SECTIONS: Final = ("log", "compatibility", "storage", "export", "prometheus", "management", "audit")
+_SECTIONS: Final = (
+    "log",
+    "compatibility",
+    "storage",
+    "export",
+    "prometheus",
+    "management",
+    "audit",
+    "events",
+)
 _PERMISSIONS: Final = ("configure", "write", "read")
 
 
@@ -147,6 +157,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     most_deaths: int = 256
     log: LogConfig = LogConfig()
     audit: AuditConfig = AuditConfig()
+    events: EventsConfig = EventsConfig()
     export: ExportConfig = ExportConfig()
 
     files: tuple[Path, ...] = ()  # those that set something

@@ -70,7 +70,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     # Other protocols and plugins, which do not exist here.
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
            "amqp_client.*", "anonymous_login_pass", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
-           "event_exchange.*", "tracing.*", nothing=("none",), why="this protocol or plugin is not supported"),
+           "event_exchange.protocol", "tracing.*", nothing=("none",), why="this protocol or plugin is not supported"),
     _other("management.*", "management_agent.*", "http_dispatch.*", why="not configurable"),
     _other("prometheus.path", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
            "prometheus.tcp.*_timeout", "prometheus.filter_*", why="not configurable"),

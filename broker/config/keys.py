@@ -80,6 +80,14 @@ _AUDIT: Final[tuple[Key, ...]] = (
         origin="Leveret", doc="Compress rotated files (`.0.gz`)."),
 )  # fmt: skip
 
+_EVENTS: Final[tuple[Key, ...]] = (
+    Key(name="event_exchange.enabled", kind="bool", default="false", attribute="events.enabled", origin="Leveret",
+        doc="Publish events of the broker to the topic exchange `amq.rabbitmq.event`, as RabbitMQ does with its "
+        "plugin rabbitmq_event_exchange ([events](howto/limits-and-audit.md#get-events-as-messages))."),
+    Key(name="event_exchange.vhost", kind="string", default="", attribute="events.vhost",
+        doc="Virtual host of that exchange, created at the start if there is none; by default `default_vhost`."),
+)  # fmt: skip
+
 _LISTENERS: Final[tuple[Key, ...]] = (
     Key(name="listeners.tcp", kind="choice", default="", choices=("none",),
         doc="`none` disables all AMQP listeners."),
@@ -528,6 +536,8 @@ TOPICS: Final[tuple[Topic, ...]] = (
           intro=""),
     Topic(title="Logging", keys=_log_keys(),
           intro="The console, and one file."),
+    Topic(title="Events", keys=_EVENTS,
+          intro="Messages about queues, connections, users and the rest, as they change."),
     Topic(title="Audit log", keys=_AUDIT,
           intro="JSON Lines about logins and changes: who, from where, what "
           "([limits and audit](howto/limits-and-audit.md))."),

@@ -1,10 +1,11 @@
-"""Sections of the configuration that protect the broker: the audit log, and the rules for passwords."""
+"""Sections of the configuration that protect the broker, or tell of it: audit log, events, rules for passwords."""
 
 from pathlib import Path
 from typing import Any
 
 from leveret.broker.config.audit_section import audit_config
 from leveret.broker.config.credentials_section import credentials_config
+from leveret.broker.config.sections import EventsConfig
 
 
 def add(parts: dict[str, Any], values: dict[str, Any], problems: list[str]) -> None:
@@ -18,5 +19,9 @@ def add(parts: dict[str, Any], values: dict[str, Any], problems: list[str]) -> N
     """
     log_dir = values.get("log.dir", parts.get("data_dir", Path("var")) / "log")
     parts["audit"] = audit_config(parts["audit"], values.get("log.audit.file"), log_dir, problems)
+    events = parts["events"]
+    parts["events"] = EventsConfig(
+        enabled=events.get("enabled", False), vhost=events.get("vhost") or values.get("default_vhost", "/")
+    )
     python = values.get("compatibility.python_patterns", False)
     parts["credentials"] = credentials_config(parts.get("credentials", {}), problems, python=python)

@@ -101,6 +101,13 @@ class AuditConfig(msgspec.Struct, frozen=True):
     rotation_compress: bool = False
 
 
+class EventsConfig(msgspec.Struct, frozen=True):
+    """The event exchange: whether there is one, and its vhost."""
+
+    enabled: bool = False
+    vhost: str = "/"
+
+
 class CredentialsConfig(msgspec.Struct, frozen=True):
     """The rules for new passwords, and their hash algorithm."""
 

@@ -39,6 +39,7 @@ from leveret.broker.errors import (
 )
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import INTERNAL
 from leveret.broker.scheduling.outbox import Flushable, Outbox
 from leveret.broker.vhost.vhost import VHost
 
@@ -298,9 +299,7 @@ class Connection(ReceiveLoop):
                 self.node.object_limits.check_arguments(method)
             audited = self._audited(channel, method) if changes_topology and self.node.audit.is_on else None
             try:
-                handler(channel, method)
-                if audited is not None:
-                    audited.executed(self.user.name, self.peer[0])
+                self._execute(handler, channel, method, audited)
             except NotYet as wait:
                 self._resume_at = at
                 PendingReply(self, number, self._current).until(wait.subscribe)
@@ -315,6 +314,23 @@ class Connection(ReceiveLoop):
             raise AMQPError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
         else:
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
+
+    def _execute(
+        self,
+        handler: Callable[[Channel, Any], object],
+        channel: Channel,
+        method: Any,
+        audited: TopologyAudit | None,
+    ) -> None:
+        """Execute a method of a channel on behalf of the connection's user."""
+        context = self.node.context
+        context.actor = self.user.name
+        try:
+            handler(channel, method)
+        finally:
+            context.actor = INTERNAL
+        if audited is not None:
+            audited.executed(self.user.name, self.peer[0])
 
     def _audited(self, channel: Channel, method: Any) -> TopologyAudit | None:
         objects = self.node.audited_objects
@@ -354,6 +370,7 @@ class Connection(ReceiveLoop):
         self.node.clients.check_channel_limits(self.user)
         self.channels[number] = self.node.channel_class(number, self)
         self.node.clients.channel_opened(self.user)
+        self.node.context.tell("channel_created", self.vhost.name, self.name, self, number)
         self.outbox.send(encode_method(number, make(ChannelMethods.OpenOk, "")))
 
     def _no_channel(self, number: int, method: type) -> None:
@@ -587,6 +604,7 @@ class Connection(ReceiveLoop):
             yield from channel.closing()
         finally:
             self.node.clients.channel_closed(self.user, channel)
+            self.node.context.tell("channel_closed", self.vhost.name, self.name, self, channel.number)
             self.channels_gone = added(self.channels_gone, channel.counts())
 
     def _cleanup(self, steps: Iterator[None]) -> Iterator[None]:
@@ -717,6 +735,8 @@ class Connection(ReceiveLoop):
             self.outbox.full = self.outbox.transport_full = True  # no more deliveries
             if self._is_tracked:
                 self._release()
+            else:
+                self.node.context.tell("connection_closed", "", self.name, self)
             self._chunks.clear()
             self.forget_routes()
             self._specials.clear()

@@ -180,7 +180,7 @@ class ConnectionTracking:
                 "peer": connection.peer[0],
                 "client": client_name(connection),
             }
-            self._context.note(kind, connection.vhost.name, connection.name, **detail)
+        self._context.note(kind, connection.vhost.name, connection.name, connection, **detail)
 
     def channel_opened(self, user: User) -> None:
         """Count an opened channel."""

@@ -220,6 +220,7 @@ class Handshake:
         node.login_throttle.succeeded(address, name)
         node.audit.record("login", actor=name, peer=address, protocol="amqp", mechanism=mechanism)
         connection.auth_mechanism = mechanism
+        node.context.tell("auth_succeeded", "", name, connection, mechanism)
         node.context.totals.auth_succeeded += 1
         node.login_sources.count(address, name, "amqp091", ok=True)
         connection.enter(TUNING)
@@ -247,8 +248,9 @@ class Handshake:
         delay = node.auth_failure_delay * node.login_throttle.failed(address, name, node.time_source.now())
         node.context.totals.auth_failed += 1
         node.login_sources.count(address, name, "amqp091", ok=False)
-        node.context.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
         reason = str(error).replace(name, shown(name)) if name else str(error)
+        subject = self._connection, mechanism, reason
+        node.context.note("auth_failed", "", shown(name), *subject, peer=address, mechanism=mechanism)
         node.audit.record(
             "login",
             outcome="refused",

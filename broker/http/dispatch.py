@@ -42,6 +42,7 @@ from leveret.broker.http.list_cache import ListCache
 from leveret.broker.http.listing import Columns, encode_listing, encoded
 from leveret.broker.http.login import Verdict, authenticate, only_vhost
 from leveret.broker.http.route import Operation, Router, Scope
+from leveret.broker.scheduling.node_context import INTERNAL, OPERATOR
 
 log = logging.getLogger("leveret.management")
 
@@ -243,12 +244,17 @@ def check_rights(
 
 def _handled(operation: Operation, call: Call) -> Generator[Need, Any, Answer]:
     """Call the handler, again once backends have decided about a permission; nothing has changed before that."""
+    context, actor = call.broker.context, OPERATOR if call.actor is None else call.actor.name
     for _ in range(MOST_DECISIONS):
         try:
+            context.actor = actor
             made = operation.handler(call)
-            return (yield from made) if isinstance(made, Generator) else made
+            return (yield from context.acting(actor, made)) if isinstance(made, Generator) else made
         except NotYet as wait:
+            context.actor = INTERNAL
             yield Callback(partial(_subscribed, wait.subscribe))
+        finally:
+            context.actor = INTERNAL
     raise ApiError(503, "service_unavailable", "the authentication backends do not decide")
 
 

@@ -25,8 +25,10 @@ class StoredGlobalParameters(GlobalParameters):
         """Set a value, of any type."""
         super().set(name, value)
         self._definitions.put(GlobalParameterRow(octets(name), to_json(value)))
+        self._definitions.tell("parameter_set", "", name, "global", value)
 
     def clear(self, name: str) -> None:
         """Remove a value; raises ParameterError if there is none."""
         super().clear(name)
         self._definitions.delete(relation_key(GlobalParameterRow.kind, octets(name)))
+        self._definitions.tell("parameter_set", "", name, "global")  # without a value, as by RabbitMQ

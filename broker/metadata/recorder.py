@@ -21,8 +21,9 @@ from typing import Any, Protocol, cast
 
 from leveret.broker.amqp.tables import Field, Table, encode_table
 from leveret.broker.auth.name_patterns import Patterns
-from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
+from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, limits_by_name
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -99,16 +100,25 @@ class Definitions:
         journal: receives the rows.
         next_id: returns a number (u64) that was never used before, neither in this process nor in an earlier one on the
             same data.
+        context: is told of what changes.
 
     """
 
-    __slots__ = ("_journal", "_next_id", "recording")
+    __slots__ = ("_context", "_journal", "_next_id", "recording")
 
-    def __init__(self, journal: MetadataJournal, next_id: Callable[[], int]) -> None:
+    def __init__(
+        self, journal: MetadataJournal, next_id: Callable[[], int], context: NodeContext | None = None
+    ) -> None:
         self._journal = journal
         self._next_id = next_id
+        self._context = context or NodeContext()
         self.recording = True
         """False while objects are restored from the rows."""
+
+    def tell(self, kind: str, vhost: str, name: str, *subject: Any) -> None:
+        """Tell of a change (`NodeContext.tell`), unless it is restored."""
+        if self.recording:
+            self._context.tell(kind, vhost, name, *subject)
 
     def new_id(self) -> int:
         """Return an id for a new object."""
@@ -129,11 +139,15 @@ class Definitions:
         number = self._next_id()
         self.put(_vhost_row(number, vhost))
         self.follow(vhost, StoredTopology(self, number))
+        for exchange in vhost.router.exchanges.values():
+            self.tell("exchange_created", vhost.name, exchange.name, exchange)
+        self.tell("vhost_created", vhost.name, vhost.name, vhost)
 
     def update_vhost(self, vhost: VHost) -> None:
         """Record the current metadata of a vhost."""
         if isinstance(vhost.record, StoredTopology):
             self.put(_vhost_row(vhost.record.vhost_id, vhost))
+            self.tell("vhost_updated", vhost.name, vhost.name, vhost)
 
     def remove_vhost(self, vhost: VHost) -> None:
         """Record that a vhost is deleted; the caller must run `VHost.remove_all`.
@@ -142,12 +156,14 @@ class Definitions:
         """
         if isinstance(vhost.record, StoredTopology):
             self.delete(entity_key(VHostRow.kind, vhost.record.vhost_id))
+            self.tell("vhost_deleted", vhost.name, vhost.name)
 
     def follow(self, vhost: VHost, topology: "StoredTopology") -> None:
         """Subscribe to the changes of a vhost; exchanges that have no row yet get one."""
         for exchange in vhost.router.exchanges.values():
             if exchange.durable and not exchange.number:
                 topology.declared(exchange)
+        topology.vhost = vhost.name
         vhost.record = vhost.router.listener = topology
         vhost.policies.record = vhost.parameters.record = topology
 
@@ -160,14 +176,16 @@ class StoredTopology:
 
     Attributes:
         vhost_id: the id of the vhost; exchanges and queues have ids of their own.
+        vhost: its name, for events.
 
     """
 
-    __slots__ = ("_definitions", "_ending", "vhost_id")
+    __slots__ = ("_definitions", "_ending", "vhost", "vhost_id")
 
     def __init__(self, definitions: Definitions, vhost_id: int) -> None:
         self._definitions = definitions
         self.vhost_id = vhost_id
+        self.vhost = ""
         self._ending: dict[int, deque[bytes]] = {}
         """Rows of bindings of queues that are deleted but not gone yet, by qid."""
 
@@ -217,17 +235,25 @@ class StoredTopology:
             octets(policy.apply_to),
         )
         self._definitions.put(row)
+        if operator:
+            self._definitions.tell("parameter_set", self.vhost, policy.name, "operator_policy", policy.term())
+        self._definitions.tell("policy_set", self.vhost, policy.name, policy)
 
     def policy_cleared(self, name: str, *, operator: bool) -> None:
         """Record that a policy was removed."""
+        if operator:
+            self._definitions.tell("parameter_cleared", self.vhost, name, "operator_policy")
+        self._definitions.tell("operator_policy_cleared" if operator else "policy_cleared", self.vhost, name)
         self._definitions.delete(policy_key(self.vhost_id, octets(name), operator=operator))
 
     def parameter_set(self, component: str, name: str, value: Any) -> None:
         """Record a parameter that is new, or that replaces the one of its name."""
         self._definitions.put(ParameterRow(self.vhost_id, octets(component), octets(name), to_json(value)))
+        self._definitions.tell("parameter_set", self.vhost, name, component, value)
 
     def parameter_cleared(self, component: str, name: str) -> None:
         """Record that a parameter was removed."""
+        self._definitions.tell("parameter_cleared", self.vhost, name, component)
         self._definitions.delete(parameter_key(self.vhost_id, octets(component), octets(name)))
 
     def identify(self, exchange: Exchange, number: int) -> None:
@@ -309,6 +335,7 @@ class StoredUsers(Users):
 
     def add(self, user: User) -> None:
         """Add a user, or replace the one of that name, keeping its permissions."""
+        before = self.get(user.name)
         super().add(user)
         row = UserRow(
             octets(user.name),
@@ -317,6 +344,13 @@ class StoredUsers(Users):
             list(map(octets, user.tags)),
         )
         self._definitions.put(row)
+        if before is None:
+            self._definitions.tell("user_created", "", user.name)
+        elif user.password_hash != before.password_hash:
+            kind = "user_password_changed" if user.password_hash else "user_password_cleared"
+            self._definitions.tell(kind, "", user.name)
+        if user.tags != (() if before is None else before.tags):
+            self._definitions.tell("user_tags_set", "", user.name, user.tags)
 
     def remove(self, name: str) -> None:
         """Remove a user with all permissions and limits; no effect if there is none."""
@@ -327,9 +361,15 @@ class StoredUsers(Users):
         self._definitions.delete(relation_key(UserLimitsRow.kind, user))
         self._definitions.delete(relation_key(UserRow.kind, user))
         super().remove(name)
+        self._definitions.tell("user_deleted", "", name)
 
     def remove_vhost(self, vhost: str) -> None:
         """Remove all permissions in a deleted vhost, and its limits."""
+        for user, place, _ in self.permission_rows():
+            if place == vhost:
+                self._definitions.tell("permission_deleted", vhost, user)
+        for user in {user for user, place, *_ in self.topic_permission_rows() if place == vhost}:
+            self._definitions.tell("topic_permission_deleted", vhost, user)
         self._delete_rights(lambda _user, place: place == vhost)
         self._definitions.delete(relation_key(VHostLimitsRow.kind, octets(vhost)))
         super().remove_vhost(vhost)
@@ -354,9 +394,12 @@ class StoredUsers(Users):
         """
         super().set_permissions(user, vhost, configure, write, read)
         self._definitions.put(PermissionRow(*map(octets, (user, vhost, configure, write, read))))
+        self._definitions.tell("permission_created", vhost, user, configure, write, read)
 
     def clear_permissions(self, user: str, vhost: str) -> None:
         """Remove a user's permissions in a vhost."""
+        if self.may_access(user, vhost):
+            self._definitions.tell("permission_deleted", vhost, user)
         super().clear_permissions(user, vhost)
         self._definitions.delete(relation_key(PermissionRow.kind, octets(user), octets(vhost)))
 
@@ -368,21 +411,33 @@ class StoredUsers(Users):
         """
         super().set_topic_permissions(user, vhost, exchange, write, read)
         self._definitions.put(TopicPermissionRow(*map(octets, (user, vhost, exchange, write, read))))
+        self._definitions.tell("topic_permission_created", vhost, user, exchange, write, read)
 
     def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
         """Remove the topic permissions at one exchange or, for None, at all of the vhost."""
-        for owner, place, name, _, _ in self.topic_permission_rows():
-            if (owner, place) == (user, vhost) and exchange in {None, name}:
-                self._delete_topic(user, vhost, name)
+        found = [name for name in self.topic_permissions(user, vhost).rows if exchange in {None, name}]
+        for name in found:
+            self._delete_topic(user, vhost, name)
+        if found:
+            self._definitions.tell("topic_permission_deleted", vhost, user, exchange)
         super().clear_topic_permissions(user, vhost, exchange)
 
     def set_user_limits(self, user: str, limits: UserLimits) -> None:
         """Set the user's limits."""
+        before = limits_by_name(self.user_limits(user))
         super().set_user_limits(user, limits)
         self._definitions.put(UserLimitsRow(octets(user), *astuple(limits)))
+        named = limits_by_name(limits)
+        if before.keys() - named.keys():
+            self._definitions.tell("user_limits_cleared", "", user)
+        elif named != before:
+            self._definitions.tell("user_limits_set", "", user, named)
 
     def clear_vhost_limits(self, vhost: str) -> None:
         """Remove all of the vhost's limits."""
+        if self.has_vhost_limits(vhost):
+            self._definitions.tell("parameter_cleared", vhost, "limits", "vhost-limits")
+            self._definitions.tell("vhost_limits_cleared", vhost, vhost)
         super().clear_vhost_limits(vhost)
         self._definitions.delete(relation_key(VHostLimitsRow.kind, octets(vhost)))
 
@@ -390,6 +445,9 @@ class StoredUsers(Users):
         """Set the vhost's limits."""
         super().set_vhost_limits(vhost, limits)
         self._definitions.put(VHostLimitsRow(octets(vhost), *astuple(limits)))
+        named = limits_by_name(limits)
+        self._definitions.tell("parameter_set", vhost, "limits", "vhost-limits", named)
+        self._definitions.tell("vhost_limits_set", vhost, vhost, named)
 
 
 def _vhost_row(number: int, vhost: VHost) -> VHostRow:

@@ -71,6 +71,8 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     if not method.nowait:
         channel.send(make(Wire.ConsumeOk, consumer.tag))
     queue.add_consumer(consumer)
+    vhost = channel.vhost
+    vhost.context.tell("consumer_created", vhost.name, consumer.tag, consumer, channel)
 
 
 def _consume_replies(channel: Channel, method: Wire.Consume) -> None:

@@ -4,11 +4,28 @@ It lives as long as the process. The work to be done is in the `Turn` (`broker.s
 it: objects that need both get both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
 
 from leveret.broker.counters.sampling import BrokerEvent, Events, Latencies
 from leveret.broker.counters.totals import Totals
 from leveret.broker.scheduling.wall_timers import Timers
+
+INTERNAL = "rmq-internal"
+"""The acting user of what the broker does by itself, in RabbitMQ's words."""
+OPERATOR = "rmq-cli"
+"""The acting user of what the operator on the host does, in RabbitMQ's words."""
+
+Y = TypeVar("Y")
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class EventFeed(Protocol):
+    """Takes events of objects as they happen (`broker.connection.event_exchange`)."""
+
+    def add(self, kind: str, vhost: str, name: str, actor: str, subject: tuple[Any, ...]) -> None:
+        """Take an event: its kind, the object and its vhost, the acting user, and what else describes it."""
 
 
 class NodeContext:
@@ -21,10 +38,11 @@ class NodeContext:
         timers: timers of the wall clock, used for expiry.
         totals: counters of closed connections and channels and of deleted queues.
         latencies: latencies of a sample of messages.
+        actor: name of the user on whose behalf the current step changes something.
 
     """
 
-    __slots__ = ("clock", "events", "latencies", "now", "timers", "totals")
+    __slots__ = ("actor", "clock", "events", "feed", "latencies", "now", "timers", "totals")
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
@@ -35,8 +53,45 @@ class NodeContext:
         self.latencies = Latencies()
         self.events: Events | None = None
         """Collects events of queues, exchanges and connections; None without an export."""
+        self.feed: EventFeed | None = None
+        """Publishes events as messages; None without an event exchange."""
+        self.actor = INTERNAL
 
-    def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
-        """Record an event for the export, if there is one (`export.schema.EVENTS`)."""
+    def note(self, kind: str, vhost: str, name: str, *subject: Any, **detail: str) -> None:
+        """Record an event for the export, if there is one (`export.schema.EVENTS`), and tell of it (`tell`)."""
+        if self.feed is not None:
+            self.feed.add(kind, vhost, name, self.actor, subject)
         if self.events is not None:
             self.events.add(BrokerEvent(self.clock(), self.now, kind, vhost, name, detail))
+
+    def tell(self, kind: str, vhost: str, name: str, *subject: Any) -> None:
+        """Tell the event exchange of an event, if there is one; nothing is published before the turn runs.
+
+        Args:
+            kind: what happened (`broker.connection.event_messages`).
+            vhost: name of the vhost; '' for none.
+            name: name of the object.
+            subject: what else describes it, depending on the kind.
+
+        """
+        if self.feed is not None:
+            self.feed.add(kind, vhost, name, self.actor, subject)
+
+    def acting(self, actor: str, steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
+        """Run steps on behalf of a user: `actor` is that user during each of them, and no longer."""
+        if self.feed is None:
+            return (yield from steps)
+        try:
+            self.actor = actor
+            needed = next(steps)
+            while True:
+                self.actor = INTERNAL
+                given = yield needed
+                self.actor = actor
+                needed = steps.send(given)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        finally:
+            self.actor = INTERNAL
+            steps.close()

@@ -72,6 +72,7 @@ from leveret.storage.queues.pager import freeing
 if TYPE_CHECKING:
     from leveret.broker.administration.definitions_outcome import Outcome
     from leveret.broker.administration.node import ProcessControl
+    from leveret.broker.connection.event_exchange import EventExchange
     from leveret.broker.persistence.backup import Backups
     from leveret.broker.persistence.data_store import DataStore
     from leveret.broker.shovel.shovels import Shovels
@@ -164,7 +165,8 @@ class Server:
         self.export = self._make_export()
         self.journal: MetadataJournal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
-        self.definitions = Definitions(self.journal, next_id)
+        self.definitions = Definitions(self.journal, next_id, self.context)
+        self._event_exchange = self._make_event_exchange()
         self.patterns = Patterns(python=config.compatibility.python_patterns)
         self.users: Users = self.users_class(self.definitions, config.loopback_users, self.patterns)
         self.backends: Backends | None = self._make_backends()
@@ -365,7 +367,8 @@ class Server:
         del self.vhosts[vhost.name]
         self.definitions.remove_vhost(vhost)
         self.users.remove_vhost(vhost.name)
-        self.turn.add_writing_job(vhost.remove_all(), f"deletion of vhost '{vhost.name}'")
+        steps = self.context.acting(self.context.actor, vhost.remove_all())
+        self.turn.add_writing_job(steps, f"deletion of vhost '{vhost.name}'")
 
     def _make_vhost(self, name: str) -> VHost:
         """Create a vhost that is not recorded yet."""
@@ -424,6 +427,21 @@ class Server:
             retention=config.retention,
         )
 
+    def _make_event_exchange(self) -> "EventExchange | None":
+        """Create what publishes events, if that is configured; nothing is published before it is opened."""
+        if not self.config.events.enabled:
+            return None
+        from leveret.broker.connection.event_exchange import EventExchange  # noqa: PLC0415 - most brokers have none
+
+        self.context.feed = made = EventExchange(self.turn, self.context, self.config.node_name)
+        return made
+
+    def _open_event_exchange(self) -> None:
+        """Declare the exchange of events, with its vhost if there is none, and publish them from now on."""
+        if self._event_exchange is not None:
+            name = self.config.events.vhost
+            self._event_exchange.open(self.vhosts.get(name) or self.add_vhost(name))
+
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -449,6 +467,7 @@ class Server:
             if self.config.definitions is not None:
                 self.import_definitions(self.config.definitions)
                 await self.stored()
+            self._open_event_exchange()
             self.resource_monitor.start(loop)
             if self.disk is not None:
                 self.disk.environment.begin_use()

@@ -4,7 +4,7 @@ import secrets
 import sys
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from leveret.broker.queue.queue import Owner, Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.settings import queue_settings
-from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import DeadLettering
 from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
@@ -136,6 +136,8 @@ class VHost:
         self._is_reconfiguring = False
         self.router = router = Router()
         router.on_deleted = lambda exchange: context.note("exchange_deleted", name, exchange.name)
+        if context.feed is not None:
+            router.on_binding = self._tell_binding
         router.make_line = lambda exchange: DelayLine(exchange, router, turn, context, delay_disk)
         router.work = self._work
         router.predeclare()
@@ -198,8 +200,20 @@ class VHost:
         )
         if self.policies:
             self._configure_exchange(exchange)
-        self.context.note("exchange_created", self.name, name, type=type_name)
+        self.context.note("exchange_created", self.name, name, exchange, type=type_name)
         return exchange
+
+    def _tell_binding(
+        self,
+        is_new: bool,
+        source: Exchange,
+        destination: object,
+        key: str,
+        arguments: Table,
+    ) -> None:
+        """Tell of a binding that was added or removed."""
+        kind = "binding_created" if is_new else "binding_deleted"
+        self.context.tell(kind, self.name, source.name, destination, key, arguments)
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; no effect if there is none. 406 with `if_unused` if it is in use."""
@@ -284,7 +298,7 @@ class VHost:
         self._configure_queue(queue)
         self.tapping.follow(queue)
         self.context.totals.queues_created += is_new
-        self.context.note("queue_created", self.name, name)
+        self.context.note("queue_created", self.name, name, queue)
         return queue
 
     def dead_letter(
@@ -371,7 +385,10 @@ class VHost:
         del self.queues[queue.name]
         if queue.qid and self.record is not None:
             self.record.queue_ending(queue.qid)
+        context = self.context
+        actor, context.actor = context.actor, INTERNAL  # of its bindings, as in RabbitMQ
         self.router.forget(queue.name)
+        context.actor = actor
         self.context.totals.queues_deleted += 1
         self.context.note("queue_deleted", self.name, queue.name, ready=str(count))
         if queue.exclusive_owner is not None:
@@ -424,7 +441,7 @@ class VHost:
         finally:
             self._is_deleting = False
 
-    def remove_all(self) -> Iterator[None]:
+    def remove_all(self) -> Generator[None, None, None]:
         """Return a job that deletes everything in a vhost that is itself deleted; nothing is dead-lettered in it."""
         for queue in list(self.queues.values()):
             if not queue.deleted:
