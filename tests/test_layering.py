@@ -77,9 +77,11 @@ LEAVES = {
 
 DRIVERS = (
     "broker.auth.backends.access_control",
+    "broker.auth.backends.directory",
     "broker.auth.backends.guarded",
     "broker.auth.backends.issuer",
     "broker.auth.backends.http",
+    "broker.auth.backends.ldap",
     "broker.cli.*",
     "broker.embedded.async_broker",
     "broker.embedded.clock",
@@ -149,6 +151,7 @@ THIRD_PARTY = {
     "re2": ("broker.auth.name_patterns", "broker.message_filter.comparisons", "broker.metrics.scrape"),
     "aiohttp": (
         "broker.auth.backends.http",
+        "broker.auth.backends.ldap",
         "broker.auth.backends.issuer",
         "broker.http.accepted",
         "broker.http.event_streams",

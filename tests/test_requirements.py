@@ -23,6 +23,7 @@ NEEDED = {
     + EXTRAS["test"]
     + EXTRAS["test-core"]
     + EXTRAS["docs"]
+    + EXTRAS["ldap"]
     + EXTRAS["oauth2"]
     + EXTRAS["top"],
 }

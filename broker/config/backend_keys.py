@@ -4,6 +4,7 @@ from typing import Final
 
 from leveret.broker.auth.backends.tokens import ALGORITHMS
 from leveret.broker.config.key import Key
+from leveret.broker.config.ldap_keys import LDAP
 
 BACKENDS: Final[tuple[Key, ...]] = (
     Key(name="auth_backends.$name.authn", kind="backend", default="",
@@ -12,7 +13,7 @@ BACKENDS: Final[tuple[Key, ...]] = (
         doc="The backend that decides about permissions of users that `authn` of the same number has let in."),
     Key(name="auth_backends.$name", kind="backend", default="internal",
         doc="A backend of the chain, `auth_backends.1 = internal` and so on, asked in the order of the numbers: "
-        "`internal`, `http`, `oauth2` or `cache`."),
+        "`internal`, `http`, `ldap`, `oauth2` or `cache`."),
     Key(name="auth_http.http_method", kind="choice", default="get", choices=("get", "post"),
         attribute="backends.http.http_method",
         doc="Method of the requests. Use `post`: with `get` passwords are in addresses, which servers log."),
@@ -52,6 +53,7 @@ BACKENDS: Final[tuple[Key, ...]] = (
         doc="`verify_none`: do not verify the service's certificate. RabbitMQ's default is `verify_none`."),
     Key(name="auth_http.ssl_options.sni", kind="string", default="", attribute="backends.http.tls.sni",
         doc="Name that the service's certificate must have; the host of the address by default."),
+    *LDAP,
     Key(name="auth_oauth2.resource_server_id", kind="string", default="",
         attribute="backends.oauth2.resource_server_id",
         doc="Name of the broker among the resources of the issuer: it must be in the audience of tokens."),

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
 
+import msgspec
+
 from leveret.broker.auth.backends.settings import (
     BackendSettings,
     CacheSettings,
@@ -34,26 +36,38 @@ def backend_settings(
         if attribute.startswith(_PREFIX):
             outer, _, inner = attribute.removeprefix(_PREFIX).rpartition(".")
             parts.setdefault(outer, {})[inner] = value
+    chain, cache = _chain(family, problems), _cache(values, parts.get("cache", {}), problems)
     settings = BackendSettings(
-        chain=_chain(family, problems),
+        chain=chain,
         http=HTTPSettings(tls=ClientTLS(**parts.get("http.tls", {})), **parts.get("http", {})),
         oauth2=OAuth2Settings(**parts.get("oauth2", {}), **_oauth2(family, problems)),
-        cache=_cache(values, parts.get("cache", {}), problems),
+        cache=cache,
     )
     if "oauth2" in settings.used:
         problems += _missing(settings.oauth2)
-    tls = settings.http.tls
-    if (tls.certfile is None) != (tls.keyfile is None):
-        problems.append("auth_http.ssl_options.certfile and auth_http.ssl_options.keyfile need each other")
-    for key in ("cacertfile", "certfile", "keyfile"):
-        file = getattr(tls, key)
-        if file is not None and not file.is_file():
-            problems.append(f"auth_http.ssl_options.{key}: there is no file {file}")
+    if "ldap" in settings.used:
+        from leveret.broker.config.ldap_parts import ldap_problems, ldap_settings  # noqa: PLC0415 - only if it is used
+
+        settings = msgspec.structs.replace(settings, ldap=ldap_settings(values, parts, family, problems))
+        problems += ldap_problems(settings)
+    for name, tls in (("auth_http", settings.http.tls), ("auth_ldap", settings.ldap.tls)):
+        problems += _tls_problems(f"{name}.ssl_options", tls)
     timeouts = ("request_timeout", "connection_timeout")
     problems += [
         f"auth_http.{key} must be more than 0" for key in timeouts if not getattr(settings.http, key)
     ]
     return settings
+
+
+def _tls_problems(prefix: str, tls: ClientTLS) -> list[str]:
+    problems = []
+    if (tls.certfile is None) != (tls.keyfile is None):
+        problems.append(f"{prefix}.certfile and {prefix}.keyfile need each other")
+    for key in ("cacertfile", "certfile", "keyfile"):
+        file = getattr(tls, key)
+        if file is not None and not file.is_file():
+            problems.append(f"{prefix}.{key}: there is no file {file}")
+    return problems
 
 
 def _chain(family: Callable[[str], dict[str, Any]], problems: list[str]) -> tuple[Step, ...]:

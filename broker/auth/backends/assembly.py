@@ -37,6 +37,10 @@ class _Maker:
             from leveret.broker.auth.backends.http import HTTPBackend  # noqa: PLC0415 - only if it is used
 
             return Guarded(HTTPBackend(settings.http), settings.http.request_timeout, self._now)
+        if name == "ldap":
+            from leveret.broker.auth.backends.ldap import LDAPBackend  # noqa: PLC0415 - only if it is used
+
+            return Guarded(LDAPBackend(settings.ldap), settings.ldap.timeout, self._now)
         if name == "oauth2":
             from leveret.broker.auth.backends.oauth2 import OAuth2Backend  # noqa: PLC0415 - only if it is used
 

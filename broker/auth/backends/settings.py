@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-Name = Literal["internal", "http", "oauth2", "cache"]
+Name = Literal["internal", "http", "ldap", "oauth2", "cache"]
+
+LDAP_PORT, LDAPS_PORT = 389, 636
 
 MODULES: Final[dict[str, Name]] = {
     "internal": "internal",
     "rabbit_auth_backend_internal": "internal",
     "http": "http",
     "rabbit_auth_backend_http": "http",
+    "ldap": "ldap",
+    "rabbit_auth_backend_ldap": "ldap",
     "oauth2": "oauth2",
     "oauth": "oauth2",
     "rabbit_auth_backend_oauth2": "oauth2",
@@ -53,6 +57,49 @@ class HTTPSettings(msgspec.Struct, frozen=True):
     tls: ClientTLS = ClientTLS()
 
 
+class Bind(msgspec.Struct, frozen=True):
+    """The entry that the broker binds as: the user's own (`as_user`), none (`anon`), or one with a password."""
+
+    way: Literal["as_user", "anon", "entry"] = "as_user"
+    dn: str = ""
+    password: str = ""
+
+
+class LDAPQueries(msgspec.Struct, frozen=True):
+    """The queries of the LDAP backend, as `ldap_queries.query_of` returns them; None for those that are missing."""
+
+    vhost_access: Any = None
+    resource_access: Any = None
+    topic_access: Any = ("constant", "true")
+    tags: Any = ()
+
+
+class LDAPSettings(msgspec.Struct, frozen=True):
+    """Settings of the LDAP backend; the time in seconds."""
+
+    servers: tuple[str, ...] = ()
+    port: int | None = None
+    use_ssl: bool = False
+    use_starttls: bool = False
+    timeout: float = 5.0
+    connection_pool_size: int = 8
+    user_dn_pattern: str = "${username}"
+    user_bind_pattern: str = ""
+    dn_lookup_attribute: str = ""
+    dn_lookup_base: str = ""
+    dn_lookup_bind: Bind = Bind()
+    group_lookup_base: str = ""
+    other_bind: Bind = Bind()
+    log: bool = False
+    tls: ClientTLS = ClientTLS()
+    queries: LDAPQueries = LDAPQueries()
+
+    @property
+    def the_port(self) -> int:
+        """The port, or the default of the protocol."""
+        return self.port or (LDAPS_PORT if self.use_ssl else LDAP_PORT)
+
+
 class OAuth2Settings(msgspec.Struct, frozen=True):
     """Settings of the OAuth 2 backend."""
 
@@ -89,6 +136,7 @@ class BackendSettings(msgspec.Struct, frozen=True):
 
     chain: tuple[Step, ...] = (Step(),)
     http: HTTPSettings = HTTPSettings()
+    ldap: LDAPSettings = LDAPSettings()
     oauth2: OAuth2Settings = OAuth2Settings()
     cache: CacheSettings = CacheSettings()
 
@@ -104,3 +152,9 @@ class BackendSettings(msgspec.Struct, frozen=True):
         if "cache" in names:
             names |= {self.cache.authn, self.cache.authz}
         return frozenset(names)
+
+    @property
+    def authorizing(self) -> frozenset[str]:
+        """The names of the backends that decide about permissions, also through the cache."""
+        names = {step.authz for step in self.chain}
+        return frozenset(names | ({self.cache.authz} if "cache" in names else set()))

@@ -312,7 +312,7 @@ def test_a_key_for_later_is_a_warning(key):
 PROTECTING = (
     ("ssl_options.psk_identity", "x"),
     ("management.ssl.key.RSAPrivateKey", "x"),
-    ("auth_ldap.servers.1", "ldap.example.com"),
+    ("auth_ldap.ssl_options.crl_check", "peer"),
     ("auth_oauth2.https.peer_verification", "verify_none"),
     ("trust_store.directory", "/certs"),
     ("prometheus.authentication.enabled", "true"),
@@ -700,8 +700,7 @@ def test_the_audit_log_has_consistent_settings(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (["auth_backends.1=ldap"], "auth_backends.1 = 'ldap' is not available; use http"),
-        (["auth_backends.1=htpp"], "auth_backends.1 = 'htpp' must be internal, http, oauth2 or cache"),
+        (["auth_backends.1=htpp"], "auth_backends.1 = 'htpp' must be internal, http, ldap, oauth2 or cache"),
         (["auth_backends.first=http"], "auth_backends.first: the place in the chain must be a number"),
         (["auth_backends.1.authn=http"], "auth_backends.1.authz is missing"),
         (
@@ -784,6 +783,121 @@ def test_tokens_need_an_extra(monkeypatch):
     monkeypatch.setattr("leveret.broker.config.backend_parts.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pip install 'leveret\[oauth2\]'"):
         load(settings=[*TOKENS, "auth_oauth2.issuer=https://i"])
+
+
+DIRECTORY = [
+    "auth_backends.1=ldap",
+    "auth_ldap.servers.1=localhost",
+    "auth_ldap.queries.vhost_access={constant, true}",
+    "auth_ldap.queries.resource_access={constant, true}",
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (DIRECTORY[:1], "auth_ldap.servers.1 is missing"),
+        (DIRECTORY[:3], "auth_ldap.queries.resource_access is missing: {constant, true} allows everything"),
+        (DIRECTORY[:2] + DIRECTORY[3:], "auth_ldap.queries.vhost_access is missing"),
+        (
+            [
+                "auth_backends.1=cache",
+                "auth_cache.cached_backend=ldap",
+                *DIRECTORY[1:3],
+            ],
+            "auth_ldap.queries.resource_access is missing",
+        ),
+        ([*DIRECTORY, "auth_ldap.queries.topic_access={match}"], "there is no query match of this form"),
+        ([*DIRECTORY, "auth_ldap.queries.tags={constant, true}"], "auth_ldap.queries.tags: "),
+        (
+            [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.use_starttls=true"],
+            "auth_ldap.use_ssl and auth_ldap.use_starttls exclude each other",
+        ),
+        (
+            [*DIRECTORY, f"auth_ldap.ssl_options.cacertfile={__file__}"],
+            "auth_ldap.ssl_options need auth_ldap.use_ssl",
+        ),
+        (
+            [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.ssl_options.cacertfile=/nowhere"],
+            "auth_ldap.ssl_options.cacertfile: there is no file /nowhere",
+        ),
+        ([*DIRECTORY, "auth_ldap.timeout=0"], "auth_ldap.timeout must be more than 0"),
+        ([*DIRECTORY, "auth_ldap.timeout=infinity"], "auth_ldap.timeout"),
+        ([*DIRECTORY, "auth_ldap.log=network_unsafe"], "must be one of false"),
+        ([*DIRECTORY, "auth_ldap.other_bind.user_dn=cn=a"], "auth_ldap.other_bind.password is missing"),
+        ([*DIRECTORY, "auth_ldap.dn_lookup_bind.password=p"], "auth_ldap.dn_lookup_bind.user_dn is missing"),
+        (
+            [
+                *DIRECTORY,
+                "auth_ldap.other_bind=anon",
+                "auth_ldap.other_bind.user_dn=cn=a",
+                "auth_ldap.other_bind.password=p",
+            ],
+            "auth_ldap.other_bind excludes auth_ldap.other_bind.user_dn",
+        ),
+        ([*DIRECTORY, "auth_ldap.dn_lookup_attribute=uid"], "auth_ldap.dn_lookup_base need each other"),
+        (
+            [*DIRECTORY, "auth_ldap.dn_lookup_attribute=uid)(a=*", "auth_ldap.dn_lookup_base=dc=a"],
+            "auth_ldap.dn_lookup_attribute: 'uid)(a=*' is not the name of an attribute",
+        ),
+        (
+            [*DIRECTORY, "auth_ldap.user_dn_pattern=uid=${vhost}"],
+            "auth_ldap.user_dn_pattern may have ${username}",
+        ),
+        ([*DIRECTORY, "auth_ldap.user_dn_pattern=uid=ann"], "all users would be the same entry"),
+        (
+            [*DIRECTORY, 'auth_ldap.queries.tags=[{a, {in_group_nested, "cn=a"}}]'],
+            "auth_ldap.group_lookup_base is missing",
+        ),
+        (
+            ["auth_backends.1.authn=internal", "auth_backends.1.authz=ldap", *DIRECTORY[1:]],
+            "auth_ldap.other_bind: as_user needs the password of the user",
+        ),
+        ([*DIRECTORY, "auth_ldap.ssl_options.versions.1=tlsv1.3"], "is not supported"),
+    ],
+)
+def test_wrong_settings_of_a_directory_are_errors_that_name_the_key(settings, problem):
+    """Nothing that the LDAP backend decides with may be missing or left to a default that allows everything."""
+    pytest.importorskip("ldap3")
+    with pytest.raises(ConfigError) as caught:
+        load(settings=settings)
+
+    assert problem in str(caught.value)
+
+
+def test_a_directory_needs_an_extra(monkeypatch):
+    """Without the library the error says what to install."""
+    monkeypatch.setattr("leveret.broker.config.ldap_parts.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'leveret\[ldap\]'"):
+        load(settings=DIRECTORY)
+
+
+def test_the_settings_of_a_directory_are_combined():
+    """Servers are in order, an entry with a password replaces the words, and the port follows from TLS."""
+    pytest.importorskip("ldap3")
+    config = load(
+        settings=[
+            *DIRECTORY,
+            "auth_ldap.servers.10=last",
+            "auth_ldap.servers.2=next",
+            "auth_ldap.use_ssl=true",
+            "auth_ldap.timeout=1500",
+            "auth_ldap.other_bind.user_dn=cn=broker",
+            "auth_ldap.other_bind.password=secret",
+            "auth_ldap.dn_lookup_attribute=none",
+            "auth_ldap.idle_timeout=300000",
+        ]
+    )
+    ldap = config.backends.ldap
+
+    assert (("localhost", "next", "last"), 636, 1.5) == (ldap.servers, ldap.the_port, ldap.timeout)
+    assert ("entry", "cn=broker", "secret") == (
+        ldap.other_bind.way,
+        ldap.other_bind.dn,
+        ldap.other_bind.password,
+    )
+    assert ("", "as_user") == (ldap.dn_lookup_attribute, ldap.dn_lookup_bind.way)
+    assert ["auth_ldap.idle_timeout"] == [each.split()[1] for each in config.warnings]
 
 
 def test_the_settings_of_tokens_are_combined():

@@ -1,0 +1,317 @@
+"""Queries of the LDAP backend: RabbitMQ's language of rules about a directory, checked and answered. Pure.
+
+Theory. A query is a term, such as `{in_group, "cn=${vhost}-users,ou=groups,dc=example,dc=com"}`. Variables are values
+that clients choose, so they never become syntax: in the name of an entry (DN) they are escaped as the value of an
+attribute, and in a regular expression they stand for their literal text. (`${user_dn}` is a whole DN, found by
+the backend.) What depends on a variable that the question does not have, and on names that the directory refuses, is
+undecided: the whole query is then refused, also below `not`.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from leveret.broker.auth.backends.erlang_terms import Atom, parsed
+from leveret.broker.auth.backends.ldap_library import escaped_in_name
+from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
+
+Query = Any
+"""A checked term."""
+Variables = Mapping[str, str]
+
+VARIABLES: Final[Mapping[str, frozenset[str]]] = {
+    name: frozenset(("username", "user_dn", "ad_domain", "ad_user", *more))
+    for name, more in {
+        "tags": (),
+        "vhost_access": ("vhost",),
+        "resource_access": ("vhost", "resource", "name", "permission"),
+        "topic_access": ("vhost", "resource", "name", "permission", "routing_key"),
+    }.items()
+}
+"""The variables of each kind of query."""
+MEMBER: Final = "member"
+SCOPES: Final[Mapping[str, bool]] = {
+    "subtree": True,
+    "single_level": False,
+    "singlelevel": False,
+    "one_level": False,
+    "onelevel": False,
+}
+"""Scopes of a search for groups; True if it goes below the children of its base."""
+GROUPS: Final = 1000
+"""Maximum number of groups that the search of one nested group looks at."""
+_REFERENCE: Final = re.compile(r"\$\{([^}]*)\}")
+_ATTRIBUTE: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9-]*(;[a-zA-Z0-9-]+)*|\d+(\.\d+)+")
+_DIRECTORY: Final = frozenset({"exists", "in_group", "in_group_nested", "attribute"})
+_TEXTS: Final = frozenset({"string", "attribute"})
+
+
+class UndecidedError(Exception):
+    """A query cannot be decided about these values; access is refused. Not a fault of the directory."""
+
+
+class Entries(Protocol):
+    """The entries of a directory, and what queries ask about them: UndecidedError for names that it refuses."""
+
+    def exists(self, dn: str) -> bool:
+        """Return whether there is an entry."""
+
+    def has_value(self, dn: str, attribute: str, value: str) -> bool:
+        """Return whether an entry has a value of an attribute."""
+
+    def values(self, dn: str, attribute: str) -> list[str]:
+        """Return the values of an attribute."""
+
+    def groups(self, member: str, attribute: str, *, below: bool) -> list[str]:
+        """Return the DNs of the groups that have a member, not more than some hundreds of them."""
+
+    def looked_up(self, text: str) -> str | None:
+        """Return the DN of the only user that a name stands for; None if there is not exactly one."""
+
+    def name(self, dn: str) -> str | None:
+        """Return the DN of an entry in the form in which the directory returns it; None if there is no such entry."""
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a directory takes a text for no other one, apart from upper and lower case (RFC 4518)."""
+    return (
+        bool(text)
+        and text == text.strip()
+        and "  " not in text
+        and not any(unicodedata.category(each)[0] in "CZ" for each in text if each != " ")
+        and unicodedata.normalize("NFKC", text) == text
+    )
+
+
+def escaped_value(text: str) -> str:
+    """Return a text as the value of an attribute in a DN; raises UndecidedError if it stands for others, too."""
+    if not is_plain(text):
+        raise UndecidedError("not a text that only one entry has")
+    return escaped_in_name(text)
+
+
+def query_of(kind: str, text: str) -> Query:
+    """Return the query of a text.
+
+    Args:
+        kind: which query it is, a key of `VARIABLES`; `tags` is a list of pairs of a tag and a query.
+        text: the term.
+
+    Raises:
+        ValueError: it is no such query; the message says why.
+
+    """
+    term, variables = parsed(text), VARIABLES[kind]
+    if kind != "tags":
+        return _checked(term, variables)
+    return [_checked_tag(each, variables) for each in (term if isinstance(term, list) else [term])]
+
+
+def _checked_tag(term: Any, variables: frozenset[str]) -> Query:
+    match term:
+        case (str() as tag, query):
+            return (str(tag), _checked(query, variables))
+    raise ValueError("must be a list of tags with queries, as in [{management, {constant, true}}]")
+
+
+def needs_directory(query: Query) -> bool:
+    """Return whether a query asks the directory."""
+    if isinstance(query, list | tuple):
+        return (bool(query) and isinstance(query[0], Atom) and query[0] in _DIRECTORY) or any(
+            map(needs_directory, query)
+        )
+    return False
+
+
+def _checked(term: Any, variables: frozenset[str]) -> Query:  # noqa: C901, PLR0911, PLR0912 - a table of forms
+    """Return a query whose form is right; raises ValueError."""
+    match term:
+        case (Atom("constant"), Atom("true" | "false")):
+            pass
+        case (Atom("exists"), str() as pattern):
+            check_pattern(pattern, variables)
+        case (Atom("in_group"), str() as pattern):
+            return _checked((*term, MEMBER), variables)
+        case (Atom("in_group"), str() as pattern, str() as attribute):
+            check_pattern(pattern, variables)
+            check_attribute(attribute)
+        case (Atom("in_group_nested"), str() as pattern):
+            return _checked((*term, MEMBER, Atom("subtree")), variables)
+        case (Atom("in_group_nested"), str() as pattern, str() as attribute):
+            return _checked((*term, Atom("subtree")), variables)
+        case (Atom("in_group_nested"), str() as pattern, str() as attribute, Atom() as scope):
+            check_pattern(pattern, variables)
+            check_attribute(attribute)
+            if scope not in SCOPES:
+                raise ValueError("the scope of in_group_nested must be subtree or single_level")
+        case (Atom("for"), list() as cases) if cases:
+            return (term[0], [_checked_case(each, variables) for each in cases])
+        case (Atom("not"), query):
+            return (term[0], _checked(query, variables))
+        case (Atom("and" | "or"), list() as queries) if queries:
+            return (term[0], [_checked(each, variables) for each in queries])
+        case (Atom("equals" | "match") as name, first, second):
+            texts = (_checked_text(first, variables), _checked_text(second, variables))
+            if name == "match" and texts[1][0] == "string":
+                _regex(texts[1][1], dict.fromkeys(variables, "x"))
+            return (name, *texts)
+        case (Atom() as name, *_):
+            raise ValueError(f"there is no query {name} of this form")
+        case _:
+            raise ValueError("a query is a tuple such as {constant, true}")
+    return term
+
+
+def _checked_case(term: Any, variables: frozenset[str]) -> Query:
+    match term:
+        case (str() as name, str() as value, query) if name in variables:
+            return (str(name), str(value), _checked(query, variables))
+        case (str() as name, str(), _):
+            raise ValueError(f"for: this query has no variable {name}")
+    raise ValueError("for needs tuples such as {permission, write, {constant, true}}")
+
+
+def _checked_text(term: Any, variables: frozenset[str]) -> Query:
+    match term:
+        case (Atom("string"), str() as pattern) | (str() as pattern) if not isinstance(pattern, Atom):
+            check_pattern(pattern, variables)
+            return (Atom("string"), pattern)
+        case (Atom("attribute"), str() as pattern, str() as attribute):
+            check_pattern(pattern, variables)
+            check_attribute(attribute)
+            return term
+    raise ValueError("equals and match compare strings, {string, ...} and {attribute, DN, NAME}")
+
+
+def asks_nested(query: Query) -> bool:
+    """Return whether a query looks for nested groups."""
+    return isinstance(query, list | tuple) and (
+        "in_group_nested" in query[:1] or any(map(asks_nested, query))
+    )
+
+
+def check_attribute(name: str) -> None:
+    """Raise ValueError if a text is not the name of an attribute, which may stand in a condition as it is."""
+    if not _ATTRIBUTE.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of an attribute")
+
+
+def check_pattern(pattern: str, variables: frozenset[str]) -> None:
+    """Raise ValueError if a pattern has another variable than these."""
+    for name in _REFERENCE.findall(pattern):
+        if name not in variables:
+            raise ValueError(f"this query has no variable {name}")
+
+
+def dn_of(pattern: str, variables: Variables) -> str:
+    """Return a DN by its pattern, in which variables are values of attributes; raises UndecidedError."""
+
+    def value(name: str) -> str:
+        return variables[name] if name == "user_dn" else escaped_value(variables[name])
+
+    return _filled(pattern, variables, value)
+
+
+def text_of(pattern: str, variables: Variables) -> str:
+    """Return a text by its pattern, with the variables as they are; raises UndecidedError."""
+    return _filled(pattern, variables, variables.__getitem__)
+
+
+def _filled(pattern: str, variables: Variables, value: Callable[[str], str]) -> str:
+    def reference(found: re.Match[str]) -> str:
+        if found[1] not in variables:
+            raise UndecidedError(f"there is no {found[1]}")
+        return value(found[1])
+
+    return _REFERENCE.sub(reference, pattern)
+
+
+def _regex(pattern: str, variables: Variables) -> Matcher:
+    """Return the matcher of a regular expression whose variables stand for their text; raises ValueError."""
+    return Patterns().compile(_filled(pattern, variables, lambda name: re.escape(variables[name])))
+
+
+def answer(query: Query, variables: Variables, directory: Entries) -> bool:
+    """Return the answer of a query: False also if it is undecided.
+
+    Args:
+        query: as `query_of` returns it.
+        variables: the values of the question.
+        directory: is asked if the query needs it.
+
+    """
+    try:
+        return _answer(query, variables, directory)
+    except UndecidedError:
+        return False
+
+
+def _answer(query: Query, variables: Variables, directory: Entries) -> bool:  # noqa: C901, PLR0911, PLR0912 - one for each kind
+    match query:
+        case ("constant", value):
+            return bool(value == "true")
+        case ("exists", pattern):
+            return directory.exists(dn_of(pattern, variables))
+        case ("in_group", pattern, attribute):
+            return directory.has_value(dn_of(pattern, variables), attribute, variables["user_dn"])
+        case ("in_group_nested", pattern, attribute, scope):
+            return _is_nested(dn_of(pattern, variables), attribute, SCOPES[scope], variables, directory)
+        case ("for", cases):
+            for name, value, each in cases:
+                if name not in variables:
+                    raise UndecidedError(f"there is no {name}")
+                if variables[name] == value:
+                    return _answer(each, variables, directory)
+            raise UndecidedError("no case of for")
+        case ("not", each):
+            return not _answer(each, variables, directory)
+        case ("and", queries):
+            return all(_answer(each, variables, directory) for each in queries)
+        case ("or", queries):
+            return any(_answer(each, variables, directory) for each in queries)
+        case ("equals", first, second):
+            others = set(_texts(second, variables, directory))
+            return any(text in others for text in _texts(first, variables, directory))
+        case ("match", text, pattern):
+            matchers = list(_matchers(pattern, variables, directory))
+            octets = [each.encode("utf-8", "surrogateescape") for each in _texts(text, variables, directory)]
+            return any(matcher(each) for matcher in matchers for each in octets)
+    raise UndecidedError("no query")
+
+
+def _texts(query: Query, variables: Variables, directory: Entries) -> list[str]:
+    if query[0] == "string":
+        return [text_of(query[1], variables)]
+    _, pattern, attribute = query
+    return directory.values(dn_of(pattern, variables), attribute)
+
+
+def _matchers(query: Query, variables: Variables, directory: Entries) -> Iterator[Matcher]:
+    try:
+        if query[0] == "string":
+            yield _regex(query[1], variables)
+        else:
+            for text in _texts(query, variables, directory):
+                yield Patterns().compile(text)
+    except InvalidPatternError as error:
+        raise UndecidedError("a pattern is no regular expression") from error
+
+
+def _is_nested(dn: str, attribute: str, below: bool, variables: Variables, directory: Entries) -> bool:
+    """Return whether the user is in a group, or in one that is, and so on; each group is looked at once."""
+    wanted = directory.name(dn)
+    if wanted is None:
+        return False
+    seen: set[str] = set()
+    members = [variables["user_dn"]]
+    while members:
+        for group in directory.groups(members.pop(), attribute, below=below):
+            if group == wanted:
+                return True
+            if group not in seen:
+                seen.add(group)
+                members.append(group)
+        if len(seen) > GROUPS:
+            raise UndecidedError("too many groups")
+    return False

@@ -1,0 +1,273 @@
+"""The LDAP backend with directories that are down, slow, broken or hostile."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+
+import aiormq
+import pytest
+from authenticating import broker, chain, connect, fill
+from slapd import BROKER
+
+from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.guarded import FAILURES, Guarded
+from leveret.broker.auth.backends.ldap_queries import query_of
+from leveret.broker.auth.backends.settings import ClientTLS, LDAPQueries, LDAPSettings
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import LoginRefusedError
+
+pytest.importorskip("ldap3")
+from leveret.broker.auth.backends.ldap import LDAPBackend
+
+SECONDS = 60.0
+PASSWORD = Password("canary-secret")
+ALL = query_of("vhost_access", "{constant, true}")
+BIND, SEARCH, EXTENDED = 0x60, 0x63, 0x77
+"""Tags of requests; that of the answer is the next one, of a search two more."""
+
+
+class Fake:
+    """A server that answers as a test wants.
+
+    Attributes:
+        answer: returns the octets that follow a request: its number as it came, its tag and its octets are the arguments.
+        received: all octets that have arrived.
+
+    """
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.received = b""
+        self.connections = 0
+        self.tasks = set()
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        self.tasks.add(asyncio.current_task())
+        try:
+            with contextlib.suppress(
+                ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, IndexError
+            ):
+                await self._answer(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, reader, writer):
+        while head := await reader.read(2):
+            octets = head + await reader.readexactly(head[1] if head[1] < 0x80 else 0)
+            self.received += octets
+            end = 4 + octets[3]  # of the number, which grows with each request of this process
+            for piece in self.answer(octets[2:end], octets[end], octets):
+                if piece is None:
+                    await asyncio.Event().wait()
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+
+    async def close(self):
+        for each in self.tasks:
+            each.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def result(number, tag, code, name=b""):
+    """Return an answer to a request, whose number is an integer of BER."""
+    body = bytes([0x0A, 1, code, 4, len(name)]) + name + b"\x04\0"
+    body = number + bytes([tag + (2 if tag == SEARCH else 1), len(body)]) + body
+    return bytes([0x30, len(body)]) + body
+
+
+@contextlib.asynccontextmanager
+async def faked(answer, **more):
+    """Give a fake server, and a backend that asks it."""
+    fake = Fake(answer)
+    server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
+    settings = LDAPSettings(
+        **{
+            "servers": ("127.0.0.1",),
+            "port": server.sockets[0].getsockname()[1],
+            "timeout": SECONDS,
+            "connection_pool_size": 1,
+            "user_dn_pattern": "uid=${username},ou=people",
+            "other_bind": BROKER,
+            "queries": LDAPQueries(vhost_access=ALL, resource_access=ALL),
+        }
+        | more
+    )
+    backend = LDAPBackend(settings)
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield fake, backend
+    finally:
+        await backend.close()
+        server.close()
+        await fake.close()
+
+
+def codes(**by_tag):
+    """Return an answer that has a code for each tag of requests."""
+    numbers = {"bind": BIND, "search": SEARCH, "extended": EXTENDED}
+    wanted = {numbers[name]: code for name, code in by_tag.items()}
+    return lambda number, tag, _octets: [result(number, tag, wanted[tag])] if tag in wanted else []
+
+
+@pytest.mark.parametrize("code", [5, 6, 10, 14, 16, 18, 19, 21, 32, 34, 48, 49, 50, 53, 65])
+async def test_a_refused_bind_is_a_refused_login(code):
+    """Each result that follows from the name or the password refuses the login, and is no failure of the directory."""
+    async with faked(codes(bind=code)) as (_, backend):
+        with pytest.raises(LoginRefusedError):
+            await backend.log_in("ann", PASSWORD)
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 7, 8, 11, 12, 13, 51, 52, 54, 80])
+async def test_a_directory_that_cannot_answer_has_failed(code):
+    """Each result that does not follow from them is a failure; nobody is let in."""
+    async with faked(codes(bind=code)) as (_, backend):
+        with pytest.raises(BackendError, match="the directory refuses to bind"):
+            await backend.log_in("ann", PASSWORD)
+    queries = LDAPQueries(
+        vhost_access=ALL, resource_access=ALL, tags=query_of("tags", '[{a, {exists, "cn=a"}}]')
+    )
+    async with faked(codes(bind=0, search=code), queries=queries) as (_, backend):
+        with pytest.raises(BackendError, match="the directory refuses a search"):
+            await backend.log_in("ann", PASSWORD)
+
+
+async def test_referrals_are_not_followed():
+    """A directory that refers to another one gets no further request, and the other one none at all."""
+    async with faked(codes(bind=0)) as (other, its):
+        to = f"ldap://127.0.0.1:{its._settings.port}/".encode()
+
+        def refer(number, tag, _octets):
+            # 10 is a referral, whose addresses follow the text
+            body = bytes([0x0A, 1, 10, 4, 0, 4, 0, 0xA3, len(to) + 2, 4, len(to)]) + to
+            body = number + bytes([tag + 1, len(body)]) + body
+            return [bytes([0x30, len(body)]) + body]
+
+        async with faked(refer) as (fake, backend):
+            with pytest.raises(LoginRefusedError):
+                await backend.log_in("ann", PASSWORD)
+            assert 1 == fake.connections
+        assert 0 == other.connections
+
+
+BROKEN = {
+    "silence": lambda *_: [None],
+    "drops": lambda *_: itertools.chain([b"\x30\x84\x7f\xff\xff\xff"], itertools.repeat(b"x")),
+}
+
+
+@pytest.mark.parametrize("name", ["silence", "drops"])
+async def test_a_slow_directory_holds_nobody(name):
+    """A question is given up in time, its thread ends, and the loop goes on meanwhile."""
+    async with faked(BROKEN[name]) as (fake, backend):
+        turns = 0
+
+        async def count():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        for number in (1, 2):
+            asking = asyncio.create_task(backend.log_in("ann", PASSWORD))
+            while len(fake.received) < number:
+                await asyncio.sleep(0.01)
+            asking.cancel()
+            await asyncio.wait([asking])
+            # The only thread is free again, long before its own limits of a minute.
+            await asyncio.get_running_loop().run_in_executor(backend._threads, lambda: None)
+            assert number == fake.connections
+            fake.received = b"x" * number
+        counting.cancel()
+        assert turns > 100
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"",
+        b"\0" * 100,
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\x30\x84\x00\x00\x00\x05abcde",
+        b"\x30\x0c\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x7f",
+        b"\x30\x80\x02\x01\x01",
+        b"\x30\x05\x02\x01\x63\x42\x00",
+        b"\xff" * 70_000,
+        result(b"\x02\x01\0", EXTENDED, 52, b"1.3.6.1.4.1.1466.20036"),
+        b"\x30" + b"\x30" * 5000,
+    ],
+)
+async def test_octets_that_are_no_ldap_are_a_failure(octets):
+    """Whatever a directory sends instead of an answer, nobody is let in, and the error is that of the backend."""
+
+    def answer(*_):
+        yield octets
+        raise ConnectionError
+
+    async with faked(answer) as (fake, backend):
+        with pytest.raises(BackendError):
+            await backend.log_in("ann", PASSWORD)
+        assert fake.received
+
+
+async def test_an_answer_to_another_request_lets_nobody_in():
+    """A success with the number of another request, or of another kind, is no success."""
+    for other, tag in ((b"\x02\x01\x7f", BIND), (None, SEARCH), (None, 0x66)):
+
+        def answer(number, *_, other=other, tag=tag):
+            return [result(other or number, tag, 0), None]
+
+        async with faked(answer) as (_, backend):
+            guarded = Guarded(backend, 0.5, asyncio.get_running_loop().time)
+            with pytest.raises((BackendError, LoginRefusedError)):
+                await guarded.log_in("ann", PASSWORD)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 52, 53])
+async def test_no_password_is_sent_without_the_tls_that_is_wanted(code):
+    """If the directory refuses StartTLS, or agrees and then speaks no TLS, no password is sent."""
+    answer = codes(extended=code, bind=0)
+    async with faked(answer, use_starttls=True, tls=ClientTLS(verify="verify_none")) as (fake, backend):
+        with pytest.raises(BackendError):
+            await backend.log_in("ann", PASSWORD)
+        assert b"1.3.6.1.4.1.1466.20037" in fake.received
+        assert b"canary" not in fake.received
+
+
+async def test_a_directory_that_is_down_stops_nobody(caplog):
+    """Logins are refused, internal users go on, and no password is logged."""
+    caplog.set_level(logging.DEBUG)
+    queries = LDAPQueries(vhost_access=ALL, resource_access=ALL)
+    ldap = LDAPSettings(servers=("127.0.0.1",), port=1, timeout=SECONDS, queries=queries, log=True)
+
+    async with broker(
+        chain("internal", "ldap", ldap=ldap), prepare=lambda server: fill(server.users)
+    ) as server:
+        internal = await connect(server, "all")
+        for _ in range(FAILURES + 2):
+            with pytest.raises(aiormq.exceptions.ProbableAuthenticationError, match="Login was refused"):
+                await connect(server, "stranger", "canary-password")
+        channel = await internal.channel()
+        await channel.queue_declare("q")
+        (guarded,) = [each for each in server.backends.backends if isinstance(each, Guarded)]
+        assert guarded.outcomes["failed"] >= FAILURES
+        assert FAILURES + 2 == guarded.outcomes["failed"] + guarded.outcomes["not_asked"]
+
+    assert "rabbit_auth_backend_ldap failed: no connection" in caplog.text
+    assert "canary" not in caplog.text
+
+
+async def test_questions_wait_for_a_thread_and_not_for_ever():
+    """More questions than threads wait, each for its time; a question that is given up while it waits is never asked."""
+    async with faked(BROKEN["silence"], connection_pool_size=2) as (fake, backend):
+        guarded = Guarded(backend, 0.5, asyncio.get_running_loop().time)
+        outcomes = await asyncio.gather(
+            *(guarded.log_in(f"u{number}", PASSWORD) for number in range(20)), return_exceptions=True
+        )
+        assert 20 == sum(isinstance(each, BackendError) for each in outcomes)
+        for _ in range(2):
+            await asyncio.get_running_loop().run_in_executor(backend._threads, lambda: None)
+        assert fake.connections < 20
