@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.parse
 import urllib.request
 
 import pika
@@ -23,6 +24,12 @@ HOW_TO = (ROOT / "docs" / "howto" / "watch-with-grafana.md").read_text()
 TARGET_LABELS = {"instance", "job"}
 OF_COUNTERS = {"rate", "increase"}
 SECONDS = 30
+(OF_QUEUES,) = [
+    job
+    for job in yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    if job["job_name"] == "leveret-queues"
+]
+DETAILED = f"{OF_QUEUES['metrics_path']}?{urllib.parse.urlencode(OF_QUEUES['params'], doseq=True)}"
 MODES = ("standard", "consumer-ack", "consumer-ack-light")
 
 
@@ -51,8 +58,9 @@ def address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scraped(address):
-    """The broker's answer to Prometheus."""
-    return Scraped([get(address, "/metrics")])
+    """The broker's answers to Prometheus; what both of them have, such as its identity, once."""
+    of_queues = get(address, DETAILED).splitlines(keepends=True)
+    return Scraped([get(address, "/metrics"), *(line for line in of_queues if "_detailed_" in line)])
 
 
 def test_requests_of_the_page_are_answered(address):
@@ -79,8 +87,10 @@ def test_each_query_has_an_answer(scraped, expression):
         assert series, metric
         labels = {label for each in series for label, _value in each} | TARGET_LABELS
         assert {label for label, _operator, _value in matchers} | parsed.by <= labels
-        counts = scraped.kind(metric) in {"counter", "histogram"}
-        assert counts is (function in OF_COUNTERS), metric
+        if scraped.kind(metric) in {"counter", "histogram"}:
+            assert function in OF_COUNTERS | {"max_over_time"}, metric  # the latter: whether it has counted at all
+        else:
+            assert function not in OF_COUNTERS, metric
     assert parsed.joined | parsed.taken <= TARGET_LABELS
 
 
@@ -100,7 +110,8 @@ def test_an_alert_says_what_is_the_matter(alert):
     assert alert["labels"]["severity"] in {"critical", "warning"}
     assert {"summary", "description"} == texts.keys()
     assert all(text.endswith(".") for text in texts.values())
-    assert {"$labels.instance"} <= set(re.findall(r"\$labels\.\w+", texts["summary"])) <= {"$labels.instance"}
+    of_queue = {"$labels.queue", "$labels.vhost"} if "_detailed_queue_" in alert["expr"] else set()
+    assert {"$labels.instance"} | of_queue == set(re.findall(r"\$labels\.\w+", texts["summary"]))
 
 
 def test_alerts_have_names_of_their_own():
@@ -111,7 +122,8 @@ def test_alerts_have_names_of_their_own():
 
 def test_every_alert_has_an_example():
     """Every alert has an example of its series beside the tests, for a machine that has promtool."""
-    examples = (ROOT / "tests" / "docker" / "alerts.yml").read_text()
+    places = (ROOT / "tests" / "docker" / "alerts.yml", ROOT / "tests" / "docker" / "test_queue_alerts.py")
+    examples = "".join(place.read_text() for place in places)
 
     assert [] == [alert["alert"] for alert in ALERTS if f'"{alert["alert"]}"' not in examples]
 
