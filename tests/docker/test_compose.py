@@ -135,7 +135,7 @@ def provisioned(kind: str) -> dict[str, Any]:
 
 
 def test_grafana_knows_prometheus():
-    """Grafana's data source is the file's Prometheus, under the dashboard's id, as often as it scrapes."""
+    """Grafana's data source is the file's Prometheus, as often as it scrapes, and the one that the dashboard begins with."""
     source = provisioned("datasources")
     scraped = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["global"][
         "scrape_interval"
@@ -146,8 +146,20 @@ def test_grafana_knows_prometheus():
         source["url"],
         source["jsonData"]["timeInterval"],
     )
-    assert {source["uid"]} == {panel["datasource"]["uid"] for panel in PANELS}
-    assert {source["uid"]} == {target["datasource"]["uid"] for panel in PANELS for target in panel["targets"]}
+    assert source["isDefault"]
+
+
+def test_the_dashboard_can_be_imported_unedited():
+    """Whoever imports it chooses the data source: no panel, query or variable names one of its own."""
+    first, *others = DASHBOARD["templating"]["list"]
+    sources = [
+        *(variable["datasource"] for variable in others),
+        *(panel["datasource"] for panel in PANELS),
+        *(target["datasource"] for panel in PANELS for target in panel["targets"]),
+    ]
+
+    assert ("datasource", "datasource", "prometheus") == (first["name"], first["type"], first["query"])
+    assert all(each == {"type": "prometheus", "uid": "${datasource}"} for each in sources)
 
 
 def test_grafana_finds_the_dashboard():
@@ -193,6 +205,6 @@ def test_a_panel_says_what_it_shows(panel):
 
 def test_the_variable_of_the_dashboard_is_declared():
     """Variables in queries and legends are declared on the board, or are Grafana's own."""
-    used = set(re.findall(r"\$(\w+)", json.dumps(PANELS)))
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(PANELS)))
 
     assert used <= {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 FUNCTIONS = {
     "sum", "count", "min", "max", "rate", "irate", "increase", "histogram_quantile", "predict_linear", "min_over_time",
-    "max_over_time", "label_values", "delta",
+    "max_over_time", "label_values", "delta", "topk",
 }  # fmt: skip
 OPERATORS = {"and", "or", "unless"}
 RATES = {"rate", "irate", "increase"}
