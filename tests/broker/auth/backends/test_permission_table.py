@@ -4,10 +4,12 @@ import re
 from contextlib import AsyncExitStack
 
 import aiormq
+import issuing
 import pytest
+import slapd
 from authenticating import Service, broker, chain, connect, fill, serving
 
-from leveret.broker.auth.backends.settings import CacheSettings, Step
+from leveret.broker.auth.backends.settings import CacheSettings, OAuth2Settings, Step
 
 OPERATIONS = {
     "declare own": lambda channel: channel.queue_declare("own-1"),
@@ -72,13 +74,50 @@ def with_users(server) -> None:
     fill(server.users)
 
 
-async def outcomes(server) -> dict[tuple[str, str], str]:
+# The rights of `fill` as queries and as scopes.
+QUERIES = {
+    "tags": f"""[{{administrator, {{in_group, "cn=all,{slapd.GROUPS}"}}}},
+        {{management, {{in_group, "cn=own,{slapd.GROUPS}"}}}}]""",
+    "vhost_access": f"""{{'or', [{{in_group, "cn=all,{slapd.GROUPS}"}}, {{in_group, "cn=own,{slapd.GROUPS}"}},
+        {{in_group, "cn=reader,{slapd.GROUPS}"}}]}}""",
+    "resource_access": f"""{{'or', [
+        {{in_group, "cn=all,{slapd.GROUPS}"}},
+        {{'and', [{{in_group, "cn=own,{slapd.GROUPS}"}}, {{for, [
+            {{permission, configure, {{match, "${{name}}", "^own-"}}}},
+            {{permission, write, {{match, "${{name}}", "^(own-.*|amq\\\\.default|amq\\\\.topic)$"}}}},
+            {{permission, read, {{match, "${{name}}", "^(own-.*|amq\\\\.topic)$"}}}}]}}]}},
+        {{'and', [{{in_group, "cn=reader,{slapd.GROUPS}"}}, {{for, [
+            {{permission, configure, {{constant, false}}}},
+            {{permission, write, {{constant, false}}}},
+            {{permission, read, {{match, "${{name}}", "^shared"}}}}]}}]}}]}}""",
+    "topic_access": f"""{{'or', [{{'not', {{in_group, "cn=own,{slapd.GROUPS}"}}}},
+        {{'not', {{equals, "${{name}}", "amq.topic"}}}}, {{match, "${{routing_key}}", "^own\\\\."}}]}}""",
+}
+SCOPES = {
+    "all": "tag:administrator configure:*/* write:*/* read:*/*",
+    "own": "tag:management configure:%2F/own-* write:%2F/own-* write:%2F/amq.default write:%2F/amq.topic/own.*"
+    " read:%2F/own-* read:%2F/amq.topic/own.*",
+    "reader": "read:%2F/shared*",
+    "nothing": "",
+}
+FOREVER = 4_000_000_000
+
+
+def token_of(name: str, password: str | None) -> str:
+    """Return the token that a user has instead of a password; for a wrong password, one that is not signed."""
+    if password is not None or name not in SCOPES:
+        return password or "no-token"
+    scopes = " ".join(f"rabbitmq.{each}" for each in SCOPES[name].split())
+    return issuing.token(sub=name, scope=scopes, exp=FOREVER)
+
+
+async def outcomes(server, secret=lambda _name, password: password) -> dict[tuple[str, str], str]:
     """Return the outcome of each case at a broker: `ok`, or the reply text."""
     found = {}
     for user in USERS:
         for operation, run in OPERATIONS.items():
             await _prepare(server)
-            connection = await connect(server, user)
+            connection = await connect(server, user, secret(user, None))
             channel = await connection.channel()
             try:
                 await run(channel)
@@ -88,7 +127,7 @@ async def outcomes(server) -> dict[tuple[str, str], str]:
             await connection.close()
     for name, password in LOGINS:
         try:
-            connection = await connect(server, name, password)
+            connection = await connect(server, name, secret(name, password))
         except (aiormq.exceptions.AMQPError, ConnectionError) as error:
             found[name, str(password)] = _CHANGING.sub("...", str(error))
         else:
@@ -127,4 +166,35 @@ async def test_each_backend_decides_as_the_internal_database(name):
 
     assert len(CASES) + len(LOGINS) == len(found)
     assert {"ok"} < set(found.values())
+    assert expected == found
+
+
+async def test_a_directory_decides_as_the_internal_database(tmp_path):
+    """Every operation of every user has the outcome, and the text, of the internal database, by groups and queries."""
+    pytest.importorskip("ldap3")
+    entries = [slapd.person(name) for name in (*USERS, "nothing")] + [
+        slapd.group(name, name) for name in USERS
+    ]
+    async with AsyncExitStack() as stack:
+        plain = await stack.enter_async_context(broker(prepare=with_users))
+        expected = await outcomes(plain)
+        directory = stack.enter_context(slapd.running(tmp_path, entries))
+        settings = directory.settings(queries=QUERIES)
+        server = await stack.enter_async_context(broker(chain("ldap", ldap=settings)))
+        found = await outcomes(server)
+
+    assert expected == found
+
+
+async def test_tokens_decide_as_the_internal_database():
+    """Every operation of every user has the outcome, and the text, of the internal database, by scopes."""
+    pytest.importorskip("jwt")
+    async with AsyncExitStack() as stack:
+        plain = await stack.enter_async_context(broker(prepare=with_users))
+        expected = await outcomes(plain)
+        keys = await stack.enter_async_context(issuing.issuing())
+        settings = OAuth2Settings(resource_server_id="rabbitmq", jwks_uri=f"{keys.url}/keys")
+        server = await stack.enter_async_context(broker(chain("oauth2", oauth2=settings)))
+        found = await outcomes(server, token_of)
+
     assert expected == found
