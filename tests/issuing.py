@@ -96,6 +96,7 @@ class Keys:
         self.keys = [jwk("k1")]
         self.asked = 0
         self.status = 200
+        self.headers: dict[str, str] = {}
         self.url = ""
 
 
@@ -106,7 +107,7 @@ async def issuing():
 
     async def answer(_request: web.Request) -> web.Response:
         keys.asked += 1
-        return web.json_response({"keys": keys.keys}, status=keys.status)
+        return web.json_response({"keys": keys.keys}, status=keys.status, headers=keys.headers)
 
     async def configuration(_request: web.Request) -> web.Response:
         return web.json_response({"issuer": keys.url, "jwks_uri": f"{keys.url}/keys"})

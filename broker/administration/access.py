@@ -91,6 +91,9 @@ class AdministeredBroker(Protocol):
     def reload_tls(self, done: Callable[[list[str]], object]) -> None:
         """Read the certificates again; calls back with what is wrong."""
 
+    def forget_decisions(self) -> None:
+        """Forget what authentication backends have decided."""
+
     @property
     def global_parameters(self) -> GlobalParameters:
         """The global parameters."""

@@ -114,6 +114,11 @@ class NodeAdministration:
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         self._broker.reload_tls(done)
 
+    def forget_decisions(self, actor: User | None) -> None:
+        """Forget what authentication backends have decided: they are asked again, within a second."""
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        self._broker.forget_decisions()
+
     def stop(self, actor: User | None) -> None:
         """Begin the shutdown; raises BadRequestError."""
         self._process(actor).stop()

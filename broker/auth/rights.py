@@ -118,7 +118,14 @@ class BackendUser(User):
 
 
 class Asks(Protocol):
-    """Asks the backends (`broker.auth.backends.access_control.AccessControl`)."""
+    """Asks the backends (`broker.auth.backends.access_control.AccessControl`).
+
+    Attributes:
+        epoch: grows when all decisions are to be forgotten.
+
+    """
+
+    epoch: int
 
     def ask(
         self,
@@ -144,12 +151,24 @@ class Rights:
 
     """
 
-    __slots__ = ("_asks", "_known", "_now", "_peer", "_seconds", "_vhost", "permissions", "topics", "user")
+    __slots__ = (
+        "_asks",
+        "_epoch",
+        "_known",
+        "_now",
+        "_peer",
+        "_seconds",
+        "_vhost",
+        "permissions",
+        "topics",
+        "user",
+    )
 
     def __init__(
         self, asks: Asks, user: BackendUser, vhost: str, peer: str, seconds: float, now: Callable[[], float]
     ) -> None:
         self._asks = asks
+        self._epoch = asks.epoch
         self._vhost = vhost
         self._peer = peer
         self._seconds = max(seconds, LEAST_SECONDS)
@@ -198,6 +217,10 @@ class Rights:
 
     def expire(self) -> bool:
         """Forget the decisions that are too old; returns whether there were any. Call about once a second."""
+        if self._epoch != self._asks.epoch:
+            self._epoch = self._asks.epoch
+            self.forget()
+            return True
         now = self._now()
         old = [question for question, (_, until) in self._known.items() if until <= now]
         for question in old:

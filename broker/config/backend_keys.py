@@ -61,7 +61,8 @@ BACKENDS: Final[tuple[Key, ...]] = (
         doc="The issuer of tokens. Tokens of another one are refused, and without `jwks_uri` and signing keys its "
         "keys are found by its OpenID configuration."),
     Key(name="auth_oauth2.jwks_uri", kind="address", default="", attribute="backends.oauth2.jwks_uri",
-        doc="Address of the keys of the issuer. They are fetched each hour, and when a token has an unknown one."),
+        doc="Address of the keys of the issuer. They are fetched each hour, or after the `max-age` of their answer "
+        "(from a minute to a day), and when a token has an unknown one."),
     Key(name="auth_oauth2.jwks_url", kind="address", default="", attribute="backends.oauth2.jwks_uri",
         doc="Another name of `auth_oauth2.jwks_uri`."),
     Key(name="auth_oauth2.https.cacertfile", kind="path", default="", attribute="backends.oauth2.cacertfile",

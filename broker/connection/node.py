@@ -1,6 +1,6 @@
 """The interface through which connections use the server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle, RefusalLog
@@ -59,6 +59,13 @@ class Backends(Protocol):
 
     def ask_vhost(self, user: BackendUser, vhost: str, peer: str, done: Callable[[Decision], object]) -> None:
         """Ask whether a user may open connections to a vhost."""
+
+    @property
+    def counts(self) -> Mapping[str, tuple[Mapping[str, int], float]]:
+        """The questions by outcome, and the seconds that they have taken, by the name of the backend."""
+
+    def forget(self) -> None:
+        """Forget all decisions."""
 
     async def close(self) -> None:
         """End all questions, and close the backends."""

@@ -53,6 +53,12 @@ def reload_tls(call: Call) -> Steps:
     })  # fmt: skip
 
 
+def clear_auth_backend_cache(call: Call) -> Answer:
+    """Forget what authentication backends have decided."""
+    call.administration.node.forget_decisions(call.actor)
+    return Done()
+
+
 def stop(call: Call) -> Answer:
     """Begin the shutdown."""
     call.administration.node.stop(call.actor)
@@ -145,6 +151,18 @@ ROUTES = (
         "leveret/reload-tls",
         _GROUP,
         {"POST": Operation(reload_tls, "Read the certificates of TLS listeners again.", _ADMINISTRATOR)},
+    ),
+    Route(
+        "leveret/clear-auth-backend-cache",
+        _GROUP,
+        {
+            "POST": Operation(
+                clear_auth_backend_cache,
+                "Forget what authentication backends have decided, so that they are asked again.",
+                _ADMINISTRATOR,
+                statuses=(204,),
+            )
+        },
     ),
     Route(
         "leveret/stop",

@@ -114,6 +114,12 @@ def _build(_node: Node) -> list[Sample]:
     return [("", labels_text(tuple(versions), tuple(versions.values())), 1)]
 
 
+def _auth_requests(node: Node) -> Iterator[Sample]:
+    for backend, (outcomes, _) in node.auth_counts.items():
+        for outcome, count in outcomes.items():
+            yield "", labels_text(("backend", "outcome"), (backend, outcome)), count
+
+
 def _dead_letters(reason: str) -> Callable[[Node], list[Sample]]:
     names = ("queue_type", "dead_letter_strategy")
     return lambda node: [
@@ -348,6 +354,12 @@ OWN: tuple[Family, ...] = (
     _by_label("leveret_tls_certificate_reloads_total", COUNTER,
               "Total number of times that the certificates of a kind of TLS listeners were read again", "outcome",
               lambda n: n.certificate_reloads),
+    Family("leveret_auth_backend_requests_total", COUNTER,
+           "Questions to authentication backends, by outcome: allowed, refused, failed (no decision: refused), "
+           "not_asked (refused at once, because the backend is down)", ("backend", "outcome"), _auth_requests),
+    _by_label("leveret_auth_backend_request_seconds_total", COUNTER,
+              "Time that questions to authentication backends have taken, including the time that they waited",
+              "backend", lambda n: {name: seconds for name, (_, seconds) in n.auth_counts.items()}),
     _by_label("leveret_cpu_seconds_total", COUNTER, "CPU time used by the broker", "mode",
               lambda n: {"user": n.process.user_seconds, "system": n.process.system_seconds}),
 )  # fmt: skip

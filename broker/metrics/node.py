@@ -101,6 +101,8 @@ class Node(NamedTuple):
     """Ends of the certificates of listeners, Unix time in seconds, by the beginning of their keys."""
     certificate_reloads: Mapping[str, int]
     """Reloads of certificates, by their outcome."""
+    auth_counts: Mapping[str, tuple[Mapping[str, int], float]]
+    """Questions to authentication backends by outcome, and the seconds that they took, by the name of the backend."""
     queues: int
     delayed: int
     channel: ChannelRow

@@ -119,6 +119,10 @@ class MeasuredBroker(Protocol):
         """The numbers of reloads of certificates since the start, by their outcome."""
 
     @property
+    def auth_counts(self) -> Mapping[str, tuple[Mapping[str, int], float]]:
+        """The questions to authentication backends by outcome, and their seconds, by the name of the backend."""
+
+    @property
     def waiting_for_disk(self) -> int:
         """Number of publishers that are not read because of the backlog of the disk."""
 
@@ -300,6 +304,7 @@ class Sampler:
             most_sockets=broker.most_sockets,
             certificates={key: each.ends.timestamp() for key, each in broker.tls_certificates.items()},
             certificate_reloads=broker.tls_reloads,
+            auth_counts=broker.auth_counts,
             queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
             delayed=sum([line.count for vhost in broker.vhosts.values() for line in vhost.delay_lines()]),
             channel=self.channel,

@@ -11,7 +11,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from math import inf
 from pathlib import Path
@@ -1041,6 +1041,16 @@ class Server:
             "succeeded": sum(each.reloads for each in self.credentials),
             "failed": sum(each.failures for each in self.credentials),
         }
+
+    def forget_decisions(self) -> None:
+        """Forget what authentication backends have decided, so that connections ask them again within a second."""
+        if self.backends is not None:
+            self.backends.forget()
+
+    @property
+    def auth_counts(self) -> Mapping[str, tuple[Mapping[str, int], float]]:
+        """The questions to authentication backends by outcome, and the seconds that they have taken."""
+        return {} if self.backends is None else self.backends.counts
 
     def reload_tls(self, done: Callable[[list[str]], object] = len) -> None:
         """Read the certificates of all listeners again; calls back with what is wrong, in which case the old stay."""

@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from leveret.broker.auth.backends.backend import Backend, BackendError
+from leveret.broker.auth.backends.cache import CacheBackend
+from leveret.broker.auth.backends.guarded import Counted
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Question, Rights
 from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, Users, is_loopback
@@ -57,9 +59,13 @@ class AccessControl:
     Args:
         steps: its steps.
         users: has the names of loopback users.
+        counted: the backends whose questions are counted, also those behind a cache.
         seconds: time for which a connection remembers a decision.
         now: seconds of a monotonic clock.
         in_step: does some work as a step of the loop, followed by a turn.
+
+    Attributes:
+        epoch: grows when all decisions are to be forgotten.
 
     """
 
@@ -68,6 +74,7 @@ class AccessControl:
         steps: Iterable[ChainStep],
         users: Users,
         *,
+        counted: Iterable[Counted] = (),
         seconds: float,
         now: Callable[[], float],
         in_step: Callable[[Callable[[], object]], None],
@@ -78,11 +85,25 @@ class AccessControl:
         self._now = now
         self._in_step = in_step
         self._tasks: set[asyncio.Task[None]] = set()
+        self._counted = tuple(counted)
+        self.epoch = 0
 
     @property
     def backends(self) -> list[Backend]:
         """All backends of the chain."""
         return list(dict.fromkeys(each for step in self._steps for each in step))
+
+    @property
+    def counts(self) -> dict[str, tuple[dict[str, int], float]]:
+        """The questions by outcome, and the seconds that they have taken, by RabbitMQ's name of the backend."""
+        return {each.module: (each.outcomes, each.seconds) for each in self._counted}
+
+    def forget(self) -> None:
+        """Forget what is cached, and have connections ask again about all that they use, within a second."""
+        self.epoch += 1
+        for backend in self.backends:
+            if isinstance(backend, CacheBackend):
+                backend.clear()
 
     async def close(self) -> None:
         """End all questions, and close the backends."""

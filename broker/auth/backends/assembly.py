@@ -5,7 +5,7 @@ from collections.abc import Callable
 from leveret.broker.auth.backends.access_control import AccessControl, ChainStep
 from leveret.broker.auth.backends.backend import Backend
 from leveret.broker.auth.backends.cache import CacheBackend
-from leveret.broker.auth.backends.guarded import Guarded
+from leveret.broker.auth.backends.guarded import Counted, Guarded
 from leveret.broker.auth.backends.internal import InternalBackend
 from leveret.broker.auth.backends.settings import BackendSettings
 from leveret.broker.auth.users import Users
@@ -22,11 +22,14 @@ class _Maker:
         self._now = now
         self._wall = wall
         self._made: dict[str, Backend] = {}
+        self.counted: list[Counted] = []
 
     def backend(self, name: str) -> Backend:
         """Return the backend of that name."""
         if name not in self._made:
-            self._made[name] = self._new(name)
+            made = self._made[name] = self._new(name)
+            if isinstance(made, Counted):
+                self.counted.append(made)
         return self._made[name]
 
     def _new(self, name: str) -> Backend:
@@ -44,7 +47,7 @@ class _Maker:
         if name == "oauth2":
             from leveret.broker.auth.backends.oauth2 import OAuth2Backend  # noqa: PLC0415 - only if it is used
 
-            return OAuth2Backend(settings.oauth2, self._now, self._wall)
+            return Counted(OAuth2Backend(settings.oauth2, self._now, self._wall), self._now)
         return CacheBackend(
             self.backend(settings.cache.authn),
             self.backend(settings.cache.authz),
@@ -79,4 +82,5 @@ def access_control(
     """
     maker = _Maker(settings, users, now, wall)
     steps = [ChainStep(maker.backend(step.authn), maker.backend(step.authz)) for step in settings.chain]
-    return AccessControl(steps, users, seconds=settings.cache.ttl, now=now, in_step=in_step)
+    seconds = settings.cache.ttl
+    return AccessControl(steps, users, counted=maker.counted, seconds=seconds, now=now, in_step=in_step)

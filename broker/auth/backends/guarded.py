@@ -1,4 +1,4 @@
-"""A backend in another process, guarded: a bounded number of questions for a bounded time, and none while it is down.
+"""Backends whose questions are counted, and guarded: few at once, for a bounded time, and none while one is down.
 
 Theory. A service that does not answer must cost others nothing. Questions that find all places taken wait for one, and
 the time they wait counts. After `FAILURES` failures within `WINDOW` seconds further questions fail at once for `PAUSE`
@@ -31,34 +31,32 @@ LOG_SECONDS = 1.0
 """Seconds between two log lines about failures."""
 
 
-class Guarded:
-    """A guarded backend.
+class NotAskedError(BackendError):
+    """A backend was not asked, because it is down."""
+
+
+class Counted:
+    """A backend whose questions are counted.
 
     Args:
         backend: the backend.
-        seconds: time after which a question has failed, with the time that it waits for its turn.
         now: seconds of a monotonic clock.
 
     Attributes:
         outcomes: numbers of questions by outcome: allowed, refused, failed, and not asked because it is down.
+        seconds: time that all questions have taken, with the time that they waited for their turn.
 
     """
 
-    def __init__(self, backend: Backend, seconds: float, now: Callable[[], float]) -> None:
+    def __init__(self, backend: Backend, now: Callable[[], float]) -> None:
         self._backend = backend
-        self._seconds = seconds
         self._now = now
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._failures: deque[float] = deque(maxlen=FAILURES)
-        self._closed_until = float("-inf")
-        self._is_down = False
-        self._logged_at = float("-inf")
-        self._unlogged = 0
         self.module = backend.module
         self.has_topics = backend.has_topics
         self.is_local = backend.is_local
         self.renews = backend.renews
         self.outcomes = {"allowed": 0, "refused": 0, "failed": 0, "not_asked": 0}
+        self.seconds = 0.0
 
     async def log_in(self, name: str, password: Password) -> Login:
         """Return the user who has this name and password; raises LoginRefusedError."""
@@ -81,16 +79,56 @@ class Guarded:
         await self._backend.close()
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+        began = self._now()
+        outcome = "failed"
+        try:
+            answer = await self._answer(ask)
+            outcome = "refused" if answer is False else "allowed"
+        except LoginRefusedError:
+            outcome = "refused"
+            raise
+        except NotAskedError:
+            outcome = "not_asked"
+            raise
+        finally:
+            self.outcomes[outcome] += 1
+            self.seconds += self._now() - began
+        return answer
+
+    async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
+        return await ask()
+
+
+class Guarded(Counted):
+    """A guarded backend.
+
+    Args:
+        backend: the backend.
+        seconds: time after which a question has failed, with the time that it waits for its turn.
+        now: seconds of a monotonic clock.
+
+    """
+
+    def __init__(self, backend: Backend, seconds: float, now: Callable[[], float]) -> None:
+        super().__init__(backend, now)
+        self._seconds = seconds
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._failures: deque[float] = deque(maxlen=FAILURES)
+        self._closed_until = float("-inf")
+        self._is_down = False
+        self._logged_at = float("-inf")
+        self._unlogged = 0
+
+    async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._now() < self._closed_until:
-            self.outcomes["not_asked"] += 1
-            raise BackendError("it is down, and will be asked again within a few seconds")
+            raise NotAskedError("it is down, and will be asked again within a few seconds")
         if self._is_down:  # one question finds out; the others fail until it has
             self._closed_until = self._now() + max(PAUSE, self._seconds)
         try:
             async with asyncio.timeout(self._seconds), self._places:
                 answer = await ask()
         except LoginRefusedError:
-            self._succeeded("refused")
+            self._succeeded()
             raise
         except TimeoutError:
             self._failed(f"no answer within {self._seconds:g} s")
@@ -98,11 +136,10 @@ class Guarded:
         except BackendError as error:
             self._failed(str(error))
             raise
-        self._succeeded("refused" if answer is False else "allowed")
+        self._succeeded()
         return answer
 
-    def _succeeded(self, outcome: str) -> None:
-        self.outcomes[outcome] += 1
+    def _succeeded(self) -> None:
         self._failures.clear()
         if self._is_down:
             self._is_down = False
@@ -111,7 +148,6 @@ class Guarded:
 
     def _failed(self, reason: str) -> None:
         now = self._now()
-        self.outcomes["failed"] += 1
         self._failures.append(now)
         if now - self._logged_at >= LOG_SECONDS:
             more = f" ({self._unlogged} more failures since the last such line)" if self._unlogged else ""

@@ -8,6 +8,7 @@ does not answer, the last keys stay good.
 import asyncio
 import json
 import logging
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,9 @@ from leveret.broker.auth.backends.tokens import Key, keys_of
 log = logging.getLogger("leveret.connection")
 
 OLD_SECONDS: Final = 3600.0
-"""Age at which keys are fetched again."""
+"""Age at which keys are fetched again, if the issuer does not say how long they are good (`Cache-Control`)."""
+LEAST_SECONDS, MOST_SECONDS = 60.0, 86400.0
+"""Bounds of what the issuer says."""
 UNKNOWN_SECONDS: Final = 60.0
 """Least time between two attempts because of unknown keys."""
 FAILED_SECONDS: Final = 5.0
@@ -29,6 +32,8 @@ FETCH_SECONDS: Final = 5.0
 """Maximum duration of an attempt."""
 MOST_OCTETS: Final = 256 * 1024
 """Maximum length of an answer of the issuer."""
+_MAX_AGE: Final = re.compile(r'(?:^|[\s,])max-age\s*=\s*"?(\d{1,12})')
+_UNCACHED: Final = re.compile(r"(?:^|[\s,])no-(?:cache|store)")
 DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
@@ -50,8 +55,8 @@ class Issuer:
         self._fixed = fixed
         self._now = now
         self._fetched: list[Key] = []
-        self._fetched_at = self._unknown_at = self._failed_at = float("-inf")
-        """Times of the last keys, the last attempt because of an unknown one, and the last failure."""
+        self._old_at = self._unknown_at = self._failed_at = float("-inf")
+        """Times at which the keys are old, of the last attempt because of an unknown one, and of the last failure."""
         self._lock = asyncio.Lock()
         self._tls = _context(settings.cacertfile) if self._has_address else True
 
@@ -76,7 +81,7 @@ class Issuer:
 
     async def _refresh(self, *, unknown: bool) -> None:
         now = self._now()
-        is_due = now - self._fetched_at >= OLD_SECONDS
+        is_due = now >= self._old_at
         if unknown and now - self._unknown_at >= UNKNOWN_SECONDS:
             self._unknown_at = now
             is_due = True
@@ -86,7 +91,7 @@ class Issuer:
             return
         try:
             async with asyncio.timeout(FETCH_SECONDS):
-                found = await self._fetch()
+                found, seconds = await self._fetch()
         except (BackendError, TimeoutError, ValueError, OSError) as error:
             self._failed_at = self._now()
             reason = str(error) or "timeout"
@@ -94,10 +99,11 @@ class Issuer:
             if not self._fetched and not self._fixed:
                 raise BackendError("the issuer of tokens does not answer") from None
             return
-        self._fetched, self._fetched_at = found, self._now()
-        log.info("OAuth 2: fetched %d keys of the issuer", len(found))
+        self._fetched, self._old_at = found, self._now() + seconds
+        log.info("OAuth 2: fetched %d keys of the issuer, good for %d s", len(found), seconds)
 
-    async def _fetch(self) -> list[Key]:
+    async def _fetch(self) -> tuple[list[Key], float]:
+        """Return the keys, and the seconds for which they are good."""
         import aiohttp  # noqa: PLC0415 - takes long to load, and most brokers do not need it
 
         connector = aiohttp.TCPConnector(limit=1, ssl=self._tls)
@@ -106,20 +112,22 @@ class Issuer:
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar()
             ) as session:
                 address = self._settings.jwks_uri or await self._discovered(session)
-                return keys_of(await _document(session, address))
+                document, caching = await _document(session, address)
+                return keys_of(document), good_for(caching)
         except aiohttp.ClientError as error:
             raise BackendError(type(error).__name__) from None
 
     async def _discovered(self, session: Any) -> str:
         """Return the address of the keys in the OpenID configuration of the issuer."""
-        document = await _document(session, self._settings.issuer.rstrip("/") + DISCOVERY)
+        document, _ = await _document(session, self._settings.issuer.rstrip("/") + DISCOVERY)
         address = document.get("jwks_uri") if isinstance(document, dict) else None
         if not isinstance(address, str) or document.get("issuer") != self._settings.issuer:
             raise BackendError("its configuration has no keys, or is another issuer's")
         return address
 
 
-async def _document(session: Any, address: str) -> Any:
+async def _document(session: Any, address: str) -> tuple[Any, str]:
+    """Return a document, and its header `Cache-Control`."""
     async with session.get(address, allow_redirects=False) as response:
         if response.status != 200:  # noqa: PLR2004 - OK
             raise BackendError(f"status {response.status}")
@@ -128,7 +136,16 @@ async def _document(session: Any, address: str) -> Any:
             octets += piece
     if len(octets) > MOST_OCTETS:
         raise BackendError("its answer is too long")
-    return json.loads(octets)
+    return json.loads(octets), ",".join(response.headers.getall("cache-control", ()))
+
+
+def good_for(caching: str) -> float:
+    """Return the seconds for which keys are good, by the header `Cache-Control` of the answer that they came in."""
+    words = caching.lower()
+    if _UNCACHED.search(words):
+        return LEAST_SECONDS
+    found = _MAX_AGE.search(words)
+    return OLD_SECONDS if found is None else min(max(float(found[1]), LEAST_SECONDS), MOST_SECONDS)
 
 
 def _context(cacertfile: Path | None) -> ssl.SSLContext:

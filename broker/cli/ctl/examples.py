@@ -99,6 +99,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "set_log_level": "set_log_level debug connection",
     "rotate_logs": "rotate_logs",
     "reload_tls": "reload_tls",
+    "clear_auth_backend_cache": "clear_auth_backend_cache",
     "list_feature_flags": "list_feature_flags",
     "enable_feature_flag": "enable_feature_flag all",
     "export_definitions": "export_definitions definitions.json",

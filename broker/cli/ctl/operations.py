@@ -148,6 +148,13 @@ def reload_tls(session: Session) -> None:
     session.show_rows(found, ("key", "subject", "issuer", "validity"))
 
 
+@command("clear_auth_backend_cache", group=GROUP)
+def clear_auth_backend_cache(session: Session) -> None:
+    """Forget what authentication backends have decided, in the cache and in connections: they are asked again."""
+    session.announce("Clearing the cache of authentication backends ...")
+    session.api.post("leveret", "clear-auth-backend-cache")
+
+
 @command("set_cluster_name", argument("name"), group=CONFIGURATION)
 def set_cluster_name(session: Session, name: str) -> None:
     """Set the name that the broker gives its cluster."""

@@ -173,6 +173,7 @@ leveret/disk-free-limit                     PUT administrator
 leveret/log-level                           PUT administrator
 leveret/rotate-logs                         POST administrator
 leveret/reload-tls                          POST administrator
+leveret/clear-auth-backend-cache            POST administrator
 leveret/stop                                POST administrator
 leveret/authenticate                        POST administrator
 leveret/close-connections                   POST management

@@ -27,6 +27,8 @@ def test_the_page_names_what_is_shown():
         "rabbitmq_cluster_exchange_bindings",
         "rabbitmq_disk_space_available_bytes",
         "leveret_tls_certificate_not_after_seconds",
+        "leveret_auth_backend_requests_total",
+        "leveret_auth_backend_request_seconds_total",
     }
 
     declared = render().partition("## Differences from RabbitMQ")[0]

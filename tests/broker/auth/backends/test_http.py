@@ -8,6 +8,7 @@ import aiormq
 import pytest
 from aiohttp import web
 from authenticating import SECONDS, broker, chain, connect, fill, serving
+from grafana.exposition import Scraped
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.cache import CacheBackend
@@ -19,6 +20,8 @@ from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER
+from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.metrics.scrape import Scraper
 
 ODD = "ä &=%+?/#\n'\""
 
@@ -269,3 +272,35 @@ async def test_the_management_api_asks_the_backends(service):
             server.time_source.wall = lambda: later
             assert 401 == (await ask("GET", "queues", ""))[0], "the session has ended"
         await management.stop()
+
+
+async def test_cleared_decisions_are_asked_for_again(service):
+    """`clear_auth_backend_cache` forgets what the cache and open connections know; the new answers count."""
+    cache = CacheSettings(authn="http", authz="http", ttl=3600.0)
+    async with broker(chain("cache", http=service.settings(), cache=cache)) as server:
+        connection = await connect(server, "own")
+        channel = await connection.channel()
+        for _ in range(3):
+            await channel.queue_declare("own-q")
+        assert 1 == [kind for _, kind, _ in service.asked].count("resource")
+        service.users.set_permissions("own", "/", "", "", "")
+        await channel.queue_declare("own-q")
+        server.forget_decisions()
+        for each in server.clients.connections:
+            each.close_overdue(server.now())
+        with pytest.raises(aiormq.exceptions.ChannelAccessRefused):
+            await channel.queue_declare("own-q")
+        await connection.close()
+        again = await connect(server, "own")
+        assert 2 == [kind for _, kind, _ in service.asked].count("user")
+        await again.close()
+        ((name, (outcomes, seconds)),) = server.auth_counts.items()
+        scraper = Scraper(server, lambda: Identity("n", "c", "i"))
+        text = Scraped(scraper.aggregated(Process(1, 2, 0.0, 0.0, 0.0))).text
+
+    assert "rabbit_auth_backend_http" == name
+    assert {"allowed": 5, "refused": 1, "failed": 0, "not_asked": 0} == outcomes
+    assert seconds > 0
+    labels = 'backend="rabbit_auth_backend_http"'
+    assert f'leveret_auth_backend_requests_total{{{labels},outcome="refused"}} 1\n' in text
+    assert f"leveret_auth_backend_request_seconds_total{{{labels}}} {seconds}\n" in text

@@ -12,6 +12,7 @@ from authenticating import SECONDS, broker, chain, connect
 from issuing import NOW, issuing, jwk, token
 
 from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.issuer import good_for
 from leveret.broker.auth.backends.oauth2 import OAuth2Backend
 from leveret.broker.auth.backends.settings import OAuth2Settings
 from leveret.broker.auth.passwords import Password
@@ -50,7 +51,7 @@ def _timed(server, clock) -> None:
     """Make the wall clock of a server that of a test."""
     server.time_source.wall = clock.wall
     (backend,) = server.backends.backends
-    backend._wall = clock.wall
+    backend._backend._wall = clock.wall
 
 
 async def test_a_token_is_a_login(issuer):
@@ -203,3 +204,36 @@ async def test_an_issuer_tells_where_its_keys_are(issuer):
 
 async def _ignore(_message):
     """Take a message."""
+
+
+@pytest.mark.parametrize(
+    ("caching", "seconds"),
+    [
+        ("", 3600),
+        ("public, max-age=7200", 7200),
+        ("MAX-AGE=600,public", 600),
+        ('max-age="600"', 600),
+        ("s-maxage=10", 3600),
+        ("max-age=0", 60),
+        ("no-cache", 60),
+        ("private, no-store, max-age=7200", 60),
+        ("max-age=99999999", 86400),
+        ("max-age=" + "9" * 5000, 86400),
+        ("max-age=-1", 3600),
+        ("max-age=x", 3600),
+    ],
+)
+def test_the_issuer_says_how_long_keys_are_good(caching, seconds):
+    """`max-age` counts within a minute and a day; an hour without it."""
+    assert seconds == good_for(caching)
+
+
+async def test_keys_are_fetched_again_when_the_issuer_says_so(issuer):
+    """After the time of `Cache-Control` the keys are fetched again, and not before."""
+    issuer.headers = {"cache-control": "max-age=600"}
+    clock = Clock()
+    backend = OAuth2Backend(_settings(issuer), clock.now, clock.wall)
+    for later, asked in ((0, 1), (599, 1), (2, 2)):
+        clock.seconds += later
+        await backend.log_in("", Password(token(exp=NOW + 9000)))
+        assert asked == issuer.asked
