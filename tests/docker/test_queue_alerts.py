@@ -95,7 +95,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def minutes(tmp_path_factory):
-    """What Prometheus would have read: the values of each series, by the minute."""
+    """Values of each series by the minute, as Prometheus would have read them."""
     series: dict[str, list[str]] = {}
     with Running(tmp_path_factory.mktemp("alerts"), *watched()) as broker:
         address = (
