@@ -109,10 +109,20 @@ def test_a_named_file_is_read(shown, variable, named, read):
 
 
 @pytest.mark.parametrize(
-    "name", ["RABBITMQ_DEFAULT_PASS_FILE", "RABBITMQ_SSL_CERTFILE", "RABBITMQ_VM_MEMORY_HIGH_WATERMARK"]
+    "name",
+    [
+        "RABBITMQ_DEFAULT_PASS_FILE",
+        "RABBITMQ_DEFAULT_USER_FILE",
+        "RABBITMQ_VM_MEMORY_HIGH_WATERMARK",
+        *(
+            f"RABBITMQ_{beginning}SSL_{ending}"
+            for beginning in ("", "MANAGEMENT_")
+            for ending in ("CACERTFILE", "CERTFILE", "DEPTH", "FAIL_IF_NO_PEER_CERT", "KEYFILE", "VERIFY")
+        ),
+    ],
 )
 def test_variables_that_would_be_ignored_are_refused(shown, name):
-    """Variables that RabbitMQ's image refuses since 3.9 are refused with the code of a wrong configuration."""
+    """The variables that RabbitMQ's image of 3.13 refuses are refused with the code of a wrong configuration."""
     message = f"leveret: {name} is not supported; use a configuration file in /etc/rabbitmq/conf.d instead\n"
 
     assert (exit_codes.CONFIG, [], message) == shown(**{name: "/run/secrets/it"})
