@@ -160,6 +160,7 @@ campaign.faults = tests/crash/run.py faults -n $(or $(N),200)
 campaign.flips = tests/crash/run.py flips -n $(or $(N),10000)
 campaign.exchange = tests/crash/run.py exchange -n $(or $(N),1000)
 campaign.fuzz = tests/fuzz/run.py --cases $(or $(N),20000)
+campaign.handshakes = tests/handshakes/run.py --count $(or $(N),100000)
 campaign.management = tests/management_beside/run.py
 campaign.model = tests/storage/queues/test_variable_queue.py $(or $(N),$(EXAMPLES),50000) $(or $(STEPS),100)
 campaign.mutants = tests/crash/run.py mutants

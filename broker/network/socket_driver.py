@@ -66,6 +66,27 @@ class DriverHost(Node, CloseHost, FlowHost, Protocol):
         """Apply the configured TCP options."""
 
 
+class _ClosedTransport(asyncio.Transport):
+    """The transport of a socket that has closed."""
+
+    def is_closing(self) -> bool:
+        """Return True."""
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        """Return 0: nothing is sent any more."""
+        return 0
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+_CLOSED_TRANSPORT = _ClosedTransport()
+
+
 class SocketDriver(asyncio.BufferedProtocol):
     """The driver of one connection."""
 
@@ -252,6 +273,10 @@ class SocketDriver(asyncio.BufferedProtocol):
         del exc
         if self._close is not None:
             self._close.cancel()
+            self._close = None
+        # The protocol of TLS keeps this driver, so its transport must not be kept here: all of it would wait for the
+        # garbage collector, 27 KiB for each connection (docs/adr/0039-memory-of-tls-connections.md).
+        self._transport = _CLOSED_TRANSPORT
         self._server.run_step("loss of connection", self._end_connection, self.connection.name)
 
     def _end_connection(self) -> None:

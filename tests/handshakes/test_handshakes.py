@@ -1,0 +1,132 @@
+"""Bad handshakes at a listener with TLS harm nobody else, and leave nothing; `run.py` has more of each."""
+
+import random
+import shutil
+import signal
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+from certificates import Authority, Issued
+from handshakes.attacks import (
+    Healthy,
+    client_hello,
+    come_and_go,
+    log_in,
+    mutated,
+    open_files,
+    send,
+    settle,
+    stalled,
+    words,
+)
+from running import Running
+
+STALLED = 300
+HELLOS = 2000
+RELOADS = 10
+SEED = 20261123
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Issued:
+    """The certificate of the broker."""
+    return Authority(tmp_path_factory.mktemp("ca")).server()
+
+
+def test_stalled_handshakes_keep_nobody_out(tmp_path: Path, server: Issued) -> None:
+    """A client that is connected goes on, a new one gets in, and the places of those that stall are limited."""
+    limits = ("max_half_open=120", "max_half_open_per_address=40", "ssl_handshake_timeout=2000")
+    with Running(tmp_path, *words(tmp_path, server, *limits)) as running:
+        running.wait_for("Server startup complete")
+        log_in(running.tls_address)
+        before = open_files(running)
+        with Healthy(running.tls_address) as healthy:
+            with stalled(running.tls_address, STALLED, ("127.0.0.2", "127.0.0.3")):
+                healthy.go_on(50)
+                log_in(running.tls_address)
+                # places, those that wait for one, and what the system has not given to the broker yet
+                assert open_files(running) <= before + 1 + 2 * 120 + 8
+                healthy.go_on(50)
+            settle(running, before + 1)
+            assert healthy.failure is None
+        code, out, err = running.stopped_by(signal.SIGTERM)
+    assert (0, "") == (code, err)
+    assert "Traceback" not in out
+
+
+def test_mutated_client_hellos_end_their_connections_only(tmp_path: Path, server: Issued) -> None:
+    """Whatever a client sends first, its connection ends, nothing is left open, and nobody else notices."""
+    chance = random.Random(SEED)
+    hellos = [client_hello(), client_hello(ssl.TLSVersion.TLSv1_2)]
+    with Running(tmp_path, *words(tmp_path, server, "ssl_handshake_timeout=2000")) as running:
+        running.wait_for("Server startup complete")
+        log_in(running.tls_address)
+        before = open_files(running)
+        with Healthy(running.tls_address) as healthy:
+            for _ in range(HELLOS):
+                send(running.tls_address, mutated(chance.choice(hellos), chance))
+            healthy.go_on(10)
+            settle(running, before + 1)
+            assert healthy.failure is None
+        log_in(running.tls_address)
+        code, out, err = running.stopped_by(signal.SIGTERM)
+    assert (0, "") == (code, err)
+    assert "Traceback" not in out
+
+
+def test_no_handshake_fails_while_certificates_are_replaced(tmp_path: Path, server: Issued) -> None:
+    """Clients connect all the time, and each of them gets the old certificate or the new one."""
+    names = [server, Authority(tmp_path, "other").server("new")]
+    placed = tmp_path / "placed"
+    placed.mkdir()
+    current = Issued(placed, "current", server.certificate, server.key)
+    with Running(tmp_path, *words(tmp_path, current)) as running:
+        running.wait_for("Server startup complete")
+        ended = threading.Event()
+        failures: list[BaseException] = []
+        counts = [0, 0]
+
+        def client(number: int) -> None:
+            try:
+                while not ended.is_set():
+                    log_in(running.tls_address)
+                    counts[number] += 1
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for at in range(1, RELOADS + 1):
+                for kind in ("certfile", "keyfile"):
+                    new = placed / f"next.{kind}"
+                    shutil.copy(getattr(names[at % 2], kind), new)
+                    new.replace(getattr(current, kind))
+                running.process.send_signal(signal.SIGHUP)
+                running.wait_for("TLS certificate replaced")
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        code, out, _ = running.stopped_by(signal.SIGTERM)
+    assert [] == failures
+    assert min(counts) > 0
+    assert (0, False) == (code, "Traceback" in out)
+
+
+def test_a_closed_connection_leaves_no_garbage(tmp_path: Path, server: Issued) -> None:
+    """The objects of TLS are freed when a connection closes: memory does not grow until the collector runs."""
+    program = Path(__file__).with_name("garbage.py")
+    with Running(tmp_path, *words(tmp_path, server), program=[str(program)]) as running:
+        running.wait_for("Server startup complete")
+        come_and_go(running.tls_address, 40)
+        before = open_files(running)
+        settle(running, before)
+        code, out, _ = running.stopped_by(signal.SIGTERM)
+
+    assert 0 == code
+    (line,) = [each for each in out.splitlines() if each.startswith("garbage of TLS:")]
+    assert "garbage of TLS: 0" == line
