@@ -14,6 +14,7 @@ from leveret.broker.cli.event_loop import loop_factory
 
 if TYPE_CHECKING:
     from leveret.broker.client.errors import ClientError
+    from leveret.broker.client.options import TLS
     from leveret.broker.client.uri import Address
     from leveret.broker.perf.load import Load
     from leveret.broker.perf.report import Report
@@ -31,8 +32,16 @@ _COUNT = click.IntRange(min=0)
     "--uri",
     default="amqp://guest:guest@127.0.0.1:5672/%2F",
     show_default=True,
-    help="Broker, login and vhost; special characters percent-encoded.",
+    help="Broker, login and vhost; special characters percent-encoded. amqps:// uses TLS, by default on port 5671.",
 )
+@click.option(
+    "--cacert",
+    metavar="FILE",
+    help="PEM file with the CAs that are trusted with amqps; those of the system if not given.",
+)
+@click.option("--cert", metavar="FILE", help="PEM file with the certificate of the client.")
+@click.option("--key", metavar="FILE", help="PEM file with its key, if that is not in the same file.")
+@click.option("--insecure", is_flag=True, help="Do not check the certificate of the broker.")
 @click.option("-x", "--producers", type=_COUNT, default=1, show_default=True, help="Number of producers.")
 @click.option("-y", "--consumers", type=_COUNT, default=1, show_default=True, help="Number of consumers.")
 @click.option(
@@ -115,6 +124,7 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
       leveret perf
       leveret perf --persistent --confirm 200 --size 1000 --seconds 30
       leveret perf --uri amqp://ann:secret@broker.example/shop --rate 2000 --json
+      leveret perf --uri amqps://broker.example --cacert ca.pem
     """  # noqa: D301 - click's mark for lines that stay as they are
     from leveret.broker.client.errors import ClientError  # noqa: PLC0415 - only for this command
     from leveret.broker.client.uri import UriError, parse  # noqa: PLC0415 - only for this command
@@ -125,6 +135,7 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
         address = parse(uri)
     except UriError as error:
         raise click.BadParameter(str(error), param_hint="--uri") from None
+    tls = _tls(address, options)
     load = _load(options)
     try:
         load.check()
@@ -133,7 +144,7 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
     report = None if as_json else Report(load)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(load)) as runner:
-            result, ended = runner.run(_run(load, address, report))
+            result, ended = runner.run(_run(load, address, report, tls))
     except ClientError as error:
         _fail(error)
     if report is None:
@@ -144,6 +155,25 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
         _print(report.summary(result))
     if ended is not None:
         _fail(ended)
+
+
+def _tls(address: "Address", options: dict[str, Any]) -> "TLS | None":
+    """Return the encryption of the connections; None without. Raises UsageError for options that have no effect."""
+    from leveret.broker.client.options import TLS  # noqa: PLC0415 - only for this command
+
+    given = [name for name in ("cacert", "cert", "key", "insecure") if options[name]]
+    if not address.is_tls:
+        if given:
+            raise click.UsageError(f"--{given[0]} needs a URI that begins with amqps://")
+        return None
+    if options["key"] and not options["cert"]:
+        raise click.UsageError("--key needs --cert")
+    return TLS(
+        cacertfile=options["cacert"] or "",
+        certfile=options["cert"] or "",
+        keyfile=options["key"] or "",
+        is_verified=not options["insecure"],
+    )
 
 
 def _load(options: dict[str, Any]) -> "Load":
@@ -182,7 +212,7 @@ def _loop_factory(load: "Load") -> Callable[[], asyncio.AbstractEventLoop] | Non
 
 
 async def _run(
-    load: "Load", address: "Address", report: "Report | None"
+    load: "Load", address: "Address", report: "Report | None", tls: "TLS | None"
 ) -> "tuple[Result, ClientError | None]":
     """Run the load; returns the result and the error that ended it, if any."""
     from leveret.broker.perf.run import Run  # noqa: PLC0415 - only for this command
@@ -202,7 +232,11 @@ async def _run(
         run.interrupt()
 
     run = Run(
-        load, address, begun, lambda each: _print(report.interval(each)) if report is not None else None
+        load,
+        address,
+        begun,
+        lambda each: _print(report.interval(each)) if report is not None else None,
+        tls,
     )
     return await run.go(), run.error
 

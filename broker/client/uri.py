@@ -1,10 +1,10 @@
-"""AMQP URIs: `amqp://user:password@host:port/vhost`, with special characters percent-encoded."""
+"""AMQP URIs: `amqp://user:password@host:port/vhost`, or `amqps://` for TLS; special characters are percent-encoded."""
 
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-SCHEME = "amqp"
-PORT = 5672
+SCHEME, TLS_SCHEME = "amqp", "amqps"
+PORT, TLS_PORT = 5672, 5671
 
 
 class UriError(ValueError):
@@ -20,9 +20,11 @@ class Address:
     user: str = "guest"
     password: str = field(default="guest", repr=False)
     vhost: str = "/"
+    is_tls: bool = False
 
     def __str__(self) -> str:
-        return f"{SCHEME}://{quote(self.user, safe='')}@{self.endpoint}/{quote(self.vhost, safe='')}"
+        scheme = TLS_SCHEME if self.is_tls else SCHEME
+        return f"{scheme}://{quote(self.user, safe='')}@{self.endpoint}/{quote(self.vhost, safe='')}"
 
     @property
     def endpoint(self) -> str:
@@ -43,20 +45,20 @@ def parse(uri: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise UriError(_reason(uri, error)) from None
-    if parts.scheme == "amqps":
-        raise UriError("amqps (TLS) is not supported yet; use amqp://")
-    if parts.scheme != SCHEME or not uri.lower().startswith(f"{SCHEME}://"):
-        raise UriError("the URI must begin with amqp://")
+    if parts.scheme not in {SCHEME, TLS_SCHEME} or not uri.lower().startswith(f"{parts.scheme}://"):
+        raise UriError("the URI must begin with amqp:// or amqps://")
+    is_tls = parts.scheme == TLS_SCHEME
     if parts.fragment:
         raise UriError("the URI contains '#', which must be written as %23")
     if port == 0:
         raise UriError("0 is not a port")
     return Address(
         host=_decode("host", parts.hostname or "") or Address.host,
-        port=port or PORT,
+        port=port or (TLS_PORT if is_tls else PORT),
         user=Address.user if parts.username is None else _decode("user name", parts.username),
         password=Address.password if parts.password is None else _decode("password", parts.password),
         vhost=_vhost(parts),
+        is_tls=is_tls,
     )
 
 

@@ -3,13 +3,14 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.client.client import Client, clock
 from leveret.broker.client.errors import ClientError
 from leveret.broker.client.frames import Incoming
-from leveret.broker.client.options import Options
+from leveret.broker.client.options import TLS, Options
 from leveret.broker.client.product import Product
 from leveret.broker.client.uri import Address
 from leveret.broker.perf.confirms import Confirms
@@ -93,6 +94,7 @@ class Run:
         address: the broker.
         on_begin: called with the broker's product and version when all connections are open.
         on_interval: called with each interval at its end.
+        tls: the encryption of the connections; None for none.
 
     Attributes:
         error: the error that ended the run, if any.
@@ -105,10 +107,12 @@ class Run:
         address: Address,
         on_begin: Callable[[Product], None],
         on_interval: Callable[[Interval], None],
+        tls: TLS | None = None,
     ) -> None:
         self.error: ClientError | None = None
         self._load = load
         self._address = address
+        self._options = replace(OPTIONS, tls=tls)
         self._on_begin = on_begin
         self._on_interval = on_interval
         self._mark = secrets.token_bytes(MARK_SIZE)
@@ -131,7 +135,7 @@ class Run:
         Raises:
             ClientError: the run could not begin.
         """
-        control = await Client.connect(self._address, Incoming(), OPTIONS)
+        control = await Client.connect(self._address, Incoming(), self._options)
         try:
             try:
                 await self._set_up(control)
@@ -195,7 +199,7 @@ class Run:
 
         async def connect(incoming: Incoming) -> Client:
             async with slots:
-                client = await Client.connect(self._address, incoming, OPTIONS)
+                client = await Client.connect(self._address, incoming, self._options)
             self._clients.append(client)
             client.failed.add_done_callback(self._fail)
             client.on_blocked = self._blocked

@@ -16,8 +16,9 @@ import msgspec
 import pika
 import pika.exceptions
 import pytest
+from certificates import Authority
 from click.testing import CliRunner, Result as Output
-from running import command, deadline, environment
+from running import Running, command, deadline, environment
 
 import leveret
 from leveret.broker.cli.main import main
@@ -314,7 +315,6 @@ def test_a_queue_of_another_connection_is_said(broker):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("--uri", "amqps://h"), "amqps (TLS) is not supported yet"),
         (("--uri", "h"), "must begin with amqp://"),
         (("-x", "0", "-y", "0"), "at least one producer or consumer"),
         (("-s", str(STAMP_SIZE - 1)), "12"),
@@ -386,3 +386,46 @@ def test_other_commands_do_not_load_the_tool():
     )
 
     assert "[]\n" == done.stdout
+
+
+def test_it_measures_over_tls(tmp_path: Path) -> None:
+    """With amqps all connections are encrypted, and the broker's certificate is checked unless that is switched off."""
+    ca = Authority(tmp_path)
+    server = ca.server()
+    settings = {
+        "listeners.ssl.default": "127.0.0.1:0",
+        "ssl_options.certfile": server.certfile,
+        "ssl_options.keyfile": server.keyfile,
+    }
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    with Running(tmp_path, *words) as running:
+        running.wait_for("Server startup complete")
+        url = f"amqps://localhost:{running.tls_address[1]}"
+        load = ("--rate", "100", "--seconds", "0.3", "--json")
+
+        untrusted = perf(url, *load)
+        done = [perf(url, *load, *more) for more in (("--cacert", str(ca.file)), ("--insecure",))]
+
+    assert 69 == untrusted.exit_code
+    assert "certificate" in untrusted.output
+    for each in done:
+        assert 0 == each.exit_code, each.output
+        result = msgspec.json.decode(each.stdout, type=Result, strict=True)
+        assert result.uri.startswith("amqps://")
+        assert 0 < result.sent.count == result.received.count
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--cacert", "ca.pem"), "--cacert needs a URI that begins with amqps://"),
+        (("--insecure",), "--insecure needs a URI that begins with amqps://"),
+        (("--uri", "amqps://h", "--key", "k.pem"), "--key needs --cert"),
+    ],
+)
+def test_options_of_tls_without_effect_are_refused(words: tuple[str, ...], reason: str) -> None:
+    """Nobody believes that a connection is encrypted that is not."""
+    done = CliRunner().invoke(main, ["perf", *words])
+
+    assert 2 == done.exit_code
+    assert reason in done.output

@@ -13,6 +13,8 @@ from leveret.broker.client.uri import Address, UriError, parse
         ("amqp://localhost/", Address(host="localhost")),
         ("amqp://localhost//", Address(host="localhost")),
         ("AMQP://localhost:5673/%2f", Address(host="localhost", port=5673)),
+        ("amqps://localhost", Address(host="localhost", port=5671, is_tls=True)),
+        ("amqps://localhost:5673/v", Address(host="localhost", port=5673, vhost="v", is_tls=True)),
         ("amqp://u@h/v", Address("h", 5672, "u", "guest", "v")),
         ("amqp://u:@h/v", Address("h", 5672, "u", "", "v")),
         ("amqp://a%40b:%2F%3A%25%c3%a9@h/x%2Fy", Address("h", 5672, "a@b", "/:%é", "x/y")),
@@ -28,10 +30,10 @@ def test_parts_are_decoded(uri, expected):
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("amqps://localhost", "not supported yet"),
         ("localhost:5672", "must begin with amqp://"),
         ("http://localhost", "must begin with amqp://"),
         ("amqp:localhost", "must begin with amqp://"),
+        ("amqps:localhost", "must begin with amqp://"),
         ("", "must begin with amqp://"),
         ("amqp://h:many", "port"),
         ("amqp://h:70000", "port"),
