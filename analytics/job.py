@@ -1,12 +1,12 @@
 """Jobs and their results: tables in Parquet, and a page made from them."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from leveret.analytics.reading import Input, source, url
 
@@ -51,21 +51,26 @@ class Written:
     Args:
         spark: the session.
         directory: holds a directory for each table.
-        names: names of the tables; the directory may have others from earlier runs.
+        schemas: columns of each table, by its name; the directory may have others from earlier runs.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path, names: Collection[str]) -> None:
+    def __init__(self, spark: SparkSession, directory: Path, schemas: Mapping[str, StructType]) -> None:
         self._spark = spark
         self._directory = directory
-        self._names = names
+        self._schemas = schemas
+        self._tables: dict[str, DataFrame] = {}
 
     def has(self, name: str) -> bool:
         """Return whether the table exists."""
-        return name in self._names
+        return name in self._schemas
 
     def table(self, name: str) -> DataFrame:
         """Return a table."""
-        return self._spark.read.parquet(source((self._directory / name).resolve()))
+        if name not in self._tables:
+            # Without the schema, each read would start with a Spark job that finds it in the files.
+            reader = self._spark.read.schema(self._schemas[name])
+            self._tables[name] = reader.parquet(source((self._directory / name).resolve()))
+        return self._tables[name]
 
     def count(self, name: str, where: Column) -> int:
         """Return the number of rows of a table that meet a condition."""
@@ -150,4 +155,4 @@ def run(job: Job, data: Input, output: Path, report_progress: Callable[[str], No
     finally:
         data.release()
     report_progress("drawing")
-    return job.describe(Written(data.spark, output, made.keys()))
+    return job.describe(Written(data.spark, output, {name: table.schema for name, table in made.items()}))

@@ -20,12 +20,16 @@ LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
+    # Three calls of Java for each column of each query, to name lines of ours in messages that users do not see.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.files.maxPartitionBytes": "128m",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.session.timeZone": "UTC",
     # hour=07 is the text 07
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.ui.enabled": "false",
+    # Made for each query, and again when a plan changes, though only that page would show it.
+    "spark.sql.ui.explainMode": "simple",
 }
 LOOPBACK: Final = {
     # Otherwise Spark listens on the first interface that is up.
