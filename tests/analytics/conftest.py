@@ -33,14 +33,24 @@ def spark(tmp_path_factory):
         "spark.driver.memory": "1g",
         # A query over ten rows takes less time than compiling it, twice: Spark's to Java, Java's to the machine's. The
         # tests of the command run as users do.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # The default of 48 MiB for compiled code is not enough for one session of all tests: what was thrown away is
+        # compiled again.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.codegen.wholeStage": "false",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     with session("local[2]", settings) as started:
+        find_once(started)
         yield started
+
+
+def find_once(spark):
+    """Have classes that every column of a query asks for by name found once, not in hundreds of archives each time."""
+    jvm = spark.sparkContext._jvm
+    for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):
+        setattr(jvm, name, getattr(jvm, name))
 
 
 @pytest.fixture
