@@ -31,6 +31,7 @@ VARIABLES: Final[Mapping[str, frozenset[str]]] = {
 }
 """The variables of each kind of query."""
 MEMBER: Final = "member"
+_USER: Final = "${user_dn}"
 SCOPES: Final[Mapping[str, bool]] = {
     "subtree": True,
     "single_level": False,
@@ -41,8 +42,22 @@ SCOPES: Final[Mapping[str, bool]] = {
 """Scopes of a search for groups; True if it goes below the children of its base."""
 GROUPS: Final = 1000
 """Maximum number of groups that the search of one nested group looks at."""
+PATTERNS: Final = 32
+"""Maximum number of values of an attribute that are used as regular expressions: each may take megabytes."""
 _REFERENCE: Final = re.compile(r"\$\{([^}]*)\}")
 _ATTRIBUTE: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9-]*(;[a-zA-Z0-9-]+)*|\d+(\.\d+)+")
+_IGNORED: Final = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x1806, 0x180F, 0x3164, 0xFFFC),
+            *range(0x180B, 0x180E),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+"""Characters that are mapped to nothing (RFC 4518, 2.2) or shown as nothing, and are in no category C."""
 _DIRECTORY: Final = frozenset({"exists", "in_group", "in_group_nested", "attribute"})
 _TEXTS: Final = frozenset({"string", "attribute"})
 
@@ -79,6 +94,7 @@ def is_plain(text: str) -> bool:
         bool(text)
         and text == text.strip()
         and "  " not in text
+        and _IGNORED.isdisjoint(text)
         and not any(unicodedata.category(each)[0] in "CZ" for each in text if each != " ")
         and unicodedata.normalize("NFKC", text) == text
     )
@@ -202,6 +218,8 @@ def check_pattern(pattern: str, variables: frozenset[str]) -> None:
     for name in _REFERENCE.findall(pattern):
         if name not in variables:
             raise ValueError(f"this query has no variable {name}")
+    if "${" in _REFERENCE.sub("", pattern):
+        raise ValueError("a variable has no closing brace")
 
 
 def dn_of(pattern: str, variables: Variables) -> str:
@@ -254,7 +272,7 @@ def _answer(query: Query, variables: Variables, directory: Entries) -> bool:  # 
         case ("exists", pattern):
             return directory.exists(dn_of(pattern, variables))
         case ("in_group", pattern, attribute):
-            return directory.has_value(dn_of(pattern, variables), attribute, variables["user_dn"])
+            return directory.has_value(dn_of(pattern, variables), attribute, text_of(_USER, variables))
         case ("in_group_nested", pattern, attribute, scope):
             return _is_nested(dn_of(pattern, variables), attribute, SCOPES[scope], variables, directory)
         case ("for", cases):
@@ -292,7 +310,10 @@ def _matchers(query: Query, variables: Variables, directory: Entries) -> Iterato
         if query[0] == "string":
             yield _regex(query[1], variables)
         else:
-            for text in _texts(query, variables, directory):
+            texts = _texts(query, variables, directory)
+            if len(texts) > PATTERNS:
+                raise UndecidedError("too many patterns")
+            for text in texts:
                 yield Patterns().compile(text)
     except InvalidPatternError as error:
         raise UndecidedError("a pattern is no regular expression") from error
@@ -304,7 +325,7 @@ def _is_nested(dn: str, attribute: str, below: bool, variables: Variables, direc
     if wanted is None:
         return False
     seen: set[str] = set()
-    members = [variables["user_dn"]]
+    members = [text_of(_USER, variables)]
     while members:
         for group in directory.groups(members.pop(), attribute, below=below):
             if group == wanted:

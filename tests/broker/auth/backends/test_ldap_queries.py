@@ -4,6 +4,7 @@ import pytest
 
 from leveret.broker.auth.backends.ldap_queries import (
     GROUPS,
+    PATTERNS,
     UndecidedError,
     answer,
     dn_of,
@@ -122,9 +123,50 @@ def test_too_many_groups_are_no_answer():
     assert not asked(f"{{'not', {NESTED}}}", tree)
 
 
+@pytest.mark.parametrize("text", ['{in_group, "cn=v"}', '{in_group_nested, "cn=v"}'])
+def test_a_user_without_an_entry_is_in_no_group(text):
+    """Groups of a user who has logged in by another name than a DN are undecided, so `not` allows nothing, too."""
+    tree = Tree(v={"member": ["uid=ann"]})
+    nameless = {name: value for name, value in ANN.items() if name != "user_dn"}
+
+    for each in (text, f"{{'not', {text}}}"):
+        assert not answer(query_of("resource_access", each), nameless, tree)
+    assert asked(text, tree)
+
+
+def test_too_many_patterns_are_no_answer():
+    """An attribute with more regular expressions than are compiled is refused, also below `not`."""
+    tree = Tree(v={"few": ["x"] * PATTERNS, "many": ["x"] * (PATTERNS + 1)})
+
+    assert asked('{match, "x", {attribute, "cn=v", "few"}}', tree)
+    for query in ('{match, "x", {attribute, "cn=v", "many"}}', '{match, "y", {attribute, "cn=v", "many"}}'):
+        assert not asked(query, tree)
+        assert not asked(f"{{'not', {query}}}", tree)
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", " v", "v ", "a  b", "a\0", "a\n", "\u200bv", "v\u00ad", "\uff56", "a\u00a0b", "e\u0301", "\udcff"],
+    [
+        "",
+        "v\u034f",
+        "v\ufe0f",
+        "v\u1806",
+        "v\u180b",
+        "v\ufffc",
+        "v\u3164",
+        "v\U000e0100",
+        " v",
+        "v ",
+        "a  b",
+        "a\0",
+        "a\n",
+        "\u200bv",
+        "v\u00ad",
+        "\uff56",
+        "a\u00a0b",
+        "e\u0301",
+        "\udcff",
+    ],
 )
 def test_texts_that_a_directory_takes_for_others_are_no_values(text):
     """Spaces, controls, characters of no width and compatible forms are refused as values, also below `not`."""
@@ -172,6 +214,8 @@ def test_a_name_that_is_too_long_for_a_pattern_is_refused():
         ("vhost_access", "{constant, maybe}", "there is no query constant of this form"),
         ("vhost_access", '{like, "x"}', "there is no query like of this form"),
         ("vhost_access", '{exists, "cn=${name}"}', "this query has no variable name"),
+        ("vhost_access", '{exists, "cn=${vhost"}', "a variable has no closing brace"),
+        ("vhost_access", '{match, "x", "${vhost"}', "a variable has no closing brace"),
         (
             "vhost_access",
             '{in_group, "cn=a", "member)(x=*"}',
