@@ -1,7 +1,9 @@
 """The keys of the LDAP backend, combined."""
 
+import re
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from ipaddress import ip_address
 from typing import Any, Final
 
 from leveret.broker.auth.backends.ldap_queries import (
@@ -21,6 +23,7 @@ from leveret.broker.auth.backends.settings import (
 )
 
 _PREFIX: Final = "auth_ldap"
+_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 _OF_LOGINS: Final = frozenset({"username", "ad_domain", "ad_user"})
 _DNS: Final = ("dn_lookup_attribute", "dn_lookup_base", "group_lookup_base")
 
@@ -89,6 +92,12 @@ def ldap_problems(settings: BackendSettings) -> list[str]:
     problems = []
     if not ldap.servers:
         problems.append(f"{_PREFIX}.servers.1 is missing")
+    problems += [
+        f"{_PREFIX}.servers: {host!r} is neither the name of a host nor an address; {_PREFIX}.port is the port, and "
+        f"{_PREFIX}.use_ssl or {_PREFIX}.use_starttls encrypts"
+        for host in ldap.servers
+        if not _is_host(host)
+    ]
     if not ldap.timeout:
         problems.append(f"{_PREFIX}.timeout must be more than 0")
     has_tls = ldap.use_ssl or ldap.use_starttls
@@ -97,6 +106,14 @@ def ldap_problems(settings: BackendSettings) -> list[str]:
     if ldap.tls != ClientTLS() and not has_tls:
         problems.append(f"{_PREFIX}.ssl_options need {_PREFIX}.use_ssl or {_PREFIX}.use_starttls")
     return problems + _of_names(ldap) + _of_queries(settings)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return _HOST.fullmatch(text) is not None
+    return True
 
 
 def _of_names(ldap: LDAPSettings) -> list[str]:

@@ -114,6 +114,8 @@ class Directory:
                         question.add(connection.socket)
                     if self._settings.use_starttls:
                         connection.start_tls(read_server_info=False)
+                    connection.socket.settimeout(max(self._settings.timeout, 1))
+                self._check_tls(connection)
             except BackendError as error:
                 last = error
                 _close(connection)
@@ -127,9 +129,15 @@ class Directory:
             return
         raise last
 
+    def _check_tls(self, connection: Any) -> None:
+        """Raise BackendError if TLS is wanted, and the library has not begun it."""
+        if self._tls is not None and not isinstance(connection.socket, ssl.SSLSocket):
+            raise BackendError("the connection has no TLS")
+
     def _connection(self, question: Question, host: str, dn: str, password: bytes) -> Any:
         settings, package = self._settings, self._ldap3
-        seconds = max(settings.timeout, 1)
+        # Each server has its share of the time, so that one that does not answer leaves some for the next.
+        seconds = max(settings.timeout / len(settings.servers), 1)
         tls = None
         if self._tls is not None:
             tls = self._wrapping(self._tls, settings.tls.sni or host, question, seconds)
@@ -141,6 +149,8 @@ class Directory:
             get_info=package.NONE,
             connect_timeout=seconds,
         )
+        if server.ssl is not settings.use_ssl:  # ldap3 takes addresses, too, whose scheme counts more
+            raise BackendError("a server of the settings is not the name of a host")
         return package.Connection(
             server,
             user=dn or None,
@@ -177,7 +187,7 @@ class Bound:
             value
             for each in self._search(dn, "(objectClass=*)", "BASE", attribute)
             for name, values in each["raw_attributes"].items()
-            if name.lower() == attribute.lower()
+            if _is(attribute, name)
             for value in values
         ]
         if len(found) > MOST_VALUES:
@@ -238,6 +248,14 @@ def _code(connection: Any, kind: str, operation: str) -> int:
     if code in FAILURES:
         raise BackendError(f"the directory refuses {operation}: {result['description']}")
     return code
+
+
+def _is(attribute: str, name: str) -> bool:
+    """Return whether a name in an answer is that of an attribute; UndecidedError if some values are left out."""
+    wanted, found = attribute.lower(), name.lower()
+    if found.startswith(f"{wanted};range="):  # Active Directory: above 1500 values
+        raise UndecidedError("too many values")
+    return found == wanted
 
 
 def _equal(attribute: str, value: str) -> str:

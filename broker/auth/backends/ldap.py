@@ -39,6 +39,8 @@ log = logging.getLogger("leveret.connection")
 
 LONGEST_NAME: Final = 255
 """Maximum length of the name of a user, in characters."""
+LONGEST_PASSWORD: Final = 4096
+"""Maximum length of a password, in octets: a directory ends connections with long requests, as if it had failed."""
 _DOMAIN_AND_USER: Final = 2
 
 
@@ -74,6 +76,8 @@ class LDAPBackend:
         self.has_topics = queries.topic_access != ("constant", "true")
         later = (queries.vhost_access, queries.resource_access, queries.topic_access)
         self._binds_later = settings.other_bind.way == "as_user" and any(map(needs_directory, later))
+        self._questions: set[Question] = set()
+        self._is_closed = False
         self._threads = ThreadPoolExecutor(settings.connection_pool_size, "leveret-ldap")
         far = [host for host in settings.servers if not has_tls and not _is_here(host)]
         if far:
@@ -93,6 +97,8 @@ class LDAPBackend:
             not self._may_have(name) or b"\0" in secret
         ):  # servers written in C may take a password to end there
             raise self._refused(name, "the name or the password has characters that are not allowed")
+        if len(secret) > LONGEST_PASSWORD:
+            raise self._refused(name, "the password is too long")
         try:
             return await self._ask(lambda question: self._logged_in(question, name, password))
         except UndecidedError as error:
@@ -129,7 +135,10 @@ class LDAPBackend:
         return await self._decide(queries.topic_access, login, variables | {"routing_key": key})
 
     async def close(self) -> None:
-        """Let the threads end; does not wait for them."""
+        """Give up all questions and let the threads end; does not wait for them."""
+        self._is_closed = True
+        for each in self._questions:
+            each.give_up()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- in the loop --------------------------------------------------------------------------------------------------
@@ -153,6 +162,8 @@ class LDAPBackend:
 
     async def _ask(self, ask: Callable[[Question], T]) -> T:
         """Run a question in a thread, and give it up if the caller does."""
+        if self._is_closed:
+            raise BackendError("it is closed")
         question = Question()
 
         def work() -> T:
@@ -161,11 +172,14 @@ class LDAPBackend:
             finally:
                 question.close()
 
+        self._questions.add(question)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except asyncio.CancelledError:
             question.give_up()
             raise
+        finally:
+            self._questions.discard(question)
 
     # -- in threads ---------------------------------------------------------------------------------------------------
 
@@ -275,8 +289,11 @@ def _is_here(host: str) -> bool:
 
 
 def _variables(name: str, dn: str) -> dict[str, str]:
-    """Return the variables of a user; those of Active Directory if the name has a domain."""
-    found = {"username": name, "user_dn": dn}
+    """Return the variables of a user; those of Active Directory if the name has a domain.
+
+    Some directories accept other names to log in with than DNs. No group has them, so they are no `user_dn`.
+    """
+    found = {"username": name} | ({"user_dn": dn} if "=" in dn else {})
     parts = name.split("\\")
     if len(parts) == _DOMAIN_AND_USER and all(parts):
         found |= {"ad_domain": parts[0], "ad_user": parts[1]}

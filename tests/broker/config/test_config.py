@@ -844,6 +844,14 @@ DIRECTORY = [
             [*DIRECTORY, "auth_ldap.user_dn_pattern=uid=${vhost}"],
             "auth_ldap.user_dn_pattern may have ${username}",
         ),
+        (
+            [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.servers.2=ldap://localhost"],
+            "auth_ldap.servers: 'ldap://localhost' is neither the name of a host nor an address",
+        ),
+        ([*DIRECTORY, "auth_ldap.servers.2=ldaps://localhost"], "'ldaps://localhost' is neither the name"),
+        ([*DIRECTORY, "auth_ldap.servers.2=localhost:636"], "'localhost:636' is neither the name"),
+        ([*DIRECTORY, "auth_ldap.servers.2=a, b"], "'a, b' is neither the name"),
+        ([*DIRECTORY, "auth_ldap.user_dn_pattern=uid=${username,ou=x"], "may have ${username}"),
         ([*DIRECTORY, "auth_ldap.user_dn_pattern=uid=ann"], "all users would be the same entry"),
         (
             [*DIRECTORY, 'auth_ldap.queries.tags=[{a, {in_group_nested, "cn=a"}}]'],

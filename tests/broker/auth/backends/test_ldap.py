@@ -248,6 +248,25 @@ async def test_a_wrong_password_of_the_broker_is_a_failure(directory):
             await ldap.log_in("ann", Password("ann-secret"))
 
 
+async def test_a_user_who_has_no_entry_is_in_no_group(directory, monkeypatch):
+    """A login by another name than a DN, which some directories accept, does not pass a query that excludes a group."""
+    banned = "{'not', {in_group, \"cn=admins,ou=groups,dc=example,dc=com\"}}"
+    settings = directory.settings(queries={"vhost_access": banned}, user_dn_pattern="${username}")
+    async with backend(settings) as ldap:
+        for name, expected in ((f"uid=bob,{PEOPLE}", True), (f"uid=ann,{PEOPLE}", False)):
+            login = await ldap.log_in(name, Password(f"{name[4:7]}-secret"))
+            assert expected is await ldap.may_access(login, "/", "")
+
+        bound = ldap._directory.bound
+
+        def by_mail(question, dn="", password=b""):
+            return bound(question, f"uid=ann,{PEOPLE}" if dn == "ann@example.com" else dn, password)
+
+        monkeypatch.setattr(ldap._directory, "bound", by_mail)
+        login = await ldap.log_in("ann@example.com", Password("ann-secret"))
+        assert not await ldap.may_access(login, "/", "")
+
+
 async def test_domains_of_active_directory_are_variables(directory):
     """A name with a domain sets two variables; a name without a domain is refused where a pattern needs them."""
     async with backend(directory.settings(user_dn_pattern=f"uid=${{ad_user}},{PEOPLE}")) as ldap:

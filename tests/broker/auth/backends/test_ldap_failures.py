@@ -12,13 +12,14 @@ from slapd import BROKER
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.guarded import FAILURES, Guarded
-from leveret.broker.auth.backends.ldap_queries import query_of
+from leveret.broker.auth.backends.ldap_queries import UndecidedError, query_of
 from leveret.broker.auth.backends.settings import ClientTLS, LDAPQueries, LDAPSettings
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
 
 pytest.importorskip("ldap3")
-from leveret.broker.auth.backends.ldap import LDAPBackend
+from leveret.broker.auth.backends.directory import Question, _is
+from leveret.broker.auth.backends.ldap import LONGEST_PASSWORD, LDAPBackend
 
 SECONDS = 60.0
 PASSWORD = Password("canary-secret")
@@ -173,8 +174,9 @@ async def test_a_slow_directory_holds_nobody(name):
         counting = asyncio.create_task(count())
         for number in (1, 2):
             asking = asyncio.create_task(backend.log_in("ann", PASSWORD))
-            while len(fake.received) < number:
-                await asyncio.sleep(0.01)
+            while len(fake.received) < number or turns < 100 * number:
+                await asyncio.sleep(0)
+            assert not asking.done()
             asking.cancel()
             await asyncio.wait([asking])
             # The only thread is free again, long before its own limits of a minute.
@@ -182,7 +184,62 @@ async def test_a_slow_directory_holds_nobody(name):
             assert number == fake.connections
             fake.received = b"x" * number
         counting.cancel()
-        assert turns > 100
+
+
+async def test_a_backend_that_is_closed_asks_nothing_more():
+    """Questions that are under way or wait end at once when the backend is closed, and no further one is asked."""
+    async with faked(BROKEN["silence"]) as (fake, backend):
+        asking = [asyncio.create_task(backend.log_in(name, PASSWORD)) for name in ("ann", "bob")]
+        while not fake.received:
+            await asyncio.sleep(0.01)
+        await backend.close()
+        # The sockets would wait for a minute, which is the deadline of this test.
+        first, _ = await asyncio.gather(*asking, return_exceptions=True)
+        assert isinstance(first, BackendError)
+        with pytest.raises(BackendError, match="it is closed"):
+            await backend.log_in("ann", PASSWORD)
+        for thread in backend._threads._threads:
+            await asyncio.to_thread(thread.join, SECONDS)
+            assert not thread.is_alive()
+        assert 1 == fake.connections
+
+
+async def test_a_server_that_does_not_answer_leaves_time_for_the_next():
+    """Each server has its share of the time to connect in and to begin TLS; questions have all of it."""
+    async with faked(codes(bind=0), servers=("127.0.0.1", "127.0.0.2", "127.0.0.3")) as (_, backend):
+        connection = backend._directory._connection(Question(), "127.0.0.1", "", b"")
+        assert SECONDS / 3 == connection.server.connect_timeout == connection.receive_timeout
+        question = Question()
+        with backend._directory._opened(question, "", b"") as opened:
+            assert SECONDS == opened.socket.gettimeout()
+        question.close()
+
+
+async def test_a_long_password_is_a_refusal():
+    """A password so long that a directory would end the connection is refused without it, and is no failure."""
+    async with faked(codes(bind=0)) as (fake, backend):
+        with pytest.raises(LoginRefusedError):
+            await backend.log_in("ann", Password("x" * (LONGEST_PASSWORD + 1)))
+        assert 0 == fake.connections
+
+
+@pytest.mark.parametrize("scheme", ["ldap", "LDAP", "ldapi", "ldaps"])
+async def test_the_scheme_of_a_server_does_not_switch_tls_off(scheme):
+    """An address instead of a name, which the library takes, neither ends nor begins TLS: no password is sent."""
+    servers = (f"{scheme}://127.0.0.1",)
+    for more in ({"use_ssl": True}, {"use_ssl": True, "tls": ClientTLS(verify="verify_none")}, {}):
+        if more or scheme == "ldaps":
+            async with faked(codes(bind=0), servers=servers, **more) as (fake, backend):
+                with pytest.raises(BackendError):
+                    await backend.log_in("ann", PASSWORD)
+                assert b"canary" not in fake.received
+
+
+def test_a_part_of_the_values_is_no_answer():
+    """An attribute of which Active Directory returns a range only is undecided; others are not concerned."""
+    assert [True, False, False] == [_is("member", name) for name in ("Member", "member;lang-de", "memberOf")]
+    with pytest.raises(UndecidedError):
+        _is("Member", "member;range=0-1499")
 
 
 @pytest.mark.parametrize(
