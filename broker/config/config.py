@@ -86,6 +86,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tls_listeners: tuple[Listener, ...] = ()
     tls: TLSOptions = TLSOptions()
     tls_handshake_timeout: float = 5.0
+    tls_handshake_rate: int | None = 500
     backlog: int = 128
     proxy_protocol: bool = False
     nodelay: bool = True

@@ -80,6 +80,10 @@ LISTENERS: Final[tuple[Key, ...]] = (
         origin="Leveret", doc="Clients of that host must present a certificate."),
     Key(name="ssl_handshake_timeout", kind="duration", default="5000", unit="ms", low=0,
         attribute="tls_handshake_timeout", doc="Time limit of the TLS handshake."),
+    Key(name="ssl_handshake_rate", kind="limit", default="500", low=1, attribute="tls_handshake_rate",
+        origin="Leveret",
+        doc="Maximum number of clients per second that are accepted on AMQP listeners with TLS, because a handshake "
+        "takes about a millisecond of the processor; further ones wait to be accepted."),
     Key(name="ssl_cert_login_from", kind="choice", default="distinguished_name",
         choices=("distinguished_name", "common_name", "subject_alternative_name", "subject_alt_name"),
         doc="The part of a client's certificate that is the user's name with the mechanism `EXTERNAL`."),

@@ -1,10 +1,10 @@
 """The listener: accepts connections, limiting how many clients may be half open at a time (driver).
 
 Theory. `asyncio` servers accept every connection. Here nothing is accepted while all places of `HalfOpen` are taken:
-further clients wait in the system's backlog. Whether an address has used up its share of the places is known only once
-a socket is accepted: then the socket waits here, unread, until another client of that address has logged in or closed.
-As many sockets may wait this way as there are places; beyond that the one that has waited longest is reset, at the
-address with the most.
+further clients wait in the system's backlog, as those with TLS do beyond a rate of handshakes. Whether an address has
+used up its share of the places is known only once a socket is accepted: then the socket waits here, unread, until
+another client of that address has logged in or closed. As many sockets may wait this way as there are places; beyond
+that the one that has waited longest is reset, at the address with the most.
 """
 
 import asyncio
@@ -60,6 +60,7 @@ class Listeners:
         make_driver: creates the driver of a new client.
         log_refusal: logs that a client was refused: its address, the name of its connection, the reason.
         proxy_seconds: time for the header of the PROXY protocol; None if clients connect without a proxy.
+        handshake_rate: clients with TLS that are accepted per second, after as many at once; None for no limit.
 
     Attributes:
         addresses: the bound addresses of plain listeners.
@@ -73,8 +74,13 @@ class Listeners:
         make_driver: Callable[[], SocketDriver],
         log_refusal: Callable[[str, str, str], object],
         proxy_seconds: float | None = None,
+        handshake_rate: int | None = None,
     ) -> None:
         self._proxy_seconds = proxy_seconds
+        self._handshake_rate = handshake_rate
+        self._handshakes_left = float(handshake_rate or 0)
+        """Clients with TLS that may be accepted at `_counted_at`."""
+        self._counted_at = 0.0
         self.addresses: list[tuple[str, int]] = []
         self.tls_addresses: list[tuple[str, int]] = []
         self._half_open = half_open
@@ -166,6 +172,8 @@ class Listeners:
             if self._half_open.is_full:
                 self._stop_accepting()
                 return
+            if not self._may_accept(listening):
+                return
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -177,6 +185,8 @@ class Listeners:
                 self._stop_accepting()
                 self._loop.call_later(PAUSE_SECONDS, self._resume_accepting)
                 return
+            if self._listening[listening] is not None:
+                self._handshakes_left -= 1
             sock.setblocking(False)
             if self._proxy_seconds is None:
                 self._admit(Accepted(sock, origin(str(address[0])), self._listening[listening]))
@@ -186,6 +196,24 @@ class Listeners:
                 self._run(
                     self._read_header(Accepted(sock, own, self._listening[listening]), self._proxy_seconds)
                 )
+
+    def _may_accept(self, listening: socket.socket) -> bool:
+        """Return whether the rate of handshakes allows one more; otherwise accept nothing there until it does."""
+        rate = self._handshake_rate
+        if rate is None or self._listening[listening] is None:
+            return True
+        now = self._loop.time()
+        earned = max(0.0, now - self._counted_at) * rate
+        self._handshakes_left, self._counted_at = min(float(rate), self._handshakes_left + earned), now
+        if self._handshakes_left >= 1:
+            return True
+        self._loop.remove_reader(listening)
+        self._loop.call_later((1 - self._handshakes_left) / rate, self._accept_again, listening)
+        return False
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if self._is_accepting and listening in self._listening:
+            self._loop.add_reader(listening, self._accept, listening)
 
     def _admit(self, accepted: Accepted) -> None:
         if self._half_open.acquire(accepted.origin):

@@ -262,6 +262,7 @@ class Server:
             lambda: self.driver_class(self),
             self.log_refusal,
             (config.handshake_timeout or PROXY_SECONDS) if config.proxy_protocol else None,
+            config.tls_handshake_rate,
         )
         self._refused_count = 0
         self._stopping = False

@@ -3,13 +3,16 @@
 import random
 import shutil
 import signal
+import socket
 import ssl
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from certificates import Authority, Issued
 from handshakes.attacks import (
+    HEADER,
     Healthy,
     client_hello,
     come_and_go,
@@ -52,6 +55,26 @@ def test_stalled_handshakes_keep_nobody_out(tmp_path: Path, server: Issued) -> N
             settle(running, before + 1)
             assert healthy.failure is None
         code, out, err = running.stopped_by(signal.SIGTERM)
+    assert (0, "") == (code, err)
+    assert "Traceback" not in out
+
+
+def test_the_rate_of_handshakes_is_limited(tmp_path: Path, server: Issued) -> None:
+    """Clients beyond the rate wait to be accepted, and all are served in the end; those without TLS do not wait."""
+    rate, clients = 5, 20
+    with Running(tmp_path, *words(tmp_path, server, f"ssl_handshake_rate={rate}")) as running:
+        running.wait_for("Server startup complete")
+        began = time.monotonic()
+        waiting = threading.Thread(target=come_and_go, args=(running.tls_address, clients))
+        waiting.start()
+        with socket.create_connection(running.address, 60) as plain:
+            plain.sendall(HEADER)
+            assert b"\x00\x0a\x00\x0a" == plain.recv(4096)[7:11]
+        waiting.join()
+        taken = time.monotonic() - began
+        code, out, err = running.stopped_by(signal.SIGTERM)
+
+    assert (clients - rate - 1) / rate <= taken
     assert (0, "") == (code, err)
     assert "Traceback" not in out
 
