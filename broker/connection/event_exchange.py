@@ -8,18 +8,20 @@ not fit is dropped, counted and logged. A queue that takes events is bounded by 
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import Table
-from leveret.broker.connection.event_messages import EVENTS, Event
+from leveret.broker.connection.event_messages import EVENTS, Event, described
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
 from leveret.broker.vhost.publish_route import PERSISTENT_MODE, spread
 from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.message import Message
 
@@ -73,6 +75,11 @@ class EventExchange:
     def __repr__(self) -> str:
         return "<event exchange>"
 
+    @property
+    def vhost(self) -> str | None:
+        """Name of the vhost; None before the exchange is opened."""
+        return None if self._vhost is None else self._vhost.name
+
     def open(self, vhost: VHost) -> None:
         """Declare the exchange if it is not there yet, and publish events from now on."""
         if vhost.router.get(EXCHANGE) is None:
@@ -82,26 +89,36 @@ class EventExchange:
         self._vhost = vhost
 
     def add(self, kind: str, vhost: str, name: str, actor: str, subject: tuple[Any, ...]) -> None:
-        """Take an event; it is published after this turn's queues have run, if it can be routed."""
+        """Take an event; it is published after this turn's queues have run, if it can be routed.
+
+        An internal error is logged, and never reaches what has changed the object.
+        """
         known = EVENTS.get(kind)
         if self._vhost is None or known is None:
             return
         exchange = self._vhost.router.get(EXCHANGE)
         if exchange is None or not exchange.in_use:
             return
-        key, headers_of = known
+        try:
+            self._take(exchange, *known, Event(vhost, name, actor, subject, self._node_name))
+        except Exception:  # the change itself is done
+            log.exception("internal error in an event '%s'", known[0])
+            self.lost += 1
+            self._touch()
+
+    def _take(self, exchange: Exchange, key: str, headers_of: Callable[[Event], Table], event: Event) -> None:
         now = self._context.clock()
-        event = Event(vhost, name, actor, subject, self._node_name)
         headers: Table = {}
 
-        def described() -> Table:
+        def all_headers() -> Table:
             if not headers:
                 headers["timestamp_in_ms"] = "long", now
-                headers.update(headers_of(event))
+                headers.update(described(event, headers_of))
             return headers
 
+        router = self._vhost.router  # type: ignore[union-attr] # or nothing is taken
         try:
-            queues = self._vhost.router.route(exchange, (key,), described)
+            queues = router.route(exchange, (key,), all_headers)
         except TooManyHopsError as error:
             queues = error.reached
         if not queues:
@@ -110,7 +127,7 @@ class EventExchange:
             self.lost += 1
             self._touch()
             return
-        header = build(0, headers=described(), delivery_mode=PERSISTENT_MODE, timestamp=now // 1000)
+        header = build(0, headers=all_headers(), delivery_mode=PERSISTENT_MODE, timestamp=now // 1000)
         address = b"%b%c%b" % (_NAME, len(key), key.encode())
         message = Message(address, content_frames(1, 0, header, b""), 1)
         self._waiting.append((queues, message))  # type: ignore[arg-type]

@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from leveret.broker.amqp.errors import MalformedTable
-from leveret.broker.amqp.tables import Field, Table, decode_whole_table, entry_texts
+from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table, entry_texts
 from leveret.broker.process.audit_log import masked
 from leveret.broker.queue.queue import Queue
 
 _VERSION: Final[Field] = "longstr", "{0,9,1}"
 _NETWORK: Final[Field] = "longstr", "network"
 _EMPTY: Final[Field] = "longstr", ""
+LARGEST: Final = 16 << 10
+"""Octets of one header: a header frame cannot be split, and clients refuse frames above their limit."""
+LEFT_OUT: Final = "(left out)"
+"""Stands for what is larger, or has no form in AMQP."""
 
 
 class Event(NamedTuple):
@@ -55,6 +59,30 @@ def field(value: Any) -> Field:
         case list() | tuple():
             return "array", [field(each) for each in value]
     return "longstr", str(value)
+
+
+def bounded(value: Field) -> Field:
+    """Return a header that any client can take: what is too large, or cannot be decoded again, is left out."""
+    kind, content = value
+    if kind == "bool" or (kind == "longstr" and len(content) * 3 <= LARGEST) or content == []:
+        return value
+    try:
+        encoded = encode_table({"": value})
+        if len(encoded) <= LARGEST:
+            decode_whole_table(encoded)
+            return value
+    except (ValueError, MalformedTable, RecursionError):
+        pass
+    return ("array", [("longstr", LEFT_OUT)]) if kind == "array" else ("longstr", LEFT_OUT)
+
+
+def described(event: Event, headers_of: Callable[[Event], Table]) -> Table:
+    """Return the headers of an event, each of bounded size."""
+    try:
+        made = headers_of(event)
+    except RecursionError:  # JSON of many levels
+        made = headers(event, name=event.name, vhost=event.vhost, value=LEFT_OUT)
+    return {name: bounded(value) for name, value in made.items()}
 
 
 def headers(event: Event, **values: Any) -> Table:

@@ -247,14 +247,14 @@ def _handled(operation: Operation, call: Call) -> Generator[Need, Any, Answer]:
     context, actor = call.broker.context, OPERATOR if call.actor is None else call.actor.name
     for _ in range(MOST_DECISIONS):
         try:
-            context.actor = actor
-            made = operation.handler(call)
+            try:
+                context.actor = actor
+                made = operation.handler(call)
+            finally:
+                context.actor = INTERNAL  # others act until the next step
             return (yield from context.acting(actor, made)) if isinstance(made, Generator) else made
         except NotYet as wait:
-            context.actor = INTERNAL
             yield Callback(partial(_subscribed, wait.subscribe))
-        finally:
-            context.actor = INTERNAL
     raise ApiError(503, "service_unavailable", "the authentication backends do not decide")
 
 

@@ -78,20 +78,20 @@ class NodeContext:
             self.feed.add(kind, vhost, name, self.actor, subject)
 
     def acting(self, actor: str, steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
-        """Run steps on behalf of a user: `actor` is that user during each of them, and no longer."""
+        """Run steps on behalf of a user: `actor` is that user during each of them, and then as before."""
         if self.feed is None:
             return (yield from steps)
+        given: Any = None  # as `next`
         try:
-            self.actor = actor
-            needed = next(steps)
             while True:
-                self.actor = INTERNAL
+                outside, self.actor = self.actor, actor
+                try:
+                    needed = steps.send(given)
+                finally:
+                    self.actor = outside
                 given = yield needed
-                self.actor = actor
-                needed = steps.send(given)
         except StopIteration as end:
             result: R = end.value
             return result
         finally:
-            self.actor = INTERNAL
             steps.close()

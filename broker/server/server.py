@@ -353,6 +353,8 @@ class Server:
             if self.patterns.compile(limits.pattern)(name.encode("utf-8", "surrogateescape")):
                 self.users.set_vhost_limits(name, _stored_limits(VHostLimits, limits))
                 break
+        if self._event_exchange is not None and name == self._event_exchange.vhost:
+            self._event_exchange.open(vhost)  # it was deleted with everything in it
         return vhost
 
     def update_vhost(self, vhost: VHost) -> None:

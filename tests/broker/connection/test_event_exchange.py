@@ -1,6 +1,7 @@
 """The event exchange: when it publishes, what it costs, its bounds; `conformance` has its messages."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from leveret.broker.amqp.properties import Properties
 from leveret.broker.config.sections import EventsConfig
 from leveret.broker.connection import event_exchange
 from leveret.broker.connection.event_exchange import EXCHANGE
-from leveret.broker.connection.event_messages import EVENTS, address_term, field
+from leveret.broker.connection.event_messages import EVENTS, LARGEST, LEFT_OUT, address_term, bounded, field
+from leveret.broker.http.dispatch import _handled
 from leveret.broker.tls.peer import Peer
 
 
@@ -289,3 +291,111 @@ def test_a_connection_with_tls_has_its_facts(client: Client) -> None:
         headers["ssl_protocol"],
         headers["ssl_cipher"],
     )
+
+
+def levels(count: int) -> Any:
+    """Return a value of JSON with so many levels."""
+    value: Any = 1
+    for _ in range(count):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1 << 70, {"k" * 300: 1}, float("nan"), ["x" * 500] * 1000, [True] * 5000, levels(40), levels(2000)],
+    ids=["integer", "name", "nan", "large", "many", "deep", "deepest"],
+)
+def test_what_a_header_cannot_hold_is_left_out(client: Client, value: Any) -> None:
+    """The event of a value that AMQP cannot represent, or clients could not take, comes without the value."""
+    bind(client, "parameter.set")
+
+    client.node.context.tell("parameter_set", "", "g", "global", value)
+
+    ((_, headers),) = told(client)
+    left_out = [("longstr", LEFT_OUT)] if isinstance(value, list) else LEFT_OUT
+    assert ("g", left_out) == (headers["name"], headers["value"])
+
+
+def test_an_array_that_is_too_large_stays_an_array() -> None:
+    """A program that reads the arguments of an event finds an array in any case."""
+    assert ("array", [("longstr", LEFT_OUT)]) == bounded(("array", [("longstr", "x" * LARGEST)]))
+    assert ("longstr", LEFT_OUT) == bounded(("longstr", "x" * (LARGEST + 1)))
+    assert ("longstr", "x" * 1000) == bounded(("longstr", "x" * 1000))
+
+
+def test_an_error_in_an_event_does_not_reach_the_change(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A declaration whose event cannot be made succeeds; the event counts as lost."""
+
+    def failing(event: object) -> Any:
+        raise KeyError(event)
+
+    bind(client, "queue.#")
+    monkeypatch.setitem(EVENTS, "queue_created", ("queue.created", failing))
+
+    assert ["1 queue.declare-ok queue=q"] == client.declare("q")
+
+    assert [] == told(client)
+    assert 1 == client.node.context.feed.lost
+    assert "internal error in an event 'queue.created'" in caplog.text
+
+
+def test_steps_within_steps_leave_the_actor_as_it_was(client: Client) -> None:
+    """A job that is begun within a step of another user's does not end the time of that user."""
+    context = client.node.context
+    seen = []
+
+    def inner() -> Any:
+        seen.append(context.actor)
+        yield
+
+    def outer() -> Any:
+        next(context.acting("bob", inner()))
+        seen.append(context.actor)
+        yield
+
+    next(context.acting("alice", outer()))
+
+    assert ["bob", "alice", "rmq-internal"] == [*seen, context.actor]
+
+
+def test_a_request_that_waits_does_not_act(client: Client) -> None:
+    """The user of a request of several steps is the actor in these, and nobody is between them."""
+    context = client.node.context
+    seen = []
+
+    def steps() -> Any:
+        seen.append(context.actor)
+        yield None
+        seen.append(context.actor)
+        return None
+
+    def handler(_call: object) -> Any:
+        seen.append(context.actor)
+        return steps()
+
+    call = SimpleNamespace(broker=client.node, actor=client.node.users.get("guest"))
+    handled = _handled(SimpleNamespace(handler=handler), call)  # type: ignore[arg-type]
+    seen.extend(context.actor for _ in handled)
+
+    assert ["guest", "guest", "rmq-internal", "guest"] == seen
+    assert "rmq-internal" == context.actor
+
+
+def test_a_vhost_that_is_created_again_has_the_exchange() -> None:
+    """The exchange is deleted with its vhost, and comes back with the next one of that name."""
+    node = opened(Node(events=EventsConfig(enabled=True, vhost="watched")))
+    node.remove_vhost(node.vhosts["watched"])
+    work(node)
+
+    router = node.add_vhost("watched").router
+
+    vhost = node.vhosts["watched"]
+    queue = vhost.create_queue("events", durable=False, exclusive_owner=None, auto_delete=False, arguments={})
+    router.bind(EXCHANGE, queue, "queue.deleted")
+    vhost.create_queue("q", durable=False, exclusive_owner=None, auto_delete=False, arguments={})
+    vhost.delete_queue(vhost.queues["q"])
+    work(node)
+    assert 1 == queue.ready_count
