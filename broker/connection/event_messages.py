@@ -301,7 +301,8 @@ def _policy_set(event: Event) -> Table:
 def _parameter(event: Event) -> Table:
     component, *values = event.subject
     of_vhost = {"vhost": event.vhost} if event.vhost else {}
-    shown = {"value": masked("", values[0])} if values else {}
+    naming = event.name if component == "global" else ""  # other names are those of objects
+    shown = {"value": masked(naming, values[0])} if values else {}
     return headers(event, component=component, name=event.name, **of_vhost, **shown)
 
 
