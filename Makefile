@@ -5,8 +5,8 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA_DIR ?= var
-# Twice as many as two cores: many tests wait for other processes, or for the disk.
-JOBS ?= 4
+# One more than two cores: many tests wait for other processes. Four take as long.
+JOBS ?= 3
 REF ?= main
 # The versions of requirements/*.txt, by their hashes. LOCK=no: the newest that pyproject.toml allows.
 LOCK ?= yes
