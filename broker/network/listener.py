@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leveret.broker.auth.addresses import origin
 from leveret.broker.config.values import Listener
+from leveret.broker.connection.publish_limits import Bucket
 from leveret.broker.network import socket_state
 from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.proxy_header import read_header
@@ -77,10 +78,7 @@ class Listeners:
         handshake_rate: int | None = None,
     ) -> None:
         self._proxy_seconds = proxy_seconds
-        self._handshake_rate = handshake_rate
-        self._handshakes_left = float(handshake_rate or 0)
-        """Clients with TLS that may be accepted at `_counted_at`."""
-        self._counted_at = 0.0
+        self._handshake_bucket = None if handshake_rate is None else Bucket(handshake_rate)
         self.addresses: list[tuple[str, int]] = []
         self.tls_addresses: list[tuple[str, int]] = []
         self._half_open = half_open
@@ -185,8 +183,8 @@ class Listeners:
                 self._stop_accepting()
                 self._loop.call_later(PAUSE_SECONDS, self._resume_accepting)
                 return
-            if self._listening[listening] is not None:
-                self._handshakes_left -= 1
+            if self._handshake_bucket is not None and self._listening[listening] is not None:
+                self._handshake_bucket.take(1, self._loop.time())
             sock.setblocking(False)
             if self._proxy_seconds is None:
                 self._admit(Accepted(sock, origin(str(address[0])), self._listening[listening]))
@@ -199,16 +197,14 @@ class Listeners:
 
     def _may_accept(self, listening: socket.socket) -> bool:
         """Return whether the rate of handshakes allows one more; otherwise accept nothing there until it does."""
-        rate = self._handshake_rate
-        if rate is None or self._listening[listening] is None:
+        bucket = self._handshake_bucket
+        if bucket is None or self._listening[listening] is None:
             return True
-        now = self._loop.time()
-        earned = max(0.0, now - self._counted_at) * rate
-        self._handshakes_left, self._counted_at = min(float(rate), self._handshakes_left + earned), now
-        if self._handshakes_left >= 1:
+        due = bucket.paid + 1 / bucket.rate
+        if due <= self._loop.time():
             return True
         self._loop.remove_reader(listening)
-        self._loop.call_later((1 - self._handshakes_left) / rate, self._accept_again, listening)
+        self._loop.call_at(due, self._accept_again, listening)
         return False
 
     def _accept_again(self, listening: socket.socket) -> None:
