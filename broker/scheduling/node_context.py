@@ -59,8 +59,7 @@ class NodeContext:
 
     def note(self, kind: str, vhost: str, name: str, *subject: Any, **detail: str) -> None:
         """Record an event for the export, if there is one (`export.schema.EVENTS`), and tell of it (`tell`)."""
-        if self.feed is not None:
-            self.feed.add(kind, vhost, name, self.actor, subject)
+        self.tell(kind, vhost, name, *subject)
         if self.events is not None:
             self.events.add(BrokerEvent(self.clock(), self.now, kind, vhost, name, detail))
 
