@@ -102,6 +102,17 @@ def hurry(node: Node, *, looks: int) -> None:
     slices.on_waiting = node._schedule_jobs
 
 
+def work(node: Node) -> None:
+    """Run turns until nothing is left to do."""
+    for _ in range(10_000):
+        node.run_turn()
+        node.turn.resume_unfinished()
+        node.clock.run()
+        if not node.turn.queues and not node.turn.unfinished and not node.clock.soon:
+            return
+    raise AssertionError("the turns do not end")
+
+
 class ManualJournal:
     """A journal whose commits happen when a test says so; `rows` are those on disk."""
 

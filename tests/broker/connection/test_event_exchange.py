@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, StoringNode, basic_consume, hurry, queue_declare
+from fakes import Client, DiskNode, Node, StoringNode, basic_consume, hurry, queue_declare, work
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.amqp.properties import Properties
@@ -36,17 +36,6 @@ def bind(client: Client, key: str) -> None:
     """Have the queue get the events with a key."""
     client.send(make(Wire.Bind, 0, "events", EXCHANGE, key, False, {}))
     client.take()
-
-
-def work(node: Node) -> None:
-    """Run turns until nothing is left to do."""
-    for _ in range(10_000):
-        node.run_turn()
-        node.turn.resume_unfinished()
-        node.clock.run()
-        if not node.turn.queues and not node.turn.unfinished and not node.clock.soon:
-            return
-    raise AssertionError("the turns do not end")
 
 
 def told(client: Client) -> list[tuple[str, dict[str, Any]]]:

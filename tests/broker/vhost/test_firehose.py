@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from api import OPERATOR, Api
-from fakes import Client, Node, basic_consume, hurry, publish_frames, queue_declare
+from fakes import Client, Node, basic_consume, hurry, publish_frames, queue_declare, work
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, make
@@ -36,17 +36,6 @@ def client() -> Client:
 def queue_of(client: Client, name: str = "q") -> Queue:
     """Return a queue."""
     return client.node.vhosts["/"].queues[name]
-
-
-def work(node: Node) -> None:
-    """Run turns until nothing is left to do."""
-    for _ in range(10_000):
-        node.run_turn()
-        node.turn.resume_unfinished()
-        node.clock.run()
-        if not node.turn.queues and not node.turn.unfinished and not node.clock.soon:
-            return
-    raise AssertionError("the turns do not end")
 
 
 def deliveries(client: Client, queue: str) -> list[Any]:
