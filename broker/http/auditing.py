@@ -9,9 +9,10 @@ import msgspec
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.users import User
 from leveret.broker.http.browsers import SAFE
-from leveret.broker.http.call import ManagedBroker
+from leveret.broker.http.call import Call, ManagedBroker
 from leveret.broker.http.errors import ApiError
 from leveret.broker.http.route import Operation
+from leveret.broker.process.audit_log import MASK, bounded
 
 log = logging.getLogger("leveret.management")
 
@@ -24,6 +25,8 @@ _SHOWN: Final = frozenset({
     "tags", "tracing", "type", "users", "value", "vhost", "where", "write",
 })  # fmt: skip
 """Keys of bodies whose values are recorded. Others may be payloads, passwords or hashes."""
+_NOTED: Final = ("password", "password_hash")
+"""Keys of bodies of which only is recorded that they were there."""
 _NAMES: Final = (
     "name", "policy", "user", "queue", "exchange", "connection", "channel", "limit", "transfer", "node", "destination",
 )  # fmt: skip
@@ -87,6 +90,7 @@ def audit_request(
     status: int,
     content: bytes = b"",
     reason: str = "",
+    states: tuple[Any, Any] = (None, None),
 ) -> None:
     """Record a request that was to change something.
 
@@ -99,6 +103,7 @@ def audit_request(
         status: status of the response; 0 if the request was broken off, so that it may have changed something or not.
         content: its body.
         reason: reason of a refusal.
+        states: the states of the object before and after the change (`state_of`); None for none.
 
     """
     audit = broker.audit
@@ -115,14 +120,24 @@ def audit_request(
         vhost=names.get("vhost", ""),
         name=name,
         reason=reason,
+        before=states[0],
+        after=states[1],
         **rest,
         status=status or None,
-        body=_body(content),
+        body=_body(content, name),
     )
 
 
-def _body(content: bytes) -> dict[str, Any] | None:
-    """Return the part of a body that may be recorded."""
+def state_of(operation: Operation, call: Call, event: str) -> Any:
+    """Return the state that an operation changes, as it may be recorded; None if it is not recorded, or not there."""
+    if not event or operation.state is None or not call.broker.audit.is_on:
+        return None
+    state = operation.state(call)
+    return None if state is None else bounded("", state)
+
+
+def _body(content: bytes, name: str) -> dict[str, Any] | None:
+    """Return the part of a body that may be recorded; the name of a parameter may tell that its value is secret."""
     if not content or len(content) > LARGEST:
         return None
     try:
@@ -131,4 +146,8 @@ def _body(content: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(body, dict):
         return None
-    return {key: value for key, value in body.items() if key in _SHOWN}
+    noted = {key: MASK for key in _NOTED if body.get(key)}
+    shown_values = {key: value for key, value in body.items() if key in _SHOWN}
+    if "value" in shown_values:
+        shown_values["value"] = bounded(name, shown_values["value"])
+    return shown_values | noted

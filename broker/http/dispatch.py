@@ -17,6 +17,7 @@ from leveret.broker.http.auditing import (
     audited_event,
     check_writable,
     log_request,
+    state_of,
 )
 from leveret.broker.http.browsers import SAFE, check_host
 from leveret.broker.http.call import (
@@ -186,10 +187,13 @@ def answer(
     if lists is not None and asked is not None and (kept := lists.find(asked)):
         return Response(200, _headers(JSON), kept)
     status, reason = 0, "broken off"
+    before = after = None
     try:
         call = Call(broker, actor, names, request.query, content, request.headers, request.peer)
         call.is_head = request.method == "HEAD"
+        former = state_of(operation, call, event)
         found = yield from _handled(operation, call)
+        before, after = former, state_of(operation, call, event)
         if request.method in SAFE or not operation.is_stored or (yield Stored()):
             response = yield from _rendered(broker, call, found, lists, asked)
             status, reason = response.status, ""
@@ -201,7 +205,7 @@ def answer(
         status, reason = response.status, _reason(error)
     finally:  # also if the client has left meanwhile
         if event:
-            audit_request(broker, event, names, actor, request.peer, status, content, reason)
+            audit_request(broker, event, names, actor, request.peer, status, content, reason, (before, after))
     if request.method not in SAFE:
         log_request(request.method, request.path, request.peer, actor, response.status)
     return response

@@ -59,6 +59,7 @@ class Operation:
         is_long: True if the work may take minutes, and must not be cut off.
         is_stored: False if the operation changes nothing on disk, so that its answer need not wait for that.
         is_audited: True if it is recorded although it changes nothing, because it shows messages.
+        state: returns what it changes, as a value of JSON, for the audit log; None if that is not recorded.
         kind: JSON type of the answer with status 200; text for one that is not JSON, events for a stream of them.
 
     """
@@ -74,6 +75,7 @@ class Operation:
     is_long: bool = False
     is_audited: bool = False
     is_stored: bool = True
+    state: Callable[[Call], Any] | None = None
     kind: str = "object"
 
 

@@ -6,6 +6,7 @@ from leveret.broker.auth.users import USER_LIMITS, VHOST_LIMITS
 from leveret.broker.http.call import Answer, Call, Done, Listing
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management import recorded_state
 from leveret.broker.vhost.parameters import LIMITS, LIMITS_NAME
 
 
@@ -74,10 +75,11 @@ ROUTES = (
         {
             "PUT": Operation(
                 put_vhost_limit, f"Set one of {', '.join(VHOST_LIMITS)}.", _ADMINISTRATOR, body=_VALUE,
-                statuses=(204,),
+                statuses=(204,), state=recorded_state.vhost_limits,
             ),
             "DELETE": Operation(
-                delete_vhost_limit, "Remove a limit of a vhost.", _ADMINISTRATOR, statuses=(204,)
+                delete_vhost_limit, "Remove a limit of a vhost.", _ADMINISTRATOR, statuses=(204,),
+                state=recorded_state.vhost_limits,
             ),
         },
     ),
@@ -89,10 +91,11 @@ ROUTES = (
         {
             "PUT": Operation(
                 put_user_limit, f"Set one of {', '.join(USER_LIMITS)}.", _ADMINISTRATOR, body=_VALUE,
-                statuses=(204,),
+                statuses=(204,), state=recorded_state.user_limits,
             ),
             "DELETE": Operation(
-                delete_user_limit, "Remove a limit of a user.", _ADMINISTRATOR, statuses=(204,)
+                delete_user_limit, "Remove a limit of a user.", _ADMINISTRATOR, statuses=(204,),
+                state=recorded_state.user_limits,
             ),
         },
     ),

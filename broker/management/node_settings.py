@@ -7,6 +7,7 @@ from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.management import recorded_state
 
 FEATURE_FLAGS = {
     "classic_mirrored_queue_version": "versions of classic mirrored queues",
@@ -194,6 +195,7 @@ ROUTES = (
                 _ADMINISTRATOR,
                 body=(Key("name", is_required=True),),
                 statuses=(204,),
+                state=recorded_state.cluster_name,
             ),
         },
     ),

@@ -4,6 +4,7 @@ from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import bad_request, escaped, not_found, vhost_not_found
 from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management import recorded_state
 
 
 def list_parameters(call: Call) -> Answer:
@@ -89,10 +90,11 @@ ROUTES = (
             "GET": Operation(get_parameter, "One parameter.", _POLICYMAKER, Scope.VHOST),
             "PUT": Operation(
                 put_parameter, "Set a parameter; limits and operator policies need an administrator.",
-                _POLICYMAKER, Scope.VHOST, body=_VALUE, statuses=(201, 204),
+                _POLICYMAKER, Scope.VHOST, body=_VALUE, statuses=(201, 204), state=recorded_state.parameter,
             ),
             "DELETE": Operation(
-                delete_parameter, "Remove a parameter.", _POLICYMAKER, Scope.VHOST, statuses=(204,)
+                delete_parameter, "Remove a parameter.", _POLICYMAKER, Scope.VHOST, statuses=(204,),
+                state=recorded_state.parameter,
             ),
         },
     ),
@@ -108,10 +110,11 @@ ROUTES = (
             "GET": Operation(get_global_parameter, "One global parameter.", _POLICYMAKER),
             "PUT": Operation(
                 put_global_parameter, "Set a global parameter.", _POLICYMAKER, body=_VALUE,
-                statuses=(201, 204),
+                statuses=(201, 204), state=recorded_state.global_parameter,
             ),
             "DELETE": Operation(
-                delete_global_parameter, "Remove a global parameter.", _POLICYMAKER, statuses=(204,)
+                delete_global_parameter, "Remove a global parameter.", _POLICYMAKER, statuses=(204,),
+                state=recorded_state.global_parameter,
             ),
         },
     ),

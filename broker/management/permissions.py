@@ -8,6 +8,7 @@ from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.management import recorded_state
 
 KINDS = ("configure", "write", "read")
 
@@ -143,9 +144,14 @@ _TOPIC_PUT = Operation(
         Key("read", is_required=True, doc="pattern of the routing keys of bindings"),
     ),
     statuses=(201, 204),
+    state=recorded_state.topic_permissions,
 )
 _TOPIC_DELETE = Operation(
-    delete_topic_permissions, "Remove topic permissions.", _ADMINISTRATOR, statuses=(204,)
+    delete_topic_permissions,
+    "Remove topic permissions.",
+    _ADMINISTRATOR,
+    statuses=(204,),
+    state=recorded_state.topic_permissions,
 )
 _TOPIC_OPERATIONS = {"GET": _TOPIC_GET, "PUT": _TOPIC_PUT, "DELETE": _TOPIC_DELETE}
 ROUTES = (
@@ -165,9 +171,14 @@ ROUTES = (
                 _ADMINISTRATOR,
                 body=tuple(Key(kind, is_required=True, doc="pattern of names") for kind in KINDS),
                 statuses=(201, 204),
+                state=recorded_state.permissions,
             ),
             "DELETE": Operation(
-                delete_permissions, "Remove the access of a user to a vhost.", _ADMINISTRATOR, statuses=(204,)
+                delete_permissions,
+                "Remove the access of a user to a vhost.",
+                _ADMINISTRATOR,
+                statuses=(204,),
+                state=recorded_state.permissions,
             ),
         },
     ),

@@ -7,6 +7,7 @@ from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import bad_request, escaped, vhost_not_found
 from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.management import recorded_state
 
 KEYS = ("pattern", "definition", "priority", "apply-to")
 
@@ -58,6 +59,7 @@ _BODY = (
 
 def _one(*, operator: bool, needs: Right) -> Mapping[str, Operation]:
     what = "an operator policy" if operator else "a policy"
+    state = recorded_state.operator_policy if operator else recorded_state.policy
     return {
         "GET": Operation(
             partial(get_policy, operator=operator), f"Return {what}.", needs, Scope.VHOST
@@ -69,9 +71,11 @@ def _one(*, operator: bool, needs: Right) -> Mapping[str, Operation]:
             Scope.VHOST,
             body=_BODY,
             statuses=(201, 204),
+            state=state,
         ),
         "DELETE": Operation(
-            partial(delete_policy, operator=operator), f"Remove {what}.", needs, Scope.VHOST, statuses=(204,)
+            partial(delete_policy, operator=operator), f"Remove {what}.", needs, Scope.VHOST, statuses=(204,),
+            state=state,
         ),
     }  # fmt: skip
 

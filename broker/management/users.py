@@ -8,6 +8,7 @@ from leveret.broker.administration.access import Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.management import recorded_state
 
 
 def list_users(call: Call) -> Answer:
@@ -111,6 +112,7 @@ ROUTES = (
                 _ADMINISTRATOR,
                 body=(Key("users", "array", is_required=True, doc="names"),),
                 statuses=(204,),
+                state=recorded_state.users,
             )
         },
     ),
@@ -142,9 +144,14 @@ ROUTES = (
                     Key("hashing_algorithm", doc="of the hash"),
                 ),
                 statuses=(201, 204),
+                state=recorded_state.user,
             ),
             "DELETE": Operation(
-                delete_user, "Delete a user and close its connections.", _ADMINISTRATOR, statuses=(204,)
+                delete_user,
+                "Delete a user and close its connections.",
+                _ADMINISTRATOR,
+                statuses=(204,),
+                state=recorded_state.user,
             ),
         },
     ),

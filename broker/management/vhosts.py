@@ -8,6 +8,7 @@ from leveret.broker.administration.definitions_document import as_words
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.management import recorded_state
 from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import Span
@@ -161,9 +162,14 @@ ROUTES = (
                     Key("tracing", "boolean", doc="switches the firehose on or off, until the broker stops"),
                 ),
                 statuses=(201, 204),
+                state=recorded_state.vhost,
             ),
             "DELETE": Operation(
-                delete_vhost, "Delete a vhost with everything in it.", _ADMINISTRATOR, statuses=(204,)
+                delete_vhost,
+                "Delete a vhost with everything in it.",
+                _ADMINISTRATOR,
+                statuses=(204,),
+                state=recorded_state.vhost,
             ),
         },
     ),
@@ -172,10 +178,18 @@ ROUTES = (
         "vhosts",
         {
             "POST": Operation(
-                protect_vhost, "Protect a vhost from deletion.", _ADMINISTRATOR, statuses=(204,)
+                protect_vhost,
+                "Protect a vhost from deletion.",
+                _ADMINISTRATOR,
+                statuses=(204,),
+                state=recorded_state.vhost,
             ),
             "DELETE": Operation(
-                unprotect_vhost, "Allow the deletion of a vhost.", _ADMINISTRATOR, statuses=(204,)
+                unprotect_vhost,
+                "Allow the deletion of a vhost.",
+                _ADMINISTRATOR,
+                statuses=(204,),
+                state=recorded_state.vhost,
             ),
         },
     ),

@@ -18,11 +18,17 @@ import msgspec
 from leveret.broker.process.logs import JSON_ESCAPES
 
 MOST_ENTRIES: Final = 8192
-"""Entries that may wait to be written; each is at most a few KiB."""
+"""Entries that may wait to be written; each has at most 32 KiB, and most less than one."""
 TEXT_LIMIT: Final = 512
 """Characters of one text of an entry; longer ones are cut."""
 DETAIL_LIMIT: Final = 2048
 """Octets of the detail of an entry; a larger one is left out."""
+STATE_LIMIT: Final = 2048
+"""Octets of the state before a change, and of that after it; a larger one is left out."""
+MOST_VALUES: Final = 1024
+"""Values at any depth of one value of an entry; one with more is left out without looking at all of them."""
+LEFT_OUT: Final = {"left_out": "too large"}
+"""Stands for what an entry has no room for."""
 REPEAT_SECONDS: Final = 60.0
 """Time in which equal events are recorded only once."""
 REMEMBERED: Final = 4096
@@ -32,7 +38,8 @@ LOSS: Final = "audit.entries_lost"
 
 _SECRET: Final = ("pass", "secret", "token", "hash", "uri", "credential")
 """Parts of the names of values that are never recorded."""
-_MASK: Final = "***"
+MASK: Final = "***"
+"""Stands for a secret."""
 
 
 class AuditLog:
@@ -89,6 +96,8 @@ class AuditLog:
         vhost: str = "",
         name: str = "",
         reason: str = "",
+        before: Any = None,
+        after: Any = None,
         **detail: Any,
     ) -> None:
         """Record an event.
@@ -101,6 +110,8 @@ class AuditLog:
             vhost: the virtual host concerned.
             name: the object concerned.
             reason: reason of a refusal.
+            before: state of the object before the event (`bounded`); None for none.
+            after: state of the object after it.
             detail: further values; those whose names may be those of secrets are masked.
 
         """
@@ -119,9 +130,12 @@ class AuditLog:
             if value
         }
         if shown := {
-            key: masked(key, value) for key, value in detail.items() if value not in (None, "", [], {})
+            key: bounded(key, value) for key, value in detail.items() if value not in (None, "", [], {})
         }:
-            entry["detail"] = shown
+            entry["detail"] = _limited(shown, DETAIL_LIMIT)
+        for key, state in (("before", before), ("after", after)):
+            if state is not None:
+                entry[key] = _limited(bounded("", state), STATE_LIMIT)
         self._add(_encoded(entry))
 
     def record_repeatable(self, event: str, now: float, *, outcome: str = "ok", **facts: str) -> None:
@@ -208,6 +222,29 @@ class _Repetition:
         self.count = 0
 
 
+def bounded(name: str, value: Any) -> Any:
+    """Return a value as it may be recorded (`masked`), or `LEFT_OUT` if it has too many parts or levels."""
+    if not _is_small(value):
+        return LEFT_OUT
+    try:
+        return masked(name, value)
+    except RecursionError:
+        return LEFT_OUT
+
+
+def _is_small(value: Any) -> bool:
+    """Return whether a value has at most `MOST_VALUES` parts; looks at no more than these."""
+    waiting, left = [value], MOST_VALUES
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Mapping | list | tuple):
+            left -= len(each)
+            if left < 0:
+                return False
+            waiting.extend(each.values() if isinstance(each, Mapping) else each)
+    return True
+
+
 def masked(name: str, value: Any) -> Any:
     """Return a value as it may be recorded: without secrets, at any depth.
 
@@ -217,13 +254,13 @@ def masked(name: str, value: Any) -> Any:
 
     """
     if any(part in name.lower() for part in _SECRET):
-        return _MASK
+        return MASK
     if isinstance(value, Mapping):
         return {_text(str(key)): masked(str(key), each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [masked("", each) for each in value]
     if isinstance(value, str):
-        return _MASK if "://" in value and "@" in value else _text(value)
+        return MASK if "://" in value and "@" in value else _text(value)
     return value if isinstance(value, bool | int | float | None) else _text(str(value))
 
 
@@ -241,8 +278,9 @@ def _text(text: str) -> str:
     return cut.encode("utf-8", "backslashreplace").decode()
 
 
+def _limited(value: Any, octets: int) -> Any:
+    return value if len(msgspec.json.encode(value)) <= octets else LEFT_OUT
+
+
 def _encoded(entry: dict[str, Any]) -> bytes:
-    detail = entry.get("detail")
-    if detail is not None and len(msgspec.json.encode(detail)) > DETAIL_LIMIT:
-        entry = {**entry, "detail": {"left_out": "too large"}}
     return msgspec.json.encode(entry).decode().translate(JSON_ESCAPES).encode()

@@ -581,6 +581,8 @@ class Server:
         if self.credentials:
             from leveret.broker.tls.credentials import Watch  # noqa: PLC0415 - only if it is used
 
+            for each in self.credentials:
+                each.on_reload = self._record_reload
             self._watch = Watch(self.credentials, self.config.tls.reload_interval)
             self._watch.start()
 
@@ -1067,6 +1069,17 @@ class Server:
     async def _reload_tls(self, done: Callable[[list[str]], object]) -> None:
         found = [await each.reload() for each in self.credentials]
         done([problem for problem in found if problem])
+
+    def _record_reload(self, credentials: "Credentials", problem: str) -> None:
+        """Record in the audit log that the certificates of a listener were read again."""
+        outcome = "failed" if problem else "ok"
+        found = {
+            key: {"subject": facts.subject, "validity": facts.validity}
+            for key, facts in credentials.keys_of.items()
+        }
+        self.audit.record(
+            "tls.reload", outcome=outcome, name=credentials.name, reason=problem, certificates=found
+        )
 
     def log_refusal(self, host: str, name: str, reason: str) -> None:
         """Log that a client was refused before it got a connection, at most one line per second for its address."""

@@ -8,7 +8,7 @@ before it replaces the old one: if a file is missing, or a key does not fit, the
 import asyncio
 import logging
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +63,7 @@ class Credentials:
         context: the context for the next connection.
         certificates: facts about the certificates by host.
         reloads, failures: numbers of successful and of failed reloads.
+        on_reload: called after each reload, with what is wrong, '' if it has succeeded.
 
     """
 
@@ -73,6 +74,7 @@ class Credentials:
         self.context, self.certificates = load(options)
         self.reloads = 0
         self.failures = 0
+        self.on_reload: Callable[[Credentials, str], object] = _nothing
         self._warned: dict[str, tuple[datetime, int]] = {}
         self._reloading = asyncio.Lock()
 
@@ -104,6 +106,7 @@ class Credentials:
             except TLSFileError as error:
                 self.failures += 1
                 log.error("TLS certificates not reloaded, the old ones stay in use: %s", error)  # noqa: TRY400
+                self.on_reload(self, str(error))
                 return str(error)
             self.reloads += 1
             before = self.certificates
@@ -111,6 +114,7 @@ class Credentials:
             for host, facts in self.certificates.items():
                 what = "reloaded" if before.get(host) == facts else "replaced"
                 log.info("TLS certificate %s: %s", what, self._described(host, facts))
+            self.on_reload(self, "")
             return ""
 
     def warn_of_end(self, now: datetime) -> None:
@@ -131,6 +135,10 @@ class Credentials:
         key = f"{self.name}.sni.{host}" if host else self.name
         until = f"{facts.ends:%Y-%m-%d %H:%M} UTC"
         return f"{facts.subject or 'no subject'}, issued by {facts.issuer}, until {until} ({key})"
+
+
+def _nothing(_credentials: Credentials, _problem: str) -> None:
+    """Do nothing."""
 
 
 Stamps = dict[Path, tuple[int, int, int] | None]

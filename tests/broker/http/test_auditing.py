@@ -53,7 +53,8 @@ def test_a_change_has_an_entry(node, api):
             "event": "users.put",
             **by,
             "object": "ann",
-            "detail": {"status": 201, "body": {"tags": "monitoring"}},
+            "detail": {"status": 201, "body": {"tags": "monitoring", "password": "***"}},
+            "after": {"tags": ["monitoring"], "may_log_in": True},
         },
         {
             "event": "permissions.put",
@@ -61,6 +62,7 @@ def test_a_change_has_an_entry(node, api):
             "vhost": "/",
             "object": "ann",
             "detail": {"status": 201, "body": {"configure": "", "write": "w", "read": ".*"}},
+            "after": {"configure": "", "write": "w", "read": ".*"},
         },
     ] == changes(node)
 
@@ -146,6 +148,125 @@ def test_nothing_is_changed_without_a_required_audit_log(node, api):
     assert 200 == api.request("GET", "vhosts").status
     node.audit.is_failing = False
     assert 201 == api.request("PUT", "vhosts/v", {}).status
+
+
+CHANGES: list[tuple[str, Any, Any, Any]] = [
+    ("users/ann", {"tags": "monitoring", "password": CANARY},
+     {"tags": [], "may_log_in": True}, {"tags": ["monitoring"], "may_log_in": True}),
+    ("permissions/%2f/ann", {"configure": "", "write": "", "read": "r"},
+     {"configure": ".*", "write": ".*", "read": ".*"}, {"configure": "", "write": "", "read": "r"}),
+    ("topic-permissions/%2f/ann", {"exchange": "amq.topic", "write": "w", "read": "r"},
+     {"amq.topic": {"write": "", "read": ""}}, {"amq.topic": {"write": "w", "read": "r"}}),
+    ("policies/%2f/p", {"pattern": "^q", "definition": {"max-length": 2}},
+     {"pattern": "", "definition": {"max-length": 1}, "priority": 0, "apply-to": "all"},
+     {"pattern": "^q", "definition": {"max-length": 2}, "priority": 0, "apply-to": "all"}),
+    ("operator-policies/%2f/o", {"pattern": "", "definition": {"max-length": 2}, "apply-to": "queues"},
+     {"pattern": "", "definition": {"max-length": 1}, "priority": 0, "apply-to": "queues"},
+     {"pattern": "", "definition": {"max-length": 2}, "priority": 0, "apply-to": "queues"}),
+    ("parameters/operator_policy/%2f/o", {"value": {"pattern": "x", "definition": {"max-length": 3}, "priority": 7,
+                                                    "apply-to": "queues"}},
+     {"pattern": "", "definition": {"max-length": 1}, "priority": 0, "apply-to": "queues"},
+     {"pattern": "x", "definition": {"max-length": 3}, "priority": 7, "apply-to": "queues"}),
+    ("parameters/vhost-limits/%2f/limits", {"value": {"max-queues": 8}}, {"max-queues": 5}, {"max-queues": 8}),
+    ("global-parameters/shown", {"value": {"a": 2}}, {"shown": {"a": 1}}, {"shown": {"a": 2}}),
+    ("global-parameters/my-token", {"value": f"{CANARY}2"}, {"my-token": "***"}, {"my-token": "***"}),
+    ("vhost-limits/%2f/max-queues", {"value": 7}, {"max-queues": 5}, {"max-queues": 7}),
+    ("user-limits/ann/max-channels", {"value": 7}, {"max-channels": 5}, {"max-channels": 7}),
+    ("vhosts/v", {"description": "of tests", "tags": "a"},
+     {"description": "", "tags": [], "default_queue_type": "", "protected_from_deletion": False, "tracing": False},
+     {"description": "of tests", "tags": ["a"], "default_queue_type": "", "protected_from_deletion": False,
+      "tracing": False}),
+]  # fmt: skip
+"""Path, body, and the states before and after the request."""
+
+
+def prepared(api: Api) -> None:
+    """Create the objects that are changed."""
+    for path, body in (
+        ("users/ann", {"tags": "", "password": "x"}),
+        ("permissions/%2f/ann", {"configure": ".*", "write": ".*", "read": ".*"}),
+        ("topic-permissions/%2f/ann", {"exchange": "amq.topic", "write": "", "read": ""}),
+        ("policies/%2f/p", {"pattern": "", "definition": {"max-length": 1}}),
+        (
+            "operator-policies/%2f/o",
+            {"pattern": "", "definition": {"max-length": 1}, "apply-to": "queues"},
+        ),
+        ("global-parameters/shown", {"value": {"a": 1}}),
+        ("global-parameters/my-token", {"value": CANARY}),
+        ("vhost-limits/%2f/max-queues", {"value": 5}),
+        ("user-limits/ann/max-channels", {"value": 5}),
+        ("vhosts/v", {}),
+    ):
+        assert api.request("PUT", path, body).status < 300, path
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "before", "after"), [pytest.param(*each, id=each[0]) for each in CHANGES]
+)
+def test_a_change_is_recorded_with_the_states_before_and_after_it(node, api, path, body, before, after):
+    """The state after it is missing if the object is deleted, the one before it if it is created; none has secrets."""
+    prepared(api)
+    entries(node)
+
+    assert 204 == api.request("PUT", path, body).status
+    (entry,) = changes(node)
+    assert (before, after) == (entry["before"], entry["after"])
+    deleted = path if not path.startswith("topic-permissions") else f"{path}/amq.topic"
+    api.request("DELETE", deleted)
+    (last,) = changes(node)
+    assert (after, None) == (last["before"], last.get("after"))
+    assert CANARY not in json.dumps([entry, last])
+
+
+def test_a_refused_change_has_no_states(node, api):
+    """Nothing has changed then."""
+    prepared(api)
+    entries(node)
+    api.request("PUT", "policies/%2f/p", {"pattern": "(", "definition": {"max-length": 1}})
+
+    (entry,) = changes(node)
+    assert ("refused", False, False) == (entry["outcome"], "before" in entry, "after" in entry)
+
+
+def test_the_uris_of_a_shovel_are_not_recorded(node, api):
+    """They may have passwords in them, also those that a change replaces."""
+    value = {"src-protocol": "amqp091", "dest-protocol": "amqp091", "src-queue": "a", "dest-queue": "b"}
+    uris = {"src-uri": f"amqp://u:{CANARY}@localhost", "dest-uri": [f"amqp://u:{CANARY}@localhost"]}
+    for name in ("a", "c"):
+        path = "parameters/shovel/%2f/s"
+        api.request("PUT", path, {"value": {**value, **uris, "src-queue": name}})
+    found = changes(node)
+
+    assert [("a", "c")] == [
+        (each["before"]["value"]["src-queue"], each["after"]["value"]["src-queue"])
+        for each in found
+        if "before" in each
+    ]
+    assert CANARY not in json.dumps(found)
+
+
+def test_all_deleted_users_are_recorded(node, api):
+    """A request that deletes several users names those that were there."""
+    prepared(api)
+    entries(node)
+    api.request("POST", "users/bulk-delete", {"users": ["ann"]})
+
+    (entry,) = changes(node)
+    assert [{"name": "ann", "tags": [], "may_log_in": True}] == entry["before"]
+    assert "after" not in entry
+
+
+def test_large_states_are_left_out(node, api):
+    """An entry has a bounded size, whatever it is about."""
+    large = {f"key{number}": "x" * 1000 for number in range(2000)}
+    api.request("PUT", "global-parameters/large", {"value": large})
+    api.request("PUT", "global-parameters/large", {"value": {"a": ["x" * 3000] * 10}})
+
+    first, second = node.audit.take()[-2:]
+    assert {"left_out": "too large"} == json.loads(first)["after"]
+    assert {"left_out": "too large"} == json.loads(second)["before"]
+    assert {"left_out": "too large"} == json.loads(second)["after"]
+    assert len(first) + len(second) < 2000
 
 
 # -- clients ----------------------------------------------------------------------------------------------------------

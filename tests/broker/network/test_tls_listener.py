@@ -249,13 +249,16 @@ def test_the_broker_does_not_start_with_a_wrong_file(tmp_path, ca, server, key, 
 
 
 def test_certificates_are_renewed_while_the_broker_runs(tmp_path, ca, server):
-    """By SIGHUP and by `leveret ctl reload_tls`, which tells what is wrong; health and metrics have their ends."""
+    """By SIGHUP and by `leveret ctl reload_tls`, which tells what is wrong; health and metrics have their ends.
+
+    Each reload has an entry in the audit log.
+    """
     certfile, keyfile = tmp_path / "used.pem", tmp_path / "used.key"
     api, metrics = free_port(), free_port()
     settings = {
         "ssl_options.certfile": certfile, "ssl_options.keyfile": keyfile, "ssl_options.reload_interval": "0",
         "management.enabled": "true", "management.tcp.port": api,
-        "prometheus.enabled": "true", "prometheus.tcp.port": metrics,
+        "prometheus.enabled": "true", "prometheus.tcp.port": metrics, "log.audit.file": tmp_path / "audit.log",
     }  # fmt: skip
 
     def use(issued: Issued) -> None:
@@ -287,3 +290,9 @@ def test_certificates_are_renewed_while_the_broker_runs(tmp_path, ca, server):
         assert (True, True) == (refused.exit_code != 0, "stay in use" in refused.output)
         with connected(running, client_context(ca)) as connection:
             assert connection.is_open
+    entries = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    reloads = [entry for entry in entries if entry["event"] == "tls.reload"]
+    assert [("ok", "CN=short"), ("ok", "CN=long"), ("failed", "CN=long")] == [
+        (entry["outcome"], entry["detail"]["certificates"]["ssl_options"]["subject"]) for entry in reloads
+    ]
+    assert "ssl_options.certfile" in reloads[-1]["reason"]

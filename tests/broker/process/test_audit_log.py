@@ -223,3 +223,34 @@ def test_a_full_disk_keeps_the_loop_going(audit, tmp_path, monkeypatch, caplog):
     assert ["0", "1", "2"] == lines_of(file)
     assert not audit.is_failing
     assert 1 == len([record for record in caplog.records if "cannot write audit log" in record.getMessage()])
+
+
+def test_an_entry_has_a_bounded_size(audit):
+    """Whatever the names, the reason, the states and the details are."""
+    text = "\x01" * 100_000
+    audit.record(
+        text[:100], actor=text, peer=text, vhost=text, name=text, reason=text,
+        before={"a": [text] * 3}, after={"b": {"c": text[:200]}}, body={"d": text[:200]},
+    )  # fmt: skip
+    (line,) = audit.take()
+
+    assert len(line) < 32 << 10
+
+
+@pytest.mark.parametrize("value", [list(range(2000)), {str(number): {} for number in range(2000)}])
+def test_values_of_many_parts_are_left_out(audit, value):
+    """They are not looked at as a whole."""
+    audit.record("users.put", before=value, after={"kept": 1})
+
+    (entry,) = entries(audit)
+    assert ({"left_out": "too large"}, {"kept": 1}) == (entry["before"], entry["after"])
+
+
+def test_values_of_many_levels_are_left_out(audit):
+    """A value that was stored by an earlier version may have more levels than Python can descend."""
+    value: list = []
+    for _ in range(1000):
+        value = [value]
+    audit.record("users.put", before=value)
+
+    assert len(audit.take()) == 1
