@@ -44,7 +44,8 @@ class EventExchange:
         node_name: the name of the node.
 
     Attributes:
-        lost: number of events that were dropped.
+        lost: number of events that were dropped because too many waited.
+        failed: number of events that were dropped because of an internal error.
 
     """
 
@@ -58,6 +59,7 @@ class EventExchange:
         "_turn",
         "_vhost",
         "_waiting",
+        "failed",
         "lost",
         "touched",
     )
@@ -69,7 +71,7 @@ class EventExchange:
         self._vhost: VHost | None = None
         self._waiting: deque[tuple[tuple[Queue, ...], Message]] = deque()
         self._octets = 0
-        self.lost = self._reported = 0
+        self.lost = self.failed = self._reported = 0
         self.touched = False
 
     def __repr__(self) -> str:
@@ -102,9 +104,8 @@ class EventExchange:
         try:
             self._take(exchange, *known, Event(vhost, name, actor, subject, self._node_name))
         except Exception:  # the change itself is done
-            log.exception("internal error in an event '%s'", known[0])
-            self.lost += 1
-            self._touch()
+            log.exception("internal error: the event '%s' of '%s' is lost", known[0], name)
+            self.failed += 1
 
     def _take(self, exchange: Exchange, key: str, headers_of: Callable[[Event], Table], event: Event) -> None:
         now = self._context.clock()
@@ -150,7 +151,10 @@ class EventExchange:
         """Publish what waits while the step has time; return true if some is left."""
         if self.lost != self._reported:
             log.warning(
-                "event exchange: dropped %d events, more than it can hold at once", self.lost - self._reported
+                "event exchange: dropped %d events, because %d events or %d MiB of them waited to be published",
+                self.lost - self._reported,
+                MOST_WAITING,
+                MOST_OCTETS >> 20,
             )
             self._reported = self.lost
         waiting, is_over = self._waiting, self._turn.slices.is_over

@@ -14,6 +14,7 @@ from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table, entry_texts
 from leveret.broker.process.audit_log import masked
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.node_context import INTERNAL
 
 _VERSION: Final[Field] = "longstr", "{0,9,1}"
 _NETWORK: Final[Field] = "longstr", "network"
@@ -334,6 +335,24 @@ def _vhost(event: Event) -> Table:
     )
 
 
+def _vhost_down(event: Event) -> Table:
+    """Return the headers of a vhost that has stopped, which RabbitMQ does by itself, whoever deletes it."""
+    return headers(event._replace(actor=INTERNAL), name=event.name, node=event.node)
+
+
+def _shovel_removed(event: Event) -> Table:
+    return {"name": ("longstr", event.name), "vhost": ("longstr", event.vhost)}
+
+
+def _shovel_status(event: Event) -> Table:
+    state, details = event.subject
+    return {
+        **_shovel_removed(event),
+        "status": ("longstr", state),
+        **{name: field(value) for name, value in details.items()},
+    }
+
+
 def _permission(event: Event) -> Table:
     rights = dict(zip(("configure", "write", "read"), event.subject, strict=False))
     return headers(event, user=event.name, vhost=event.vhost, **rights)
@@ -371,6 +390,7 @@ EVENTS: Final[Mapping[str, tuple[str, Callable[[Event], Table]]]] = {
     "parameter_cleared": ("parameter.cleared", _parameter),
     "vhost_created": ("vhost.created", _vhost),
     "vhost_updated": ("vhost.updated", _vhost),
+    "vhost_down": ("vhost.down", _vhost_down),
     "vhost_deleted": ("vhost.deleted", _named),
     "vhost_limits_set": ("vhost.limits.set", _limits),
     "vhost_limits_cleared": ("vhost.limits.cleared", _limits),
@@ -383,6 +403,8 @@ EVENTS: Final[Mapping[str, tuple[str, Callable[[Event], Table]]]] = {
     "user_limits_cleared": ("user.limits.cleared", _user_limits),
     "permission_created": ("permission.created", _permission),
     "permission_deleted": ("permission.deleted", _permission),
+    "shovel_status": ("shovel.worker.status", _shovel_status),
+    "shovel_removed": ("shovel.worker.removed", _shovel_removed),
     "alarm_raised": ("alarm.set", _alarm),
     "alarm_cleared": ("alarm.cleared", _alarm),
     "topic_permission_created": ("topic.permission.created", _topic_permission),

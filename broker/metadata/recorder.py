@@ -156,6 +156,7 @@ class Definitions:
         """
         if isinstance(vhost.record, StoredTopology):
             self.delete(entity_key(VHostRow.kind, vhost.record.vhost_id))
+            self.tell("vhost_down", vhost.name, vhost.name)
             self.tell("vhost_deleted", vhost.name, vhost.name)
 
     def follow(self, vhost: VHost, topology: "StoredTopology") -> None:

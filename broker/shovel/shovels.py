@@ -10,7 +10,6 @@ from leveret.broker.shovel.session import ShovelHost
 from leveret.broker.shovel.worker import State, Worker
 from leveret.broker.vhost.parameter_checks import SHOVEL
 from leveret.broker.vhost.parameters import Parameters
-from leveret.broker.vhost.shovel_keys import PROTOCOL
 
 log = logging.getLogger("leveret.shovel")
 
@@ -33,6 +32,7 @@ class Shovels:
         self._host = host
         self._workers: dict[tuple[str, str], Worker] = {}
         self._ending: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._is_stopping = False
 
     def start(self) -> None:
         """Start all shovels that there are."""
@@ -74,6 +74,9 @@ class Shovels:
     def _ended(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
         if self._ending.get(key) is task:
             del self._ending[key]
+        if not self._is_stopping:
+            self._host.context.tell("shovel_removed", *key)
+            self._host.schedule_turn()
 
     def _completed(self, vhost: str, name: str) -> None:
         """Delete a shovel that has moved all it should."""
@@ -83,6 +86,7 @@ class Shovels:
 
     async def stop(self) -> None:
         """Stop all shovels."""
+        self._is_stopping = True
         for vhost, name in list(self._workers):
             self._stop(vhost, name)
         if self._ending:
@@ -90,6 +94,7 @@ class Shovels:
 
     def abandon(self) -> None:
         """Stop all shovels without a word."""
+        self._is_stopping = True
         for worker in self._workers.values():
             worker.abandon()
         for task in self._ending.values():
@@ -110,16 +115,10 @@ class Shovels:
             "type": "dynamic",
             "state": str(worker.state),
         }
-        if worker.state is State.TERMINATED:
-            status["reason"] = worker.reason
-        elif worker.state is State.RUNNING and session is not None:
+        status |= worker.details
+        if worker.state is State.RUNNING and session is not None:
             status |= {
                 "state": session.state,
-                "src_uri": session.source,
-                "src_protocol": PROTOCOL,
-                "dest_protocol": PROTOCOL,
-                "dest_uri": session.destination,
-                **{key.replace("-", "_"): name for key, name in definition.ends().items()},
                 "blocked_status": session.state,
                 "pending": session.forwarding.unconfirmed,
             }

@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from typing import Any
 
 from leveret.broker.client.errors import ClientError
 from leveret.broker.shovel.definition import Definition
 from leveret.broker.shovel.session import Session, ShovelHost
+from leveret.broker.vhost.shovel_keys import PROTOCOL
 
 log = logging.getLogger("leveret.shovel")
 
@@ -82,9 +84,29 @@ class Worker:
         """Number of messages moved so far."""
         return self._moved + (0 if self.session is None else self.session.forwarding.settled)
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """What else there is to say of its state, under RabbitMQ's names; URIs have no logins."""
+        session = self.session
+        if self.state is State.TERMINATED:
+            return {"reason": self.reason}
+        if self.state is not State.RUNNING or session is None:
+            return {}
+        return {
+            "src_uri": session.source,
+            "src_protocol": PROTOCOL,
+            "dest_protocol": PROTOCOL,
+            "dest_uri": session.destination,
+            **{key.replace("-", "_"): name for key, name in self.definition.ends().items()},
+        }
+
     def _enter(self, state: State, reason: str = "") -> None:
         self.state, self.reason = state, reason
         self.since = self._host.wall_clock()
+        self._host.context.tell(
+            "shovel_status", self.definition.vhost, self.definition.name, str(state), self.details
+        )
+        self._host.schedule_turn()
 
     async def _work(self, after: Awaitable[object] | None) -> None:
         if after is not None:

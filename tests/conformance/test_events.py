@@ -8,7 +8,6 @@ from conformance.brokers import SetUp, free_port, start_ours
 LEFT_OUT = (
     # steps of a deletion inside RabbitMQ
     r'parameter\.(set|cleared) {"component": \["longstr", "exchange-delete-in-progress"\]',
-    r"vhost\.down ",
     # policy.set and policy.cleared tell of the policy; the API shows which one applies to a queue
     r"queue\.policy\.(updated|cleared) ",
     # the API of ours publishes without a connection

@@ -941,3 +941,12 @@ def test_anonymous_logins_need_a_user():
     assert (("PLAIN",), "ann") == (named.auth_mechanisms, named.anonymous_user)
     with pytest.raises(ConfigError, match="auth_mechanisms: ANONYMOUS needs anonymous_login_user"):
         load(settings=["auth_mechanisms.1=ANONYMOUS"])
+
+
+@pytest.mark.parametrize("key", ["event_exchange.vhost", "default_vhost"])
+def test_the_vhost_of_the_event_exchange_has_a_name_that_amqp_can_represent(key):
+    """A longer name is refused at the start, with the key that has it; 255 bytes are allowed."""
+    problem = f"{key}: the name of a virtual host has at most 255 bytes"
+    for long in ("v" * 256, "\u00e4" * 128):
+        assert (problem,) == problems_of(f"{key}={long}")
+    load(settings=[f"{key}={'v' * 255}"])

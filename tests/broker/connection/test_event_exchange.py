@@ -135,7 +135,7 @@ def test_what_waits_is_bounded(
 
     assert [f"q{number}" for number in range(5)] == [headers["name"] for _, headers in found]
     assert 7 == feed.lost
-    assert "dropped 7 events" in caplog.text
+    assert "dropped 7 events, because 5 events or 16 MiB of them waited to be published" in caplog.text
 
 
 def test_publishing_ends_with_the_step(client: Client) -> None:
@@ -317,7 +317,7 @@ def test_an_array_that_is_too_large_stays_an_array() -> None:
 def test_an_error_in_an_event_does_not_reach_the_change(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A declaration whose event cannot be made succeeds; the event counts as lost."""
+    """A declaration whose event cannot be made succeeds; the log has the reason, and nothing is said of a number that waits."""
 
     def failing(event: object) -> Any:
         raise KeyError(event)
@@ -328,8 +328,11 @@ def test_an_error_in_an_event_does_not_reach_the_change(
     assert ["1 queue.declare-ok queue=q"] == client.declare("q")
 
     assert [] == told(client)
-    assert 1 == client.node.context.feed.lost
-    assert "internal error in an event 'queue.created'" in caplog.text
+    feed = client.node.context.feed
+    assert feed is not None
+    assert (0, 1) == (feed.lost, feed.failed)
+    assert "internal error: the event 'queue.created' of 'q' is lost" in caplog.text
+    assert "waited to be published" not in caplog.text
 
 
 def test_steps_within_steps_leave_the_actor_as_it_was(client: Client) -> None:

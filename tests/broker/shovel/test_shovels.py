@@ -323,3 +323,26 @@ def test_a_shovel_that_is_replaced_at_any_moment_leaves_nothing_behind(broker, h
     await_depth(broker, "a", 0)
 
     assert 2 == len(broker.connections)
+
+
+def test_the_states_of_a_shovel_are_events():
+    """A shovel that starts, runs, moves all messages and deletes itself is told of, in this order, as by RabbitMQ."""
+    settings = {"event_exchange.enabled": "true"}
+    with leveret.Broker(management=True, config=settings) as broker:
+        for queue in ("a", "events"):
+            broker.declare(queue)
+        http = Http(broker.management_url)
+        http.request("POST", "bindings/%2F/e/amq.rabbitmq.event/q/events", {"routing_key": "shovel.#"})
+        broker.publish("", "a", "only")
+        http.shovel("s", src_queue="a", dest_queue="b", src_delete_after="queue-length")
+        http.await_state("s", "")
+        await_depth(broker, "events", 3)
+        found = broker.queue("events").messages
+
+    assert ["shovel.worker.status", "shovel.worker.status", "shovel.worker.removed"] == [
+        each.routing_key for each in found
+    ]
+    assert ["starting", "running", None] == [each.headers.get("status") for each in found]
+    running = found[1].headers
+    assert ("s", "/", "a", "b") == tuple(running[key] for key in ("name", "vhost", "src_queue", "dest_queue"))
+    assert "user_who_performed_action" not in running
