@@ -86,7 +86,7 @@ class Worker:
 
     @property
     def details(self) -> dict[str, Any]:
-        """What else there is to say of its state, under RabbitMQ's names; URIs have no logins."""
+        """Facts that belong to its state, under RabbitMQ's names; URIs have no logins."""
         session = self.session
         if self.state is State.TERMINATED:
             return {"reason": self.reason}
