@@ -10,10 +10,12 @@ from leveret.broker.auth.backends.settings import (
     BackendSettings,
     CacheSettings,
     ClientTLS,
+    CodeLoginSettings,
     HTTPSettings,
     Name,
     OAuth2Settings,
     Step,
+    is_protected,
 )
 from leveret.broker.auth.backends.tokens import key_of_pem
 
@@ -42,7 +44,9 @@ def backend_settings(
         http=HTTPSettings(tls=ClientTLS(**parts.get("http.tls", {})), **parts.get("http", {})),
         oauth2=OAuth2Settings(**parts.get("oauth2", {}), **_oauth2(family, problems)),
         cache=cache,
+        login=CodeLoginSettings(**parts.get("login", {})),
     )
+    problems += _login_problems(settings)
     if "oauth2" in settings.used:
         problems += _missing(settings.oauth2)
     if "ldap" in settings.used:
@@ -57,6 +61,25 @@ def backend_settings(
         f"auth_http.{key} must be more than 0" for key in timeouts if not getattr(settings.http, key)
     ]
     return settings
+
+
+def _login_problems(settings: BackendSettings) -> list[str]:
+    """Return a sentence for each thing that the login by an identity provider needs and that is missing."""
+    login, prefix = settings.login, "management.oauth_"
+    if not login.enabled:
+        return []
+    problems = []
+    if "oauth2" not in settings.used:
+        problems.append(f"{prefix}enabled needs the backend that takes tokens: auth_backends.1 = oauth2")
+    if not login.client_id:
+        problems.append(f"{prefix}client_id is missing")
+    if not (login.provider_url or login.metadata_url or settings.oauth2.issuer):
+        problems.append(f"{prefix}provider_url or auth_oauth2.issuer is missing")
+    for key in ("provider_url", "metadata_url"):
+        address = getattr(login, key)
+        if address and not is_protected(address):
+            problems.append(f"{prefix}{key}: an address of another host must begin with https://")
+    return problems
 
 
 def _tls_problems(prefix: str, tls: ClientTLS) -> list[str]:

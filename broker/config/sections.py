@@ -187,6 +187,7 @@ class ManagementConfig(msgspec.Struct, frozen=True):
     path_prefix: str = ""
     host_names: str = ""
     session_minutes: int = 480
+    disable_basic_auth: bool = False
     interval_ms: int = 5000
     reports_dir: Path | None = None
     has_plain: bool = True

@@ -15,6 +15,8 @@ _OF_THE_PROCESS: Final = {
     "prometheus": "an embedded broker has no metrics listener",
     "management": "the management API is served with the argument management=True",
 }
+_OF_LOGINS: Final = ("management.oauth_", "management.disable_basic_auth")
+"""Beginnings of keys about the management API that say who may use it."""
 _DEFAULTS: Final = {
     # All memory of the process counts, so the broker would block publishers because of what the application needs.
     "vm_memory_high_watermark.relative": "1",
@@ -36,7 +38,7 @@ def make_config(values: Mapping[str, object], data_dir: Path | None, port: int) 
     problems = [
         f"config: {key}: {_OF_THE_PROCESS[top]}"
         for key in values
-        if (top := str(key).partition(".")[0]) in _OF_THE_PROCESS
+        if (top := str(key).partition(".")[0]) in _OF_THE_PROCESS and not str(key).startswith(_OF_LOGINS)
     ]
     if problems:
         raise ConfigurationError(tuple(problems))

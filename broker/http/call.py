@@ -165,6 +165,8 @@ class ManagedBroker(AdministeredBroker, Protocol):
     sessions: Sessions
     refusal_log: RefusalLog
     auth_failure_delay: float
+    is_basic_disabled: bool
+    """True if names and passwords are not taken over the network, only tokens and sessions of the page."""
     global_qos: bool
     transient_denied: bool
 

@@ -72,6 +72,11 @@ def not_authorized(delay: float = 0.0) -> ApiError:
     return ApiError(401, "not_authorized", "Not_Authorized", delay=delay)
 
 
+def basic_disabled() -> ApiError:
+    """Return the error for a name and a password where only tokens are taken."""
+    return not_authorised("HTTP access denied: basic auth disabled")
+
+
 def too_many_logins(seconds: float) -> ApiError:
     """Return the error for a login from an address from which too many have failed; for how long it is refused."""
     reason = "too many logins from this address have failed"

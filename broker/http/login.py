@@ -13,7 +13,13 @@ from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, User
 from leveret.broker.http.auditing import audit_login
 from leveret.broker.http.browsers import check_origin, is_of_a_script, token_of
 from leveret.broker.http.call import Callback, ManagedBroker, Need
-from leveret.broker.http.errors import login_required, not_authorised, not_authorized, too_many_logins
+from leveret.broker.http.errors import (
+    basic_disabled,
+    login_required,
+    not_authorised,
+    not_authorized,
+    too_many_logins,
+)
 
 log = logging.getLogger("leveret.management")
 
@@ -125,6 +131,8 @@ def _credentials(broker: ManagedBroker, header: str) -> tuple[str, str]:
         return "", given.strip()
     if scheme.lower() != "basic":
         raise login_required()
+    if broker.is_basic_disabled:
+        raise basic_disabled()
     try:
         octets = base64.b64decode(given.strip(), validate=True)
     except ValueError:

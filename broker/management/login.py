@@ -4,25 +4,55 @@ from urllib.parse import parse_qsl
 
 from leveret.broker.administration.access import Right, authorize
 from leveret.broker.auth.rights import BackendUser
+from leveret.broker.auth.users import User
 from leveret.broker.http.browsers import check_origin, cookie_with, refuse_foreign, token_of
 from leveret.broker.http.call import Answer, Call, Done, Item, Steps
+from leveret.broker.http.errors import basic_disabled
 from leveret.broker.http.login import log_in
 from leveret.broker.http.route import Key, Operation, Route
 
-_HERE = "127.0.0.1"
+HERE = "127.0.0.1"
+"""The address of the operator, for what needs one."""
 
 
-def get_auth(_call: Call) -> Answer:
-    """Return how the login page lets users log in: by name and password."""
-    return Item({"oauth_enabled": False})
+def get_auth(call: Call) -> Answer:
+    """Return how the login page lets users log in, as RabbitMQ's; but never the secret of the client."""
+    backends = call.broker.backends
+    provider = None if backends is None else backends.code_login
+    if provider is None:
+        return Item({"oauth_enabled": False})
+    settings = provider.settings
+    return Item({
+        "oauth_enabled": True,
+        "oauth_disable_basic_auth": _takes_no_passwords(call),
+        "oauth_client_id": settings.client_id,
+        "oauth_provider_url": provider.provider_url,
+        "oauth_scopes": settings.scopes,
+        "oauth_metadata_url": settings.metadata_url,
+        "oauth_resource_id": provider.resource,
+    })  # fmt: skip
+
+
+def _takes_no_passwords(call: Call) -> bool:
+    """Return whether the page takes no names and passwords."""
+    backends = call.broker.backends
+    provider = None if backends is None else backends.code_login
+    return call.broker.is_basic_disabled or (provider is not None and provider.settings.disable_basic_auth)
 
 
 def login(call: Call) -> Steps:
     """Check the name and password of a form, and begin a session."""
     refuse_foreign(call.headers)
+    if _takes_no_passwords(call):
+        raise basic_disabled()
     form = dict(parse_qsl(call.content.decode("utf-8", "replace"), keep_blank_values=True))
     name, password = form.get("username", ""), form.get("password", "")
-    user = yield from log_in(call.broker, name, password, call.peer or _HERE)
+    user = yield from log_in(call.broker, name, password, call.peer or HERE)
+    return session_of(call, user)
+
+
+def session_of(call: Call, user: User) -> Answer:
+    """Begin a session of a user who has logged in; raises ForbiddenError if the user may not use the API."""
     authorize(call.broker.users, user, Right.MANAGEMENT)
     if isinstance(user, BackendUser):
         user = user.in_session(call.broker.wall_clock())

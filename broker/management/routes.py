@@ -24,6 +24,7 @@ from leveret.broker.management import (
     peeking,
     permissions,
     policies,
+    provider_login,
     queues,
     replicas,
     reports,
@@ -62,6 +63,7 @@ _OF_RESOURCES: tuple[Route, ...] = (
     *health.ROUTES,
     *node_settings.ROUTES,
     *login.ROUTES,
+    *provider_login.ROUTES,
     *events.ROUTES,
     *replicas.ROUTES,
 )

@@ -248,6 +248,7 @@ class Server:
         self.login_throttle = LoginThrottle(config.auth_max_failures, config.auth_failure_period)
         self.login_sources = LoginSources()
         self.http_logins = HTTPLogins()
+        self.is_basic_disabled = config.management.disable_basic_auth
         self.sessions = Sessions(self.users, config.management.session_seconds)
         self.http_listeners: list[ListenerFacts] = []
         """The HTTP listeners, which whoever starts them adds."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leveret.broker.auth.backends.backend import Backend, BackendError
 from leveret.broker.auth.backends.cache import CacheBackend
@@ -21,6 +21,9 @@ from leveret.broker.auth.backends.guarded import Counted
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Question, Rights
 from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, Users, is_loopback
+
+if TYPE_CHECKING:
+    from leveret.broker.auth.backends.code_login import CodeLogin
 
 log = logging.getLogger("leveret.connection")
 
@@ -66,6 +69,7 @@ class AccessControl:
 
     Attributes:
         epoch: grows when all decisions are to be forgotten.
+        code_login: the login to the web page by an identity provider; None if there is none.
 
     """
 
@@ -87,6 +91,7 @@ class AccessControl:
         self._tasks: set[asyncio.Task[None]] = set()
         self._counted = tuple(counted)
         self.epoch = 0
+        self.code_login: CodeLogin | None = None
 
     @property
     def backends(self) -> list[Backend]:
@@ -159,6 +164,41 @@ class AccessControl:
         """Return the rights of a user in a vhost, of which none is known yet."""
         return Rights(self, user, vhost, peer, self._seconds, self._now)
 
+    # -- for the web page ---------------------------------------------------------------------------------------------
+
+    def find_provider(self, done: Callable[[str | LoginRefusedError], object]) -> None:
+        """Ask where the identity provider lets users log in."""
+        self._run(self._authorization_endpoint(), done, LoginRefusedError("internal error"))
+
+    async def _authorization_endpoint(self) -> str:
+        assert self.code_login is not None  # noqa: S101 - the caller has looked
+        try:
+            return (await self.code_login.endpoints()).authorization
+        except BackendError as error:
+            raise LoginRefusedError(str(error)) from None
+
+    def log_in_by_code(
+        self,
+        code: str,
+        verifier: str,
+        redirect_uri: str,
+        peer: str,
+        done: Callable[[BackendUser | LoginRefusedError], object],
+    ) -> None:
+        """Authenticate a user whom the identity provider has sent back with a code (`CodeLogin.token`)."""
+        work = self._login_by_code(code, verifier, redirect_uri, peer)
+        self._run(work, done, LoginRefusedError("internal error"))
+
+    async def _login_by_code(self, code: str, verifier: str, redirect_uri: str, peer: str) -> BackendUser:
+        assert self.code_login is not None  # noqa: S101 - the caller has looked
+        try:
+            token = await self.code_login.token(code, verifier, redirect_uri)
+        except BackendError as error:
+            raise LoginRefusedError(str(error)) from None
+        # only where tokens are checked: others have no business with them
+        taking = [at for at, step in enumerate(self._steps) if step.authn.renews]
+        return await self._login("", Password(token), peer, taking)
+
     # -- for the management API ---------------------------------------------------------------------------------------
 
     async def logged_in(self, name: str, password: Password, peer: str) -> BackendUser | LoginRefusedError:
@@ -192,9 +232,11 @@ class AccessControl:
 
     # -- the chain ----------------------------------------------------------------------------------------------------
 
-    async def _login(self, name: str, password: Password | None, peer: str) -> BackendUser:
+    async def _login(
+        self, name: str, password: Password | None, peer: str, positions: Iterable[int] | None = None
+    ) -> BackendUser:
         refusal = LoginRefusedError(f"user '{name}' - invalid credentials")
-        for position in range(len(self._steps)):
+        for position in range(len(self._steps)) if positions is None else positions:
             try:
                 user = await self._step(position, name, password)
             except LoginRefusedError as error:

@@ -83,4 +83,9 @@ def access_control(
     maker = _Maker(settings, users, now, wall)
     steps = [ChainStep(maker.backend(step.authn), maker.backend(step.authz)) for step in settings.chain]
     seconds = settings.cache.ttl
-    return AccessControl(steps, users, counted=maker.counted, seconds=seconds, now=now, in_step=in_step)
+    control = AccessControl(steps, users, counted=maker.counted, seconds=seconds, now=now, in_step=in_step)
+    if settings.login.enabled:
+        from leveret.broker.auth.backends.code_login import CodeLogin  # noqa: PLC0415 - only if it is used
+
+        control.code_login = CodeLogin(settings.login, settings.oauth2, now)
+    return control

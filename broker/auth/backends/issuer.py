@@ -58,7 +58,7 @@ class Issuer:
         self._old_at = self._unknown_at = self._failed_at = float("-inf")
         """Times at which the keys are old, of the last attempt because of an unknown one, and of the last failure."""
         self._lock = asyncio.Lock()
-        self._tls = _context(settings.cacertfile) if self._has_address else True
+        self._tls = tls_context(settings.cacertfile) if self._has_address else True
 
     @property
     def _has_address(self) -> bool:
@@ -148,5 +148,6 @@ def good_for(caching: str) -> float:
     return OLD_SECONDS if found is None else min(max(float(found[1]), LEAST_SECONDS), MOST_SECONDS)
 
 
-def _context(cacertfile: Path | None) -> ssl.SSLContext:
+def tls_context(cacertfile: Path | None) -> ssl.SSLContext:
+    """Return the context for an issuer; None for the authorities of the system. Raises OSError."""
     return ssl.create_default_context(cafile=cacertfile)

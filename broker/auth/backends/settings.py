@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 Name = Literal["internal", "http", "ldap", "oauth2", "cache"]
 
 LDAP_PORT, LDAPS_PORT = 389, 636
+_THIS_HOST: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 MODULES: Final[dict[str, Name]] = {
     "internal": "internal",
@@ -24,6 +26,12 @@ MODULES: Final[dict[str, Name]] = {
     "rabbit_auth_backend_cache": "cache",
 }
 """RabbitMQ's names of backends, short and long."""
+
+
+def is_protected(address: str) -> bool:
+    """Return whether nobody on the way to a web service can read along: TLS, or this host. Raises ValueError."""
+    parts = urlsplit(address)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _THIS_HOST)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -122,6 +130,18 @@ class OAuth2Settings(msgspec.Struct, frozen=True):
         return f"{self.resource_server_id}." if self.scope_prefix is None else self.scope_prefix
 
 
+class CodeLoginSettings(msgspec.Struct, frozen=True):
+    """Settings of the login to the web page by an identity provider."""
+
+    enabled: bool = False
+    client_id: str = ""
+    client_secret: str = ""
+    provider_url: str = ""
+    metadata_url: str = ""
+    scopes: str = ""
+    disable_basic_auth: bool = True
+
+
 class CacheSettings(msgspec.Struct, frozen=True):
     """Settings of the cache; the time in seconds."""
 
@@ -139,6 +159,7 @@ class BackendSettings(msgspec.Struct, frozen=True):
     ldap: LDAPSettings = LDAPSettings()
     oauth2: OAuth2Settings = OAuth2Settings()
     cache: CacheSettings = CacheSettings()
+    login: CodeLoginSettings = CodeLoginSettings()
 
     @property
     def is_internal(self) -> bool:

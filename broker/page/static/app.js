@@ -14,6 +14,7 @@ import { live } from "./shell/live.js";
 import { recall, remember } from "./shell/memory.js";
 import { failed } from "./shell/notices.js";
 import { PAGES, SECTIONS, loadAll } from "./pages.js";
+import { arrive, leave } from "./shell/provider.js";
 import { link, parse } from "./shell/route.js";
 import { bindStatus } from "./shell/status.js";
 import { bindTheme } from "./shell/theme.js";
@@ -72,8 +73,18 @@ function askForLogin(why = "") {
   byId("opening", HTMLElement).hidden = true;
   loginPlace.hidden = false;
   sayAtLogin(why);
-  const name = loginPlace.querySelector("input");
-  name?.focus();
+  /** @type {HTMLElement | null} */ (loginPlace.querySelector("input, #provider:not([hidden])"))?.focus();
+  offerProvider();
+}
+
+/** Offer the ways to log in that this broker has. */
+async function offerProvider() {
+  const ways = await get("auth").catch(() => null);
+  if (!ways?.oauth_enabled) return;
+  byId("provider", HTMLElement).hidden = false;
+  if (!ways.oauth_disable_basic_auth) return;
+  for (const each of loginPlace.querySelectorAll("label, .hint, button:not(#provider)")) each.remove();
+  byId("provider", HTMLElement).focus();
 }
 
 /** @param {string} why */
@@ -165,6 +176,7 @@ async function start() {
   bindStatus(byId("state", HTMLElement), byId("node", HTMLElement));
   bindKeys();
   loginPlace.querySelector("form")?.addEventListener("submit", submitLogin);
+  byId("provider", HTMLElement).addEventListener("click", () => leave().catch((error) => sayAtLogin(reasonOf(error))));
   menu.addEventListener("click", () => openMenu(!side.classList.contains("open")));
   byId("logout", HTMLElement).addEventListener("click", async () => {
     try {
@@ -189,6 +201,9 @@ async function start() {
   session.addEventListener("vhosts", refreshVhosts);
   live.addEventListener("back", showPage);
   Promise.resolve(PAGES[parse(location.hash).page]?.()).catch(() => undefined);
+  const problem = await arrive();
+  if (problem) return askForLogin(problem);
+  if (problem !== null) delete begun?.whoami; // asked before the session began
   try {
     begin(await first("whoami", () => get("whoami")));
   } catch {

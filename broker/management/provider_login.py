@@ -1,0 +1,71 @@
+"""Logging in to the web page by an identity provider: `/api/leveret/oauth`."""
+
+from functools import partial
+from typing import Any
+
+from leveret.broker.auth.rights import BackendUser
+from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.http.browsers import refuse_foreign
+from leveret.broker.http.call import Call, Callback, Item, Steps, text
+from leveret.broker.http.errors import ApiError, not_found
+from leveret.broker.http.login import check_failures, judged
+from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.management.login import HERE, session_of
+
+
+def get_provider(call: Call) -> Steps:
+    """Return where the browser is to be sent, and what for."""
+    backends = _backends(call)
+    found = yield Callback(backends.find_provider)
+    if isinstance(found, LoginRefusedError):
+        raise ApiError(503, "service_unavailable", str(found))
+    settings = backends.code_login.settings
+    return Item({
+        "authorization_endpoint": found,
+        "client_id": settings.client_id,
+        "scopes": settings.scopes,
+    })  # fmt: skip
+
+
+def login_by_code(call: Call) -> Steps:
+    """Exchange a code of the provider for a token, and begin a session with it."""
+    backends = _backends(call)
+    refuse_foreign(call.headers)
+    body = call.body("code", "code_verifier", "redirect_uri")
+    values = [text(body, key) for key in ("code", "code_verifier", "redirect_uri")]
+    peer = call.peer or HERE
+    check_failures(call.broker, "", peer)
+    verdict = yield Callback(partial(backends.log_in_by_code, *values, peer))
+    name = verdict.name if isinstance(verdict, BackendUser) else ""
+    user = judged(call.broker, name, peer, verdict)
+    return session_of(call, user)
+
+
+def _backends(call: Call) -> Any:
+    """Return the backends; raises ApiError if there is no provider."""
+    backends = call.broker.backends
+    if backends is None or backends.code_login is None:
+        raise not_found()
+    return backends
+
+
+ROUTES = (
+    Route(
+        "leveret/oauth",
+        "login",
+        {
+            "GET": Operation(get_provider, "Where an identity provider lets users log in to the page.", None),
+            "POST": Operation(
+                login_by_code,
+                "Begin a session of the page by the code of an identity provider.",
+                None,
+                body=(
+                    Key("code", is_required=True, doc="of the provider"),
+                    Key("code_verifier", is_required=True, doc="whose hash the provider knows (PKCE)"),
+                    Key("redirect_uri", is_required=True, doc="where the browser has come back to"),
+                ),
+                is_stored=False,
+            ),
+        },
+    ),
+)
