@@ -79,6 +79,7 @@ DRIVERS = (
     "broker.auth.backends.access_control",
     "broker.auth.backends.directory",
     "broker.auth.backends.guarded",
+    "broker.auth.backends.code_login",
     "broker.auth.backends.issuer",
     "broker.auth.backends.http",
     "broker.auth.backends.ldap",
@@ -152,6 +153,7 @@ THIRD_PARTY = {
     "aiohttp": (
         "broker.auth.backends.http",
         "broker.auth.backends.ldap",
+        "broker.auth.backends.code_login",
         "broker.auth.backends.issuer",
         "broker.http.accepted",
         "broker.http.event_streams",
