@@ -211,4 +211,9 @@ ROUTES = (
         "nodes",
         {"GET": Operation(get_tables, "The memory of some of Erlang's tables: none.", _MONITORING)},
     ),
+    Route(
+        "nodes/{node}/memory/ets/{filter}/relative",
+        "nodes",
+        {"GET": Operation(get_tables, "The memory of some of Erlang's tables: none.", _MONITORING)},
+    ),
 )
