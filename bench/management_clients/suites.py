@@ -63,10 +63,17 @@ def rabbitmqadmin(folder: Path) -> Path:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(Path(manifest).parent, copy)
         words = ("--locked", "--no-run", "--test=integration", "--message-format=json")
-        built = run("cargo", "test", *words, cwd=copy).splitlines()
-        programs = [json.loads(line).get("executable") for line in built if '"test":true' in line]
-        (copy / "integration").symlink_to(next(program for program in programs if program))
+        (copy / "integration").symlink_to(program_of_tests(run("cargo", "test", *words, cwd=copy)))
     return copy
+
+
+def program_of_tests(built: str) -> str:
+    """Return the program with the integration tests among what `cargo` says that it has built, a line of JSON each.
+
+    The program that they test is there, too, before or after it.
+    """
+    found = [json.loads(line) for line in built.splitlines() if line.startswith("{")]
+    return next(str(each["executable"]) for each in found if each.get("target", {}).get("kind") == ["test"])
 
 
 def rabbitmqadmin_command(copy: Path) -> list[str]:

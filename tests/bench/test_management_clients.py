@@ -1,5 +1,7 @@
 """Clients of the management API: what is read from their output, and when two brokers count as equal."""
 
+import json
+
 import pytest
 
 from bench.management_clients import __main__, amqpstorm, exporter, java, keda, suites
@@ -96,6 +98,18 @@ def test_results_of_suites_are_read(tmp_path):
     assert ["passed", "skipped", "failed"] == [rust[name] for name in sorted(rust, key=list(rust).index)]
     theirs = {"queues_tests::test_delete": "passed", "help_tests::show_help": "passed", "x": "failed"}
     assert ["help_tests::show_help", "queues_tests::test_delete"] == suites.differences(rust, theirs)
+
+
+def test_the_program_of_integration_tests_is_found():
+    """It is that of the target of this kind, not the program that is tested, whichever was built first."""
+    tested, tests = (
+        json.dumps({"target": {"kind": [kind], "test": True}, "executable": f"/{kind}"})
+        for kind in ("bin", "test")
+    )
+    done = json.dumps({"reason": "build-finished", "success": True})
+
+    for lines in ((tested, tests, done), (tests, tested, done)):
+        assert "/test" == suites.program_of_tests("\n".join(lines))
 
 
 def test_a_difference_has_the_reason_of_its_pattern():
