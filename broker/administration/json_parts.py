@@ -21,6 +21,8 @@ _TO_COMMA = re.compile(rb'(?:[^"\[\]{},]+|"(?:[^"\\]+|\\.)*+")*+', re.DOTALL)
 _INSIDE = re.compile(rb'(?:[^"\\]+|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*+', re.DOTALL)
 _KEY = re.compile(rb'\s*("(?:[^"\\]+|\\.)*+")\s*:', re.DOTALL)
 _SPACE = b" \t\n\r"
+_MARK = b"\xef\xbb\xbf"
+"""What some editors put before a text in UTF-8."""
 _STARTS = frozenset(b"[{")
 _QUOTE, _COMMA = b'",'
 _CONTINUATION = 0x80, 0xC0
@@ -45,8 +47,11 @@ class Part(NamedTuple):
 
 
 def whole(octets: bytes, part: Part | None = None) -> Part:
-    """Return a part, or the document, without space around it; of more space than a window some is left."""
-    start, stop = part or Part(0, len(octets))
+    """Return a part, or the document, without space around it; of more space than a window some is left.
+
+    A byte order mark before the document is left out, too.
+    """
+    start, stop = part or Part(len(_MARK) if octets.startswith(_MARK) else 0, len(octets))
     before = octets[start : min(start + WINDOW, stop)]
     start += len(before) - len(before.lstrip(_SPACE))
     after = octets[max(start, stop - WINDOW) : stop]
@@ -178,8 +183,13 @@ def object_of(octets: bytes) -> Generator[None, None, Any]:
     return found
 
 
+def unmarked(octets: bytes) -> bytes:
+    """Return a document without a byte order mark before it."""
+    return octets.removeprefix(_MARK)
+
+
 def _decoded(octets: bytes) -> Any:
     try:
-        return msgspec.json.decode(octets)
+        return msgspec.json.decode(unmarked(octets))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotDivisibleError(str(error)) from None

@@ -26,6 +26,9 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
 
+MOST_NAME = 255
+"""Maximum octets of a name or key that a client can send or be sent."""
+
 
 class TopologyAdministration:
     """Exchanges, queues and bindings. Every method takes the acting user first (`access.authorize`).
@@ -75,6 +78,7 @@ class TopologyAdministration:
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Declare an exchange of a type (`kind`); raises the errors that a client would get."""
+        _check_size("exchange", name)
         method = make(
             ExchangeMethods.Declare,
             0,
@@ -111,6 +115,7 @@ class TopologyAdministration:
         """Declare a queue; raises the errors that a client would get."""
         if not name:
             raise BadRequestError("queue name cannot be empty")
+        _check_size("queue", name)
         method = make(
             QueueMethods.Declare, 0, name, False, durable, False, auto_delete, True, _table(arguments)
         )
@@ -174,6 +179,7 @@ class TopologyAdministration:
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Bind a queue or an exchange (`destination_type`) to an exchange; raises the errors that clients get."""
+        _check_size("routing key", routing_key)
         bind = (QueueMethods if destination_type == "queue" else ExchangeMethods).Bind
         self._execute(actor, vhost, make(bind, 0, destination, source, routing_key, True, _table(arguments)))
 
@@ -196,6 +202,13 @@ class TopologyAdministration:
         else:
             method = make(ExchangeMethods.Unbind, 0, *names, True, arguments or {})
         self._execute(actor, vhost, method)
+
+
+def _check_size(what: str, name: str) -> None:
+    """Raise BadRequestError for a name or key that no client could send; in RabbitMQ's words for a queue."""
+    size = len(name.encode("utf-8", "surrogateescape"))
+    if size > MOST_NAME:
+        raise BadRequestError(f"{what} should be less than {MOST_NAME} bytes, actually was {size}\n")
 
 
 def _table(arguments: Mapping[str, Any] | None) -> Table:

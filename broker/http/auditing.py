@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from leveret.broker.administration.json_parts import unmarked
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.users import User
 from leveret.broker.http.browsers import SAFE
@@ -141,7 +142,7 @@ def _body(content: bytes, name: str) -> dict[str, Any] | None:
     if not content or len(content) > LARGEST:
         return None
     try:
-        body = msgspec.json.decode(content)
+        body = msgspec.json.decode(unmarked(content))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(body, dict):

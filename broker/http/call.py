@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from leveret.broker.administration import AdministeredBroker, Administration
-from leveret.broker.administration.json_parts import NotDivisibleError, object_of
+from leveret.broker.administration.json_parts import NotDivisibleError, object_of, unmarked
 from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle, RefusalLog
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.sessions import Sessions
@@ -266,7 +266,7 @@ class Call:
         if self._is_empty:
             return checked_body({}, *required)
         try:
-            return checked_body(msgspec.json.decode(self.content), *required)
+            return checked_body(msgspec.json.decode(unmarked(self.content)), *required)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise bad_request("not_json") from None
 

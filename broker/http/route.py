@@ -1,5 +1,6 @@
 """Routes: paths of the API, the operations on them, and the rights that these need."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,8 +9,11 @@ from urllib.parse import unquote_to_bytes
 
 from leveret.broker.administration.access import Right
 from leveret.broker.http.call import Answer, Call, Steps
+from leveret.broker.http.errors import bad_request
 
 Handler = Callable[[Call], Answer | Steps]
+
+_BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 class Scope(StrEnum):
@@ -129,7 +133,12 @@ class Router:
         Returns:
             The route, and the decoded names by those of their segments; None if there is none.
 
+        Raises:
+            ApiError: a percent sign is not followed by two hexadecimal digits.
+
         """
+        if _BAD_PERCENT.search(path):
+            raise bad_request("the path is not percent-encoded: write % as %25")
         segments = [decoded(each) for each in path.removesuffix("/").split("/")]
         route = _descend(self._root, segments, 0)
         if route is None:

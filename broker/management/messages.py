@@ -1,7 +1,6 @@
 """Messages: published to an exchange, fetched from a queue."""
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -95,7 +94,11 @@ def _payload(given: Any, encoding: Any) -> bytes:
         raise bad_request(["unsupported_encoding", encoding])
     try:
         return base64.b64decode(given, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
+        pass
+    try:  # in lines, as the command `base64` prints it
+        return base64.b64decode("".join(given.split()), validate=True)
+    except ValueError:
         raise bad_request(["not_base64", given]) from None
 
 

@@ -31,9 +31,10 @@ def put_user(call: Call) -> Answer:
         raise bad_request("both_password_and_password_hash_are_provided")
     users = call.administration.users
     is_new = call.broker.users.get(name) is None
-    given = {key: text(body, key) for key in ("password", "password_hash") if body.get(key) is not None}
+    given: dict[str, Any] = {key: body[key] for key in ("password", "password_hash") if key in body}
     if not is_base64(given.get("password_hash", "")):
         raise bad_request(["not_base64", given["password_hash"]])
+    text(given, "password")
     if not given:
         given["password_hash"] = ""  # who sends neither, disables the password
     algorithm = text(body, "hashing_algorithm", "")
@@ -79,11 +80,11 @@ def whoami(call: Call) -> Answer:
     return Item({"name": actor.name, "tags": list(actor.tags), "is_internal_user": True})
 
 
-def is_base64(given: str) -> bool:
-    """Return whether a text is base64."""
+def is_base64(given: Any) -> bool:
+    """Return whether a value is a text in base64."""
     try:
         base64.b64decode(given, validate=True)
-    except ValueError:
+    except (TypeError, ValueError):
         return False
     return True
 

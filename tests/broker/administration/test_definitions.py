@@ -97,6 +97,14 @@ def test_importing_twice_changes_nothing(node):
     assert (1, {}) == (queue.ready_count, queue.arguments)
 
 
+def test_a_byte_order_mark_before_a_file_does_not_matter(node):
+    """Some editors put one there."""
+    octets = b"\xef\xbb\xbf" + json.dumps({"vhosts": [{"name": "shop"}]}).encode()
+    node.administration.definitions.import_file(None, octets)
+
+    assert "shop" in node.vhosts
+
+
 def test_an_imported_hash_lets_its_user_in(node):
     """An imported password hash lets its user log in; a user without one stays locked out."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())

@@ -3,6 +3,7 @@
 import pytest
 
 from leveret.broker.http.call import Item
+from leveret.broker.http.errors import ApiError
 from leveret.broker.http.route import Operation, Route, Router
 
 ANY = {"GET": Operation(lambda _call: Item({}), "Nothing.")}
@@ -49,6 +50,16 @@ def test_a_path_is_divided_first_and_then_decoded_once(path, route, names):
 def test_other_paths_are_not_found(path):
     """Nor is one with two slashes at its end."""
     assert ROUTER.find(path) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["queues/v/%", "queues/v/%2", "queues/%zz/q", "queues/v/%2%35", "nothing/50%"]
+)
+def test_a_path_that_is_not_encoded_is_refused(path):
+    """A percent sign without two hexadecimal digits is an error, not part of a name."""
+    with pytest.raises(ApiError) as refused:
+        ROUTER.find(path)
+    assert 400 == refused.value.status
 
 
 def test_methods_of_a_route():

@@ -1,5 +1,6 @@
 """Publishing to an exchange and fetching from a queue in the API."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,15 @@ def test_a_payload_is_cut_off(api):
         (each["payload_bytes"], each["payload"], each["payload_encoding"]) for each in found
     ]
     assert [] == get(api, count=0).body
+
+
+def test_base64_may_have_line_breaks(api):
+    """The lines that the command `base64` prints are one payload."""
+    content = bytes(range(256))
+    answer = publish(api, payload=base64.encodebytes(content).decode(), payload_encoding="base64")
+
+    assert (200, {"routed": True}) == (answer.status, answer.body)
+    assert [content] == [base64.b64decode(each["payload"]) for each in get(api, encoding="base64").body]
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,24 @@ def test_the_errors_of_declarations_are_those_of_rabbitmq(api):
     assert 201 == api.put("queues/%2F/x", {"arguments": [], "node": api.node.node_name})
 
 
+@pytest.mark.parametrize("letter", ["x", "\xe9"])
+def test_names_that_no_client_could_send_are_refused(api, letter):
+    """Names of queues and exchanges, and binding keys, have at most 255 octets."""
+    most = 255 // len(letter.encode())
+    short, long = (quote(letter * count) for count in (most, most + 1))
+    size = len(letter.encode()) * (most + 1)
+
+    for kind, body in (("queue", {}), ("exchange", {"type": "direct"})):
+        assert 201 == api.put(f"{kind}s/%2F/{short}", body)
+        answer = api.request("PUT", f"{kind}s/%2F/{long}", body)
+        text = f"{kind} should be less than 255 bytes, actually was {size}\n"
+        assert (400, text) == (answer.status, answer.body["reason"])
+        assert 404 == api.request("GET", f"{kind}s/%2F/{long}").status
+    path = f"bindings/%2F/e/{short}/q/{short}"
+    assert 201 == api.request("POST", path, {"routing_key": letter * most}).status
+    assert 400 == api.request("POST", path, {"routing_key": letter * (most + 1)}).status
+
+
 def test_a_queue_is_deleted_only_if_it_is_empty_or_unused(api):
     """`if-empty` and `if-unused` are checked; PUT, purge and DELETE of somebody's exclusive queue are refused."""
     client = Client(api.node)

@@ -55,6 +55,8 @@ def test_only_administrators_see_users(api):
         ({}, "tags_not_present"),
         ({"tags": "", "password": "x", "password_hash": ""}, "both_password_and_password_hash_are_provided"),
         ({"tags": "", "password_hash": "no base 64"}, ["not_base64", "no base 64"]),
+        ({"tags": "", "password_hash": None}, ["not_base64", None]),
+        ({"tags": "", "password": None}, "'password' must be a text"),
     ],
 )
 def test_an_invalid_user_is_refused(api, body, reason):
