@@ -22,7 +22,7 @@ _INSIDE = re.compile(rb'(?:[^"\\]+|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB]).
 _KEY = re.compile(rb'\s*("(?:[^"\\]+|\\.)*+")\s*:', re.DOTALL)
 _SPACE = b" \t\n\r"
 _MARK = b"\xef\xbb\xbf"
-"""What some editors put before a text in UTF-8."""
+"""The byte order mark that some editors put before a text in UTF-8."""
 _STARTS = frozenset(b"[{")
 _QUOTE, _COMMA = b'",'
 _CONTINUATION = 0x80, 0xC0

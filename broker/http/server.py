@@ -44,6 +44,7 @@ from leveret.broker.tls.credentials import Credentials
 
 log = logging.getLogger("leveret.management")
 T = TypeVar("T")
+Following = Callable[[], bytes | None]
 requests_log = logging.getLogger("leveret.http")
 
 SLICE = 2_000_000
@@ -97,7 +98,7 @@ class ManagementServer:
         self._host_names = frozenset(map(str.lower, host_names))
         self._prefix = prefix.rstrip("/")
         self._router = router
-        self._at_work = asyncio.Semaphore(AT_WORK)
+        self._at_work, self._large_bodies = asyncio.Semaphore(AT_WORK), asyncio.Semaphore(AT_WORK)
         self._slices = asyncio.Lock()
         self._lists = ListCache(broker.now)
         self._streams = StreamWriter(broker.turn.slices, self._in_turn)
@@ -193,7 +194,7 @@ class ManagementServer:
         """Answer a request.
 
         A place at work is taken for the time of the work, not of waiting for a slow client, and a body is read only if
-        the user may call what the request asks for; one that is large takes a place, so that few are in memory.
+        the user may call what the request asks for; large ones have places of their own, so that few are in memory.
         """
         if self._broker.obstacle:
             body = encoded({"error": "service_unavailable", "reason": self._broker.obstacle})
@@ -261,16 +262,17 @@ class ManagementServer:
         if (request.content_length or 0) > most:
             return failed(bad_request(TOO_LARGE))
         content, is_whole = await _content(request, min(most, BODY))
-        async with self._at_work:
+        async with contextlib.nullcontext() if is_whole else self._large_bodies:
             if not is_whole:
                 rest, is_whole = await _content(request, most - len(content))
                 content += rest
             if not is_whole:
                 return failed(bad_request(TOO_LARGE))
-            if admitted.operation.is_long:
-                limit.reschedule(asyncio.get_running_loop().time() + LONG_SECONDS)
-            lists = self._lists if received.peer else None
-            return await self._run(answer(self._broker, admitted, content, lists), received.path)
+            async with self._at_work:
+                if admitted.operation.is_long:
+                    limit.reschedule(asyncio.get_running_loop().time() + LONG_SECONDS)
+                lists = self._lists if received.peer else None
+                return await self._run(answer(self._broker, admitted, content, lists), received.path)
 
     def _in_slice(self, work: Callable[[], T], name: str) -> T:
         slices = self._broker.turn.slices
@@ -342,22 +344,22 @@ class ManagementServer:
         stream = web.StreamResponse(status=response.status, headers=response.headers)
         await stream.prepare(request)
         with contextlib.suppress(ConnectionError):
-            async with self._at_work:
-                await self._stream(stream, (first, second), following)
+            await self._stream(stream, (first, second), following)
             await stream.write_eof()
         return stream
 
     async def _stream(
-        self,
-        stream: web.StreamResponse,
-        begun: Iterable[bytes | None],
-        following: Callable[[], bytes | None],
+        self, stream: web.StreamResponse, begun: Iterable[bytes | None], following: Following
     ) -> None:
         """Write the pieces that are there, and those that follow."""
         for piece in begun:
             if piece:
                 await stream.write(piece)
-        while (piece := await self._in_turn(following)) is not None:
+        while True:
+            async with self._at_work:
+                piece = await self._in_turn(following)
+            if piece is None:
+                return
             if piece:
                 await stream.write(piece)
 

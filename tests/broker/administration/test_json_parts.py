@@ -115,7 +115,7 @@ def test_large_documents_that_are_refused(octets):
 
 @pytest.mark.parametrize("size", [1, 2 * WINDOW])
 def test_a_byte_order_mark_is_left_out(size):
-    """What editors put before a text in UTF-8 is no part of the document."""
+    """The mark that some editors put before a text in UTF-8 is no part of the document."""
     document = {"a": "b" * size}
 
     assert document == at_once(object_of(b"\xef\xbb\xbf" + json.dumps(document).encode()))

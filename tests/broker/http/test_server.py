@@ -421,6 +421,55 @@ async def test_slow_bodies_hold_up_nobody():
             writer.close()
 
 
+async def test_slow_large_bodies_hold_up_nobody():
+    """More clients than may be at work send the beginning of an import; another request is answered meanwhile."""
+    async with serving() as tried:
+        sent = tried.server._large_bodies
+        head = f"POST /api/definitions HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 9000000\r\n\r\n"
+        begun = head.encode() + b"{" + b" " * 2 * BODY
+        writers = []
+        for _ in range(AT_WORK + 1):
+            _, writer = await asyncio.open_connection(*tried.server.address)
+            writer.write(begun)
+            writers.append(writer)
+        await until(sent.locked)
+
+        assert 200 == (await tried.ask("GET", "whoami"))[0]
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def test_slow_readers_hold_up_nobody():
+    """More clients than may be at work ask for a long answer and do not read it; another request is answered."""
+    made = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal made
+        while True:
+            made += 1
+            yield b"x" * 65536
+
+    operation = Operation(lambda _call: Content(endless(), "text/plain"), "All.", None)
+    async with serving(Route("x", "x", {"GET": operation})) as tried:
+        writers = []
+        for _ in range(AT_WORK + 1):
+            sock = socket.create_connection(tried.server.address)
+            sock.sendall(b"GET /api/x HTTP/1.1\r\nHost: x\r\n\r\n")
+            writers.append(sock)
+        before = -1
+        async with asyncio.timeout(SECONDS):
+            while (
+                len(tried.server._busy) < len(writers) or made != before
+            ):  # until all wait for their readers
+                before = made
+                for _ in range(200):
+                    await asyncio.sleep(0)
+
+        assert 200 == (await tried.ask("GET", "whoami"))[0]
+        for sock in writers:
+            sock.close()
+
+
 async def test_too_many_connections_end_idle_ones():
     """A new connection takes the place of an idle one, not of one whose request is being answered."""
     async with serving() as tried:
