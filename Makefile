@@ -147,6 +147,7 @@ loop-steps: $(VENV)/.installed-test
 
 # N is a number of cycles, copies, sessions, messages, examples or seconds.
 campaign.ansible = tests/playbooks/run.py
+campaign.certificates = tests/certified/run.py
 campaign.churn = tests/churn/run.py --seconds $(or $(N),$(SECONDS),1800)
 campaign.confirm-properties = tests/promises/run.py --messages $(or $(N),$(MESSAGES),100000)
 campaign.answered = tests/crash/run.py answered -n $(or $(N),100)

@@ -37,7 +37,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Login:
-    """Where and how a client logs in.
+    """The way in which a client logs in, and the broker.
 
     Attributes:
         address: of the listener with TLS.
