@@ -50,6 +50,8 @@ __all__ = [
 
 FRAME_MIN: Final = 4096
 _KEY: Final = re.compile(r"[^\w.$-].*", re.ASCII | re.DOTALL)
+_SECRETS: Final = frozenset({"password", "client_secret", "passphrase"})
+"""Names of attributes that are secrets."""
 _SECTIONS: Final = (
     "log",
     "compatibility",
@@ -401,10 +403,19 @@ def _in_order(name: str) -> tuple[int, str]:
     return (int(name) if name.isdecimal() else 0, name)
 
 
+def _mask(value: Any) -> None:
+    """Replace the secrets in plain values, at any depth; an empty one is shown."""
+    if isinstance(value, dict):
+        for name in _SECRETS & value.keys():
+            value[name] = "***" if value[name] else ""
+    for each in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    ):
+        _mask(each)
+
+
 def effective(config: Config) -> Iterator[str]:
     """Yield the effective configuration as ``attribute = value`` lines; passwords are masked."""
     shown = msgspec.to_builtins(config, enc_hook=str)
-    for user in shown["users"]:
-        user["password"] = "***"  # noqa: S105 - that is the mask
-    tls_parts.mask(shown)
+    _mask(shown)
     yield from (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in shown.items())

@@ -49,14 +49,6 @@ def add(
         warnings.append("ssl_options.* has no effect: there is no TLS listener, see listeners.ssl.$name")
 
 
-def mask(shown: dict[str, Any]) -> None:
-    """Replace the passwords of keys in a configuration of plain values."""
-    https = [shown[name]["tls"]["options"] for name in ("management", "prometheus") if shown[name]["tls"]]
-    for options in (shown["tls"], *https):
-        for secret in (options, *options["hosts"].values()):
-            secret["password"] = "***" if secret["password"] else ""
-
-
 def options_of(prefix: str, values: Mapping[str, Any], families: Families) -> TLSOptions:
     """Return the options that keys with a prefix set.
 

@@ -15,6 +15,8 @@ from running import Running, command, environment
 from leveret.broker import exit_codes
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Queue, make
+from leveret.broker.config.config import ConfigError, effective, load
+from leveret.broker.config.keys import KEYS
 from leveret.broker.process import logs
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH
 
@@ -180,3 +182,27 @@ def test_what_is_nested_to_the_limit_is_taken():
 
     assert nested(MAX_DEPTH - 1)[48:60] in exported.replace(b"\n", b"").replace(b" ", b"")
     node.administration.definitions.import_file(None, exported)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.secret], ids=lambda key: key.name)
+def test_sec_26_the_effective_configuration_has_no_secret(key):
+    """No value of a secret key is in it, whatever part of the configuration it belongs to, or in an error."""
+    ldap = {
+        "auth_backends.1": "ldap",
+        "auth_ldap.servers.1": "ldap.test",
+        "auth_ldap.use_ssl": "true",
+        "auth_ldap.queries.vhost_access": "{constant, true}",
+        "auth_ldap.queries.resource_access": "{constant, true}",
+        "auth_ldap.other_bind.user_dn": "cn=broker",
+        "auth_ldap.dn_lookup_bind.user_dn": "cn=broker",
+    }
+    values = ldap if key.name.startswith("auth_ldap") else {}
+    settings = [
+        f"{name}={value}" for name, value in (values | {key.name.replace("$name", "x"): SECRET}).items()
+    ]
+    try:
+        lines = list(effective(load(settings=settings)))
+    except ConfigError as error:
+        lines = list(error.problems)
+
+    assert SECRET not in "\n".join(lines)

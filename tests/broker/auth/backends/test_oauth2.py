@@ -107,6 +107,7 @@ async def test_a_new_secret_prolongs_a_connection_and_changes_its_rights(issuer)
             await asyncio.sleep(0)
         clock.seconds += 61
         (mine,) = server.clients.connections
+        assert () == mine.user.tags
         mine.close_overdue(server.now())
         channel = await connection.channel()
         await channel.queue_declare("own-r")

@@ -1,0 +1,53 @@
+"""SEC-35, SEC-36: secrets of the broker's own clients: at an identity provider, and at brokers of shovels."""
+
+import base64
+import json
+import time
+
+from api import Api
+from fakes import Node
+
+from leveret.broker.auth.backends.code_login import CodeLogin
+from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings
+from leveret.broker.config.config import effective, load
+
+CANARY = "canary-secret"
+
+
+def test_sec_35_the_secret_of_the_client_is_told_nobody():
+    """Neither in the ways to log in, which everybody may read, nor in the effective configuration."""
+    settings = CodeLoginSettings(
+        enabled=True, client_id="page", client_secret=CANARY, provider_url="https://idp.test"
+    )
+
+    class Backends:
+        code_login = CodeLogin(settings, OAuth2Settings(resource_server_id="rabbitmq"), time.monotonic)
+
+    node = Node()
+    node.backends = Backends()
+    lines = effective(load(settings=[f"management.oauth_client_secret={CANARY}"]))
+
+    assert CANARY not in json.dumps(Api(node, "").request("GET", "auth").body)
+    assert CANARY not in "\n".join(map(str, lines))
+
+
+def test_sec_36_logins_of_shovels_are_for_administrators():
+    """Users who may see shovels, because they monitor or set policies, see no login of another broker."""
+    node = Node()
+    operator = Api(node, "guest:guest")
+    value = {
+        "src-uri": "amqp://",
+        "dest-uri": f"amqp://u:{CANARY}@other.test",
+        "src-queue": "a",
+        "dest-queue": "b",
+    }
+    assert 201 == operator.request("PUT", "parameters/shovel/%2f/s", {"value": value}).status
+    for tag in ("monitoring", "policymaker"):
+        node.administration.users.put(None, tag, tags=(tag,), password="x")
+        node.administration.users.set_permissions(None, "/", tag, configure=".*", write=".*", read=".*")
+        user = Api(node, f"{tag}:x")
+        for path in ("parameters", "parameters/shovel/%2f/s", "definitions"):
+            text = json.dumps(user.request("GET", path).body)
+            assert CANARY not in text, path
+            assert base64.b64encode(CANARY.encode()).decode() not in text
+    assert CANARY in json.dumps(operator.request("GET", "parameters/shovel/%2f/s").body)
