@@ -246,10 +246,20 @@ class AccessControl:
                 module = self._steps[position].authn.module
                 refusal = LoginRefusedError(f"user '{name}' - {module} failed authenticating: {error}")
                 continue
-            if user.name in self._users.loopback_users and not is_loopback(peer):
+            if self._is_restricted(user.name, position) and not is_loopback(peer):
                 raise LoopbackOnlyError(f"user '{user.name}' can only connect via localhost")
             return user
         raise refusal
+
+    def _is_restricted(self, name: str, position: int) -> bool:
+        """Return whether a user may log in from this host only.
+
+        Directories and many services ignore upper and lower case, so any spelling of a name may be that user; names of
+        the internal database are exact.
+        """
+        if self._steps[position].authn.is_local:
+            return name in self._users.loopback_users
+        return name.casefold() in {each.casefold() for each in self._users.loopback_users}
 
     async def _step(self, position: int, name: str, password: Password | None) -> BackendUser:
         authn, authz = self._steps[position]
@@ -274,7 +284,7 @@ class AccessControl:
             raise LoginRefusedError(f"user '{user.name}' - {error}") from None
         if new.name != user.name:
             raise LoginRefusedError(f"user '{user.name}' - the new secret is that of another user")
-        if new.name in self._users.loopback_users and not is_loopback(peer):
+        if self._is_restricted(new.name, user.authenticator) and not is_loopback(peer):
             raise LoopbackOnlyError(f"user '{new.name}' can only connect via localhost")
         return new
 

@@ -1,5 +1,7 @@
 """The cache: the decisions of another backend, good for some time, as RabbitMQ's rabbitmq_auth_backend_cache. Pure.
 
+Those that are over are forgotten when they are asked for, and, the oldest first, when others come.
+
 No password is kept: the key of a login is a hash of its name and password with a salt of this process.
 """
 
@@ -17,6 +19,8 @@ T = TypeVar("T")
 
 ENTRIES = 100_000
 """Maximum number of decisions; beyond it the oldest are forgotten."""
+_FORGOTTEN_AT_ONCE = 8
+"""Decisions that are over, or too many, and are forgotten when one comes."""
 
 
 class CacheBackend:
@@ -108,7 +112,9 @@ class CacheBackend:
     async def _cached(self, key: Any, ask: Callable[[], Awaitable[T]]) -> T:
         """Return a decision that is kept, or ask for it; errors of a backend are never kept."""
         known = self._known.get(key)
-        if known is not None and self._now() < known[1]:
+        if known is not None and self._now() >= known[1]:
+            del self._known[key]
+        elif known is not None:
             if isinstance(known[0], LoginRefusedError):
                 raise LoginRefusedError(str(known[0]))
             found: T = known[0]
@@ -128,6 +134,10 @@ class CacheBackend:
 
     def _keep(self, key: Any, found: Any, seconds: float) -> None:
         self._known.pop(key, None)
-        while len(self._known) >= ENTRIES:
-            del self._known[next(iter(self._known))]
+        now, known = self._now(), self._known
+        for _ in range(_FORGOTTEN_AT_ONCE):  # more than one comes, so what is over goes faster than it comes
+            first = next(iter(known), None)
+            if first is None or (now < known[first][1] and len(known) < ENTRIES):
+                break
+            del known[first]
         self._known[key] = found, self._now() + seconds
