@@ -110,6 +110,8 @@ class Directory:
             try:
                 with _translated():
                     connection.open(read_server_info=False)
+                    # or the first question after a TLS handshake waits for a delayed ack, 40 ms
+                    connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     if not self._settings.use_ssl:
                         question.add(connection.socket)
                     if self._settings.use_starttls:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 
 import aiohttp
 import aiormq
@@ -22,6 +23,7 @@ from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER
 
 pytest.importorskip("ldap3")
+from leveret.broker.auth.backends.directory import Question as Asked
 from leveret.broker.auth.backends.ldap import LDAPBackend
 
 # Names with special characters, as the directory has them: (DN of the entry, name).
@@ -380,3 +382,16 @@ async def test_a_broker_with_a_directory(directory, other):
                     async with client.get(url, headers=headers) as answer:
                         assert status == answer.status, name
             await management.stop()
+
+
+@pytest.mark.parametrize("use_ssl", [False, True])
+async def test_questions_are_sent_at_once(directory, use_ssl):
+    """A question does not wait for the acknowledgement of the packet before it, which takes 40 ms after a handshake."""
+    tls = ClientTLS(cacertfile=directory.authority.file)
+    port = directory.tls_port if use_ssl else directory.port
+    settings = directory.settings(servers=("localhost",), port=port, use_ssl=use_ssl, tls=tls)
+    async with backend(settings) as ldap:
+        question = Asked()
+        with ldap._directory.bound(question, BROKER.dn, BROKER.password.encode()) as bound:
+            assert bound._connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        question.close()
