@@ -56,6 +56,7 @@ FOLDERS = (
     "broker.metrics",  # for Prometheus
     "broker.export",  # for files
     "broker.persistence",  # the data directory of a running broker
+    "broker.replication",  # the log in a replicated engine
     "broker.network",  # sockets
     "broker.shovel",  # messages moved between queues of any brokers
     "broker.server",  # owns everything

@@ -1,0 +1,1 @@
+"""The log of a broker in an engine that is replicated already: state machines, and drivers (docs/adr/0044)."""

@@ -1,0 +1,112 @@
+"""The candidate: watches the lease by its own clock, and says when it may be taken."""
+
+from leveret.broker.replication.engine import Lease, Member, Position
+from leveret.broker.replication.settings import Settings
+
+
+class Candidate:
+    """A waiting node's view of the lease.
+
+    Args:
+        name: of the node.
+        settings: times.
+
+    """
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self._name = name
+        self._settings = settings
+        self.seen: Lease | None = None
+        self._since = 0.0
+        self._has_moved = False
+        """True if the last change was one that a holder makes; not the first sight, or a database that was replaced."""
+        self._stands_back = float("-inf")
+
+    def watch(self, lease: Lease, now: float) -> None:
+        """Take the lease as it was read; the time begins again whenever it has moved."""
+        seen = self.seen
+        if seen is None or (lease.epoch, lease.holder, lease.counter) != (
+            seen.epoch, seen.holder, seen.counter
+        ):  # fmt: skip
+            self._since = now
+            self._has_moved = seen is not None and (lease.epoch, lease.counter) > (seen.epoch, seen.counter)
+        self.seen = lease
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the lease may be taken as it was seen: expired, or given back to this node or to any."""
+        if self.seen is None:
+            return False
+        if now - self._since >= self._settings.expiry:
+            return True
+        seen = self.seen
+        if not seen.epoch or seen.holder or now < self._stands_back:
+            return False
+        return seen.name in {"", self._name}
+
+    def stand_back(self, now: float) -> None:
+        """Leave a lease that this node has given back to the others for a while."""
+        self._stands_back = now + self._settings.expiry
+
+    def is_alive(self, now: float) -> bool:
+        """Return whether a node holds the lease, as far as this one has seen."""
+        seen = self.seen
+        return (
+            seen is not None
+            and bool(seen.holder)
+            and self._has_moved
+            and now - self._since < self._settings.expiry
+        )
+
+
+class Roll:
+    """Members, and which of them are up: those whose reports go on, by this node's clock."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self._name = name
+        self._settings = settings
+        self._moved: dict[str, tuple[int, float, bool]] = {}
+        """Counter of each member, time at which it was first seen so, whether it had another one before."""
+        self._noted = float("-inf")
+        self.members: tuple[Member, ...] = ()
+
+    def note(self, members: tuple[Member, ...], now: float) -> None:
+        """Take the members as they were read."""
+        self.members = members
+        self._noted = now
+        known = self._moved
+        self._moved = {}
+        for each in members:
+            counter, when, has_moved = known.get(each.name, (each.counter, now, False))
+            if counter == each.counter:
+                self._moved[each.name] = (counter, when, has_moved)
+            else:
+                self._moved[each.name] = (each.counter, now, True)
+
+    def others_up(self, now: float, *, proved: bool = True) -> list[Member]:
+        """Return the members that have reported lately, but this one; unless `proved`, also those that may have."""
+        return [
+            each
+            for each in self.members
+            if each.name != self._name
+            and now - self._moved[each.name][1] < self._settings.member_lost
+            and (self._moved[each.name][2] or not proved)
+        ]
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether the members were read lately."""
+        return now - self._noted < 2 * self._settings.report
+
+    def shows_restored_backup(self, last: int, position: Position, now: float) -> bool:
+        """Return whether the log is shorter than the copies of all nodes: the engine was restored from a backup.
+
+        Args:
+            last: index of the log's last entry.
+            position: of this node.
+            now: time.
+
+        Nodes without a copy do not count, neither do those that are down.
+
+        """
+        indexes = [each.position.index for each in self.others_up(now)] + [position.index]
+        known = [index for index in indexes if index]
+        return bool(known) and all(index > last for index in known)

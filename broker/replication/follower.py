@@ -1,0 +1,124 @@
+"""The follower: reads the log, keeps what is not settled in memory, applies the rest in order, each entry once.
+
+A durable copy of `position` belongs to the applied state and is written in the same transaction, so that each start
+continues behind the last entry that was applied. Every read also shows the place before the first entry it returns: a
+copy that does not fit the log is noticed at the first read.
+"""
+
+from collections import deque
+from enum import Enum
+
+from leveret.broker.replication.chain import BadEntryError, check_entry
+from leveret.broker.replication.engine import ORIGIN, Entry, Found, Position
+
+
+class Fit(Enum):
+    """The relation of a copy to the log."""
+
+    FITS = "fits"
+    BEHIND = "the log is trimmed beyond the copy"
+    AHEAD = "the copy has entries that the log has not"
+    DIFFERS = "the copy has another history than the log"
+
+
+class Follower:
+    """A copy of the log's state.
+
+    Args:
+        position: of the copy, as it is on disk.
+
+    """
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        """The place up to which the copy is applied and on disk."""
+        self._tail: deque[Entry] = deque()
+        self.end = position
+        """The place up to which the log is read."""
+        self.settled = position.index
+        """The highest index known to be settled."""
+        self.tail_octets = 0
+        self._applying: Entry | None = None
+        self.is_checked = False
+        """True once a read has shown that the copy fits the log."""
+
+    def read(self, found: Found) -> Fit:
+        """Take the answer to a read of what follows `end`.
+
+        Raises:
+            BadEntryError: an entry is damaged.
+
+        """
+        if found.previous != self.end:
+            return self._compare(found)
+        self.is_checked = True
+        for entry in found.entries:
+            check_entry(self.end, entry)
+            self.append(entry)
+        self.note_settled(found.lease.settled)
+        return Fit.FITS
+
+    def _compare(self, found: Found) -> Fit:
+        """Judge a copy that does not fit at its end; what is not settled may have been replaced by a new leader."""
+        if self.end != self._last_settled:
+            self.drop_tail()
+            return Fit.FITS
+        if found.previous is not None:
+            return Fit.DIFFERS
+        return Fit.BEHIND if found.lease.last >= self.end.index else Fit.AHEAD
+
+    @property
+    def _last_settled(self) -> Position:
+        """The place behind the last entry that is being applied, or is applied."""
+        return self.position if self._applying is None else self._applying.position
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry that follows `end`: read, or made by this node as the leader."""
+        self._tail.append(entry)
+        self.tail_octets += len(entry.payload)
+        self.end = entry.position
+        self.note_settled(entry.settled)
+
+    def drop_tail(self) -> None:
+        """Forget what is read and not being applied."""
+        self._tail.clear()
+        self.tail_octets = 0
+        self.end = self._last_settled
+        self.settled = min(self.settled, self.end.index)
+        self.is_checked = False
+
+    def note_settled(self, index: int) -> None:
+        """Take note that entries up to an index are settled."""
+        self.settled = max(self.settled, min(index, self.end.index))
+
+    def next_to_apply(self) -> Entry | None:
+        """Return the next entry to apply, once; None if another is being applied, or none is settled."""
+        if self._applying is not None or not self._tail or self._tail[0].index > self.settled:
+            return None
+        entry = self._tail.popleft()
+        self.tail_octets -= len(entry.payload)
+        self._applying = entry
+        return entry
+
+    def applied(self) -> Position:
+        """Take note that the entry being applied is on disk, together with its position, which is returned."""
+        if self._applying is None:
+            raise BadEntryError("no entry is being applied")
+        self.position = self._applying.position
+        self._applying = None
+        return self.position
+
+    @property
+    def is_applying(self) -> bool:
+        """True between `next_to_apply` and `applied`."""
+        return self._applying is not None
+
+    @property
+    def is_waiting_for_settled(self) -> bool:
+        """True if nothing that is read can be applied before more is settled."""
+        return self._applying is None and (not self._tail or self._tail[0].index > self.settled)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the copy has no entry at all."""
+        return self.position == ORIGIN

@@ -1,0 +1,284 @@
+"""The leader: groups batches into entries, appends one entry after the other, and knows how long it may lead.
+
+One request that changes the lease is under way at a time. Without an answer its outcome is unknown: the same bytes go
+under the same index again. If the entry is then *found* in the log, that is no answer yet (a server that restarts shows
+what it never sent to a standby), so it settles with the next entry that is answered; if nothing waits, an empty one.
+
+| event | entries made and not settled | what follows |
+|---|---|---|
+| `Appended`, with a proof that counts | settled up to it | tickets are logged |
+| `Appended`, with one that does not | kept | the same again |
+| no answer | kept | the same again |
+| `Refused`, the lease is ours, `last` is at least the entry | found: kept | the next entry, or an empty one |
+| `Refused`, the lease is ours, `last` is below it, not below the settled one | kept | those behind `last` again |
+| `Refused`, the lease is ours, `last` is below the settled one | kept | steps down: it is another log |
+| `Refused`, another lease | kept | steps down |
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from leveret.broker.replication.chain import (
+    BATCHES,
+    CHUNK,
+    EMPTY,
+    Batch,
+    BodyChunk,
+    framed_size,
+    join_batches,
+    join_chunk,
+    make_entry,
+)
+from leveret.broker.replication.engine import (
+    Answer,
+    Append,
+    Appended,
+    Entry,
+    Lease,
+    LeaseRequest,
+    Position,
+    Proof,
+    Refused,
+    Release,
+    Renew,
+    Renewed,
+)
+from leveret.broker.replication.settings import Settings
+
+
+class Ticket(NamedTuple):
+    """Stands for a batch or a body until it is logged; numbers rise in the order of submission."""
+
+    number: int
+
+
+class _Body(NamedTuple):
+    body: int
+    content: bytes
+    ticket: Ticket
+
+
+class Leader:
+    """The holder of the lease.
+
+    Args:
+        lease: as it was taken.
+        tail: the place behind the last entry of the log, all of whose entries the node has read.
+        settled: the highest index known to be settled.
+        timeline: of the answer that gave the lease.
+        taken: time at which the lease was asked for, in seconds of the node's clock.
+        settings: limits and times.
+
+    """
+
+    def __init__(
+        self, lease: Lease, tail: Position, settled: int, timeline: int, taken: float, settings: Settings
+    ) -> None:
+        self.epoch = lease.epoch
+        self.holder = lease.holder
+        self._settings = settings
+        self._tail = tail
+        """The place behind the last entry that was made."""
+        self.settled = settled
+        self._unsettled: deque[tuple[Entry, tuple[Ticket, ...]]] = deque()
+        self._sent = tail.index
+        """Entries up to this index need not be sent, again or at all."""
+        self._is_begun = False
+        self._batches: deque[tuple[Batch, Ticket]] = deque()
+        self._bodies: deque[_Body] = deque()
+        self._body_offset = 0
+        self._body_is_next = False
+        self._numbers = 0
+        self._ids = 0
+        self.waiting_octets = 0
+        """Bytes of batches and bodies in no entry yet."""
+        self._timeline = timeline
+        self._asked = taken
+        """Time at which the request under way was made."""
+        self.renewed = taken
+        """Time at which the last request that renewed the lease was made."""
+        self._last_tick = taken
+        self._may_renew = True
+        self._successor: str | None = None
+        """Name of the successor, empty for any, while the lease is being given back."""
+        self.is_released = False
+        self.reason = ""
+        """The reason for which this node leads no more; empty while it does."""
+        self.logged: list[Ticket] = []
+        """Tickets whose entries are settled since this list was last emptied."""
+        self.entries: list[Entry] = []
+        """Entries that are settled since this list was last emptied, in order."""
+
+    # -- what is to be logged ---------------------------------------------------------------------------------------
+
+    def submit(self, batch: Batch) -> Ticket:
+        """Put a batch in line. Bodies that it names must be logged already."""
+        ticket = self._new_ticket()
+        self._batches.append((batch, ticket))
+        self.waiting_octets += framed_size(batch)
+        return ticket
+
+    def submit_body(self, body: int, content: bytes) -> Ticket:
+        """Put a large body in line: in chunks, between which batches go on."""
+        ticket = self._new_ticket()
+        self._bodies.append(_Body(body, content, ticket))
+        self.waiting_octets += len(content)
+        return ticket
+
+    def _new_ticket(self) -> Ticket:
+        self._numbers += 1
+        return Ticket(self._numbers)
+
+    def new_id(self) -> int:
+        """Return an id that no other leader of this log gives: the epoch in the upper bits."""
+        self._ids += 1
+        return self.epoch << 40 | self._ids
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float, *, applying_since: float | None) -> None:
+        """Take note of the time, at least four times a second.
+
+        Args:
+            now: seconds of the node's clock.
+            applying_since: time at which the apply under way began, if there is one.
+
+        """
+        self._may_renew = now - self._last_tick < self._settings.loop_stall
+        self._last_tick = now
+        if applying_since is not None and now - applying_since >= self._settings.stall_timeout:
+            self._may_renew = False
+            self.hand_over()
+        if now - self.renewed >= self._settings.freshness and not self.reason:
+            self.reason = "the lease was not renewed in time"
+
+    def next(self, now: float) -> LeaseRequest | None:
+        """Return the request to make now, if no other that changes the lease is under way."""
+        if self.reason or self.is_released:
+            return None
+        self._asked = now
+        if (entry := self._next_entry()) is not None:
+            return Append(entry)
+        if self._successor is not None:
+            return Release(self.epoch, self.holder, self.settled, self._successor)
+        if self._may_renew and now - self.renewed >= self._settings.renewal:
+            return Renew(self.epoch, self.holder, self.settled)
+        return None
+
+    def _next_entry(self) -> Entry | None:
+        for entry, _ in self._unsettled:
+            if entry.index > self._sent:
+                return entry
+        if not self._is_begun:
+            self._is_begun = True
+            return self._make(EMPTY, b"", ())
+        if self._bodies and (self._body_is_next or not self._batches):
+            self._body_is_next = False
+            return self._make_chunk()
+        if self._batches:
+            self._body_is_next = True
+            return self._make_group()
+        return self._make(EMPTY, b"", ()) if self._unsettled else None
+
+    def _make_group(self) -> Entry:
+        group: list[Batch] = []
+        tickets: list[Ticket] = []
+        size = 0
+        while self._batches:
+            batch, ticket = self._batches[0]
+            more = framed_size(batch)
+            if group and size + more > self._settings.max_batch:
+                break
+            self._batches.popleft()
+            group.append(batch)
+            tickets.append(ticket)
+            size += more
+        self.waiting_octets -= size
+        return self._make(BATCHES, join_batches(group), tuple(tickets))
+
+    def _make_chunk(self) -> Entry:
+        body, content, ticket = self._bodies[0]
+        offset = self._body_offset
+        data = content[offset : offset + self._settings.chunk]
+        is_last = offset + len(data) >= len(content)
+        self.waiting_octets -= len(data)
+        if is_last:
+            self._bodies.popleft()
+            self._body_offset = 0
+        else:
+            self._body_offset += len(data)
+        return self._make(
+            CHUNK, join_chunk(BodyChunk(body, offset, is_last, data)), (ticket,) if is_last else ()
+        )
+
+    def _make(self, kind: int, payload: bytes, tickets: tuple[Ticket, ...]) -> Entry:
+        entry = make_entry(self._tail, self.epoch, self.holder, self.settled, kind, payload)
+        self._tail = entry.position
+        self._unsettled.append((entry, tickets))
+        return entry
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def answered(self, request: LeaseRequest, answer: Answer) -> bool:
+        """Take the answer of the request under way; what it gives to do is in `logged`, `entries` and `reason`.
+
+        Returns false if the next request is to wait a little: this answer has changed nothing.
+
+        """
+        match answer:
+            case Appended(proof) | Renewed(proof):
+                if not self._counts(proof):
+                    return False
+                self.renewed = self._asked
+                if isinstance(request, Append):
+                    self._settle(request.entry.index)
+                elif isinstance(request, Release):
+                    self.is_released = True
+                    self.reason = self.reason or "the lease was handed over"
+            case Refused(lease):
+                self._refused(request, lease)
+                return isinstance(request, Append)
+            case _:
+                return False
+        return True
+
+    def _counts(self, proof: Proof) -> bool:
+        """Return whether a change that was answered so is durable; otherwise it is as if there were no answer."""
+        if proof.timeline < self._timeline:
+            return False
+        self._timeline = proof.timeline
+        return bool(proof.standbys) or not self._settings.require_synchronous
+
+    def _settle(self, index: int) -> None:
+        self._sent = max(self._sent, index)
+        self.settled = max(self.settled, index)
+        while self._unsettled and self._unsettled[0][0].index <= self.settled:
+            entry, tickets = self._unsettled.popleft()
+            self.entries.append(entry)
+            self.logged.extend(tickets)
+
+    def _refused(self, request: LeaseRequest, lease: Lease) -> None:
+        if (lease.epoch, lease.holder) != (self.epoch, self.holder):
+            if isinstance(request, Release) and lease.epoch == self.epoch and not lease.holder:
+                self.is_released = True  # the answer to the same request was lost
+            self.reason = self.reason or "another node has taken the lease"
+        elif lease.last < self.settled:
+            self.reason = f"the log ends at {lease.last}, and {self.settled} was answered"
+        elif isinstance(request, Append):
+            self._sent = min(lease.last, self._tail.index)
+
+    # -- how long ---------------------------------------------------------------------------------------------------
+
+    def may_answer(self, now: float) -> bool:
+        """Return whether answers that wait for no entry (deliveries, acks of transient messages) may go out now."""
+        return not self.reason and self._successor is None and now - self.renewed < self._settings.freshness
+
+    def hand_over(self, successor: str = "") -> None:
+        """Append what waits, then give the lease back. Nothing may be submitted after this."""
+        if self._successor is None:
+            self._successor = successor
+
+    @property
+    def is_handing_over(self) -> bool:
+        """True once the lease is to be given back."""
+        return self._successor is not None

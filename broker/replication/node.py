@@ -1,0 +1,583 @@
+"""A node: waits and follows, or leads; makes requests for two lanes, and events for its host.
+
+The host (a driver, or the simulation) performs the requests of each lane one after the other, calls `tick` at least
+four times a second, and does as the events say. Times are seconds of the node's own clock.
+
+| role | requests of `LEASE` | requests of `READ` | left for |
+|---|---|---|---|
+| WAITING | none, then `Take` | reads, reports, snapshots | TAKING, WIPING, AHEAD |
+| AHEAD | none | reads, reports | WIPING once another node leads or an operator accepts the log; WAITING |
+| WIPING | none | reports | RESTORING |
+| RESTORING | none | the snapshot | WAITING |
+| TAKING | `Take` | none | REPLAYING, WAITING |
+| REPLAYING | appends, renewals | reads up to the end, then reports | LEADING, WAITING |
+| LEADING | appends, renewals, `Release` | reports, trims, snapshots | WAITING |
+
+In REPLAYING a node reads to the end of the log, appends an empty entry of its own epoch, and applies everything up to
+it once that is answered: only then it opens its ports.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from leveret.broker.replication import snapshots
+from leveret.broker.replication.candidate import Candidate, Roll
+from leveret.broker.replication.chain import BadEntryError, Batch
+from leveret.broker.replication.engine import (
+    ORIGIN,
+    Answer,
+    Chunk,
+    Complete,
+    Entry,
+    FindSnapshot,
+    Found,
+    GetChunk,
+    Kept,
+    Known,
+    LeaseRequest,
+    Member,
+    Members,
+    Position,
+    PutChunk,
+    Read,
+    ReadRequest,
+    Refused,
+    Report,
+    Request,
+    Snapshot,
+    Take,
+    Taken,
+    Trim,
+    Trimmed,
+)
+from leveret.broker.replication.follower import Fit, Follower
+from leveret.broker.replication.leader import Leader, Ticket
+from leveret.broker.replication.settings import Settings
+
+LEASE = 0
+READ = 1
+ID_OCTETS = 16
+
+
+class NotLeadingError(Exception):
+    """Something was to be logged by a node that does not lead, or hands over."""
+
+
+class Role(Enum):
+    """The states of a node."""
+
+    WAITING = "waiting"
+    AHEAD = "ahead of the log"
+    WIPING = "wiping"
+    RESTORING = "restoring"
+    TAKING = "taking the lease"
+    REPLAYING = "replaying"
+    LEADING = "leading"
+
+
+class Apply(NamedTuple):
+    """Apply an entry and its position in one transaction, then call `Node.applied`."""
+
+    entry: Entry
+
+
+class Wipe(NamedTuple):
+    """Remove the copy and its position, then call `Node.wiped`."""
+
+    reason: str
+
+
+class RestoreChunk(NamedTuple):
+    """Keep a chunk of the snapshot aside: the copy stays empty until all of them are there."""
+
+    data: bytes
+
+
+class Restore(NamedTuple):
+    """Make the chunks kept aside the copy, with this position, in one step, then call `Node.restored`."""
+
+    position: Position
+
+
+class Abandon(NamedTuple):
+    """Forget the chunks kept aside: the snapshot was replaced, or is damaged."""
+
+
+class Open(NamedTuple):
+    """This node leads: accept clients."""
+
+    epoch: int
+
+
+class Close(NamedTuple):
+    """This node leads no more: close all clients, forget what is in memory and not applied."""
+
+    reason: str
+
+
+class Logged(NamedTuple):
+    """Answers that waited for these tickets may go out."""
+
+    tickets: tuple[Ticket, ...]
+
+
+class Evictable(NamedTuple):
+    """Entries up to an index are applied: what they contain can be read from the copy."""
+
+    through: int
+
+
+class MakeSnapshot(NamedTuple):
+    """Open the copy as of now, and call `Node.begin_snapshot` with it."""
+
+
+Event = Apply | Wipe | RestoreChunk | Restore | Abandon | Open | Close | Logged | Evictable | MakeSnapshot
+
+
+class Node:
+    """One node of a replicated broker.
+
+    Args:
+        name: unique among the nodes.
+        address: for clients and operators.
+        position: of the copy on disk; `ORIGIN` without one.
+        now: time.
+        make_id: returns 16 random bytes.
+        settings: limits and times.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        position: Position,
+        now: float,
+        make_id: Callable[[], bytes],
+        settings: Settings | None = None,
+    ) -> None:
+        self.name = name
+        self._address = address
+        self._settings = settings or Settings()
+        self._make_id = make_id
+        self.role = Role.WAITING
+        self.follower = Follower(position)
+        self.candidate = Candidate(name, self._settings)
+        self.roll = Roll(name, self._settings)
+        self.leader: Leader | None = None
+        self.events: list[Event] = []
+        """For the host, which empties it after each call."""
+        self._under_way: list[Request | None] = [None, None]
+        self._not_before = [now, now]
+        self._next_read = now
+        self._next_report = now
+        self._timeline = 0
+        self._next_trim = now
+        self._trimmed = 0
+        self._take_asked = now
+        self._own_entry = 0
+        """Index of the first entry of this node's epoch."""
+        self._applying_since: float | None = None
+        self._snapshot: Snapshot | None = None
+        """The complete one, as far as this node knows."""
+        self._is_snapshot_known = False
+        self._making: snapshots.Making | None = None
+        self._chunk: bytes | None = None
+        """Next chunk of the snapshot that is being made; kept until the engine has it."""
+        self._is_making_asked = False
+        self._fetching: snapshots.Fetching | None = None
+        self._accepted = False
+
+    # -- the host's side --------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Take note of the time."""
+        if self.leader is not None:
+            self.leader.tick(now, applying_since=self._applying_since)
+            self._look_after_leader(now)
+        elif self.role is Role.AHEAD and (self._accepted or self.candidate.is_alive(now)):
+            self._wipe("its copy has entries that the log has not")
+
+    def next(self, lane: int, now: float) -> Request | None:
+        """Return the request to make now on a lane; the host calls `answered` or `unanswered` with its outcome."""
+        if self._under_way[lane] is not None or now < self._not_before[lane]:
+            return None
+        request = self._next_of_lease(now) if lane == LEASE else self._next_of_read(now)
+        self._under_way[lane] = request
+        return request
+
+    def unanswered(self, lane: int, now: float) -> None:
+        """Take note that the request under way has no answer: its outcome is unknown."""
+        request = self._under_way[lane]
+        self._under_way[lane] = None
+        self._not_before[lane] = now + self._settings.retry
+        if isinstance(request, Take) and self.role is Role.TAKING:
+            self._wait(now)
+
+    def answered(self, lane: int, answer: Answer, now: float) -> None:
+        """Take the answer to the request under way."""
+        request = self._under_way[lane]
+        self._under_way[lane] = None
+        if isinstance(request, Take):
+            self._take_answered(answer, now)
+        elif lane == LEASE:
+            self._lease_answered(request, answer, now)
+        else:
+            self._read_answered(request, answer, now)
+
+    def may_answer(self, now: float) -> bool:
+        """Return whether clients may get, in this turn, what waits for no entry. If not, they are to be closed."""
+        return self.role is Role.LEADING and self.leader is not None and self.leader.may_answer(now)
+
+    def applied(self, now: float) -> None:
+        """Take note that the last `Apply` is on disk."""
+        self._applying_since = None
+        position = self.follower.applied()
+        if self.role in {Role.REPLAYING, Role.LEADING}:
+            self.events.append(Evictable(position.index))
+        self._apply_next(now)
+        self._open_if_replayed()
+
+    def wiped(self, now: float) -> None:
+        """Take note that the last `Wipe` is done."""
+        self.follower = Follower(ORIGIN)
+        self._applying_since = None
+        self.role = Role.RESTORING
+        self._next_read = now
+        self._accepted = False
+
+    def restored(self, now: float) -> None:
+        """Take note that the last `Restore` is done."""
+        if self._fetching is None:
+            return
+        self.follower = Follower(self._fetching.snapshot.position)
+        self._fetching = None
+        self._wait(now)
+
+    def accept_log(self) -> None:
+        """Take note that an operator accepts a log that is shorter than the copies of all nodes."""
+        self._accepted = True
+
+    def begin_snapshot(self, position: Position, chunks: Iterator[bytes]) -> None:
+        """Put a snapshot into the engine.
+
+        Args:
+            position: of the copy that `chunks` shows: opened together with it.
+            chunks: its bytes, in pieces of at most `Settings.chunk`.
+
+        """
+        seen = self.candidate.seen
+        octets = seen.octets if seen is not None else 0
+        self._making = snapshots.Making(self._make_id(), position, chunks, octets)
+        self._chunk = self._making.next_chunk()
+
+    def is_caught_up(self) -> bool:
+        """Return whether a waiting node has read the whole log, and applied all of it that is known to be settled."""
+        seen = self.candidate.seen
+        follower = self.follower
+        return (
+            seen is not None
+            and self.role is Role.WAITING
+            and follower.is_checked
+            and follower.end.index >= seen.last
+            and follower.is_waiting_for_settled
+        )
+
+    def is_refused(self, now: float) -> bool:
+        """Return whether nobody takes over because the log is shorter than all copies; see `accept_log`."""
+        seen = self.candidate.seen
+        if self._accepted or seen is None:
+            return False
+        return self.roll.shows_restored_backup(seen.last, self.follower.position, now)
+
+    # -- the leader's lane ------------------------------------------------------------------------------------------
+
+    def _next_of_lease(self, now: float) -> LeaseRequest | None:
+        leader = self.leader
+        if leader is not None:
+            return leader.next(now)
+        seen = self.candidate.seen
+        if seen is None or not self.is_caught_up() or not self.candidate.is_due(now):
+            return None
+        if self.is_refused(now):
+            return None
+        self.role = Role.TAKING
+        self._take_asked = now
+        return Take(seen, self._make_id(), self.name, self._address)
+
+    def _take_answered(self, answer: Answer, now: float) -> None:
+        if isinstance(answer, Taken) and answer.proof.timeline >= self._timeline and (
+            answer.proof.standbys or not self._settings.require_synchronous
+        ):  # fmt: skip
+            self._timeline = answer.proof.timeline
+            lease = answer.lease
+            if lease.last != self.follower.end.index:  # it was as seen, so its end was, too
+                self._wait(now)
+                return
+            self.leader = Leader(
+                lease,
+                self.follower.end,
+                self.follower.settled,
+                self._timeline,
+                self._take_asked,
+                self._settings,
+            )
+            self.candidate.watch(lease, now)
+            self._own_entry = lease.last + 1
+            self.role = Role.REPLAYING
+            return
+        if isinstance(answer, Refused):
+            self.candidate.watch(answer.lease, now)
+        self._wait(now)
+
+    def _lease_answered(self, request: Request | None, answer: Answer, now: float) -> None:
+        leader = self.leader
+        if leader is None or not isinstance(request, LeaseRequest):
+            return
+        if not leader.answered(request, answer):
+            self._not_before[LEASE] = now + self._settings.retry
+        self._look_after_leader(now)
+
+    def _look_after_leader(self, now: float) -> None:
+        """Hand on what the leader has settled; step down if it leads no more."""
+        leader = self.leader
+        if leader is None:
+            return
+        if leader.entries:
+            for entry in leader.entries:
+                self.follower.append(entry)
+            leader.entries.clear()
+            self.follower.note_settled(leader.settled)
+            self._apply_next(now)
+        if leader.logged:
+            self.events.append(Logged(tuple(leader.logged)))
+            leader.logged.clear()
+        self._open_if_replayed()
+        if leader.reason:
+            if leader.is_released:
+                self.candidate.stand_back(now)
+            self._step_down(leader.reason, now)
+
+    def _open_if_replayed(self) -> None:
+        if (
+            self.role is Role.REPLAYING
+            and self.leader is not None
+            and self.follower.position.index >= self._own_entry
+        ):
+            self.role = Role.LEADING
+            self.events.append(Open(self.leader.epoch))
+
+    def _step_down(self, reason: str, now: float) -> None:
+        self.leader = None
+        self.events.append(Close(reason))
+        self.follower.drop_tail()
+        self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        self.role = Role.WAITING
+        self._next_read = now
+        self.follower.is_checked = False
+
+    # -- the other lane ---------------------------------------------------------------------------------------------
+
+    def _next_of_read(self, now: float) -> ReadRequest | None:  # noqa: PLR0911 - one for each role
+        if now >= self._next_report:
+            self._next_report = now + self._settings.report
+            return Report(self._myself())
+        match self.role:
+            case Role.WAITING | Role.AHEAD:
+                if not self._is_snapshot_known:
+                    return FindSnapshot()
+                if now >= self._next_read and (
+                    self.follower.tail_octets < self._settings.tail_octets
+                    or self.follower.is_waiting_for_settled
+                ):
+                    self._next_read = now + self._settings.poll
+                    return Read(self.follower.end.index, self._settings.read_octets)
+                return self._next_of_snapshot(now)
+            case Role.RESTORING:
+                return self._next_of_restore(now)
+            case Role.LEADING:
+                return self._next_of_leader(now)
+            case _:
+                return None
+
+    def _myself(self) -> Member:
+        return Member(self.name, self._address, self.follower.position)
+
+    def _next_of_leader(self, now: float) -> ReadRequest | None:
+        if now >= self._next_read:
+            # The state of the lease, for the growth of the log; and the snapshot that a waiting node made.
+            self._next_read = now + self._settings.report
+            self._is_snapshot_known = False
+            return Read(self.follower.position.index, 0)
+        if not self._is_snapshot_known:
+            return FindSnapshot()
+        seen, leader = self.candidate.seen, self.leader
+        if seen is not None and leader is not None:
+            up = [self._myself(), *self.roll.others_up(now, proved=False)]
+            through = snapshots.trim_through(seen, self._snapshot, up, self._trimmed, self._settings)
+            if through > self._trimmed and now >= self._next_trim and self.roll.is_fresh(now):
+                self._next_trim = now + self._settings.report
+                return Trim(leader.epoch, leader.holder, through)
+        return self._next_of_snapshot(now)
+
+    def _next_of_snapshot(self, now: float) -> ReadRequest | None:
+        making, seen = self._making, self.candidate.seen
+        if making is not None:
+            if self._chunk is not None:
+                return PutChunk(making.id, making.number, self._chunk)
+            return Complete(making.complete())
+        if (
+            seen is None
+            or self._is_making_asked
+            or not snapshots.is_due(seen, self._snapshot, self._settings)
+        ):
+            return None
+        known = self._snapshot.position.index if self._snapshot is not None else 0
+        if self.follower.position.index <= known or not self.follower.is_checked:
+            return None
+        if snapshots.makes_it(self.name, seen.name, self.roll.others_up(now), self._trimmed):
+            self._is_making_asked = True
+            self.events.append(MakeSnapshot())
+        return None
+
+    def _next_of_restore(self, now: float) -> ReadRequest | None:
+        if self._fetching is None:
+            if now < self._next_read:
+                return None
+            self._next_read = now + self._settings.poll
+            return FindSnapshot()
+        if self._fetching.is_whole:
+            return None
+        return GetChunk(self._fetching.snapshot.id, self._fetching.number)
+
+    def _read_answered(self, request: Request | None, answer: Answer, now: float) -> None:
+        match answer:
+            case Found():
+                self._found(request, answer, now)
+            case Members(members):
+                self.roll.note(members, now)
+            case Known(snapshot):
+                self._known(snapshot, now)
+            case Kept(kept):
+                self._kept(request, kept=kept)
+            case Trimmed(through):
+                self._trimmed = through
+            case Chunk(data):
+                self._chunk_read(data)
+            case _:
+                pass
+
+    def _found(self, request: Request | None, found: Found, now: float) -> None:
+        if found.timeline < self._timeline:  # of a server that another one has replaced
+            return
+        self._timeline = found.timeline
+        self._trimmed = max(self._trimmed, found.trimmed)
+        if self.role in {Role.LEADING, Role.REPLAYING}:
+            if self.leader is not None and found.lease.epoch == self.leader.epoch:
+                self.candidate.watch(found.lease, now)
+            return
+        if self.role not in {Role.WAITING, Role.AHEAD}:
+            return
+        self.candidate.watch(found.lease, now)
+        if not isinstance(request, Read) or request.after != self.follower.end.index:
+            return
+        try:
+            fit = self.follower.read(found)
+        except BadEntryError:
+            self.follower.drop_tail()
+            return
+        if fit is Fit.FITS:
+            self.role = Role.WAITING
+            if found.entries:
+                self._next_read = now
+        elif fit is Fit.AHEAD:
+            self.role = Role.AHEAD
+        else:
+            self._wipe(fit.value)
+        self._apply_next(now)
+
+    def _wipe(self, reason: str) -> None:
+        if self.follower.is_applying:  # what is being written comes first; the next read finds the same
+            return
+        self._making = None
+        self._is_making_asked = False
+        self.role = Role.WIPING
+        self.events.append(Wipe(reason))
+
+    def _known(self, snapshot: Snapshot | None, now: float) -> None:
+        self._snapshot = snapshot
+        self._is_snapshot_known = True
+        if self.role is not Role.RESTORING:
+            return
+        if snapshot is None:  # the log is whole
+            self._wait(now)
+        else:
+            self._fetching = snapshots.Fetching(snapshot)
+
+    def _chunk_read(self, data: bytes | None) -> None:
+        fetching = self._fetching
+        if self.role is not Role.RESTORING or fetching is None:
+            return
+        if data is not None:
+            fetching.take(data)
+            self.events.append(RestoreChunk(data))
+        if fetching.is_whole and fetching.is_intact:
+            self.events.append(Restore(fetching.snapshot.position))
+        elif data is None or fetching.is_whole:
+            self._fetching = None
+            self.events.append(Abandon())
+
+    def _kept(self, request: Request | None, *, kept: bool) -> None:
+        making = self._making
+        if making is None:
+            return
+        if kept and isinstance(request, PutChunk):
+            making.kept()
+            self._chunk = making.next_chunk()
+            return
+        if kept and isinstance(request, Complete):
+            self._snapshot = request.snapshot
+        self._making = None
+        self._is_making_asked = False
+        self._is_snapshot_known = False
+
+    # -- applying ---------------------------------------------------------------------------------------------------
+
+    def _apply_next(self, now: float) -> None:
+        entry = self.follower.next_to_apply()
+        if entry is not None:
+            self._applying_since = now
+            self.events.append(Apply(entry))
+
+    # -- the leader's work ------------------------------------------------------------------------------------------
+
+    def _leader(self) -> Leader:
+        if self.leader is None or self.leader.is_handing_over:
+            raise NotLeadingError
+        return self.leader
+
+    def submit(self, batch: Batch) -> Ticket:
+        """Put a batch in line.
+
+        Raises:
+            NotLeadingError: this node does not lead, or hands over.
+
+        """
+        return self._leader().submit(batch)
+
+    def submit_body(self, body: int, content: bytes) -> Ticket:
+        """Put a large body in line.
+
+        Raises:
+            NotLeadingError: this node does not lead, or hands over.
+
+        """
+        return self._leader().submit_body(body, content)
+
+    def hand_over(self, successor: str = "") -> None:
+        """Lead no more: append what waits, then give the lease back. Clients are to be closed before this."""
+        if self.leader is not None:
+            self.leader.hand_over(successor)

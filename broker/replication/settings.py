@@ -1,0 +1,43 @@
+"""Limits and times of a node of a replicated broker."""
+
+from typing import NamedTuple
+
+MEBIBYTE = 1024 * 1024
+
+
+class Settings(NamedTuple):
+    """Times in seconds of the node's own clock, which goes on while the machine sleeps; sizes in bytes."""
+
+    renewal: float = 1.0
+    """Time after the last renewal at which the next one is due."""
+    freshness: float = 3.5
+    """Age of the last renewal from which a leader answers nothing more. Far enough below `expiry` for clocks that
+    differ by 1 %: the leader counts from before its request, a candidate from after it saw the result."""
+    expiry: float = 5.0
+    """Time without any change of the lease after which a candidate takes it."""
+    loop_stall: float = 1.0
+    """Pause of the event loop after which no renewal follows."""
+    stall_timeout: float = 10.0
+    """Duration of an apply after which a leader hands over."""
+    poll: float = 0.2
+    """Interval of a waiting node's reads when there is nothing to read."""
+    retry: float = 0.2
+    """Pause after a request without an answer."""
+    report: float = 2.0
+    """Interval of reports of a node about itself."""
+    member_lost: float = 8.0
+    """Time without a report after which a member counts as down."""
+    max_batch: int = 256 * 1024
+    """Size up to which batches are grouped into one entry; a larger batch goes alone."""
+    chunk: int = MEBIBYTE
+    """Size of the pieces of large bodies, and of snapshots."""
+    read_octets: int = 4 * MEBIBYTE
+    """Size from which one read takes no further entry."""
+    tail_octets: int = 8 * MEBIBYTE
+    """Bytes read and not applied from which a waiting node reads no more, unless all of it waits to be settled."""
+    require_synchronous: bool = True
+    """True if an answer counts only if the engine says that a standby has the change, too."""
+    snapshot_octets: int = 256 * MEBIBYTE
+    """Growth of the log since the last snapshot, unless that is larger itself, from which the next one is due."""
+    trim_cap: int = 1024 * MEBIBYTE
+    """Growth of the log since the last snapshot for which a trim waits for members that are behind."""
