@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+import forking
+
 ROOT = Path(__file__).parent.parent
 BROKER = ("-m", "leveret")
 UNWATCHED = ("--set", "prometheus.enabled=false", "--set", "management.enabled=false")
@@ -49,6 +51,9 @@ class Running:
         before: words before those of the interpreter, as of a tracer that runs it.
         program: words for the interpreter instead of those that start the broker as it is.
         is_judged: whether a slow step of its loop fails the test.
+        is_forked: whether it may be forked from a process that has loaded the broker, which takes less time; not for
+            tests of the start itself, of memory, or of what is loaded late. With a limit of its own, words before it or
+            a program it never is.
 
     """
 
@@ -60,6 +65,7 @@ class Running:
         before: Sequence[str] = (),
         program: Sequence[str] = BROKER,
         is_judged: bool = True,
+        is_forked: bool = True,
     ) -> None:
         self.data_dir = tmp_path / "data"
         self.slow: list[str] = []
@@ -76,10 +82,14 @@ class Running:
             "listeners.tcp.1=127.0.0.1:0",
             *UNWATCHED,
         )
+        is_plain = files is None and not before and program is BROKER
+        if is_forked and is_plain and forking.is_possible():
+            self.process = forking.Forked([*serve, *arguments], cwd=tmp_path, env=environment())
+            return
         words = [*before, *command(*serve, *arguments, program=program)]
         if files is not None:
             words = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *words]
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[str] = subprocess.Popen(
             [*leash(), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import forking
 import pytest
 from crash import link
-from running import ROOT, Running, deadline, leash
+from running import ROOT, Running, command, deadline, environment, leash
+
+needs_forks = pytest.mark.skipif(not forking.is_possible(), reason="needs Linux")
 
 HANGING = """
 import asyncio
@@ -167,6 +170,68 @@ def test_a_process_dies_with_the_run_that_started_it():
         with deadline(starter, 30.0):
             pid = int(starter.stdout.readline())
         assert _comes(lambda: b"sleep" == Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0])
+        starter.send_signal(signal.SIGKILL)
+        assert _ends(pid)
+
+
+@needs_forks
+def test_a_forked_broker_is_our_child(tmp_path):
+    """A forked broker is our child, in the folder that it was given, and ends as we tell it."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        assert isinstance(running.process, forking.Forked)
+        about = Path(f"/proc/{running.process.pid}")
+        assert str(os.getpid()) == about.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+        assert tmp_path == about.joinpath("cwd").readlink()
+        code, out, err = running.stopped_by(signal.SIGTERM)
+        assert (0, "") == (code, err)
+        assert "stopped" in out
+
+
+@needs_forks
+def test_a_forked_command_fails_as_one_of_its_own(tmp_path):
+    """An error has the same exit code and text, forked or not, and variables are those of now."""
+    words = ("serve", "--data-dir", "data")
+    env = environment() | {"LEVERET_HEARTBEAT": "none"}
+    alone = subprocess.run(
+        command(*words), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    with forking.Forked(words, cwd=tmp_path, env=env) as forked:
+        _, text = forked.communicate(timeout=60)
+
+    assert "heartbeat" in text
+    assert (alone.returncode, alone.stderr) == (forked.returncode, text)
+
+
+@needs_forks
+def test_brokers_are_forked_again_after_an_end(tmp_path):
+    """If the process that forks has ended, the next broker is forked from another."""
+    for _ in range(2):
+        with Running(tmp_path) as running:
+            running.wait_for("Server startup complete")
+        for source in forking._sources.values():
+            source._process.kill()
+            source._process.wait(30)
+
+
+@needs_forks
+def test_a_forked_broker_dies_with_the_run_that_started_it(tmp_path):
+    """A forked broker is killed when the tests are, in whatever way."""
+    program = (
+        "import sys; from pathlib import Path; from running import Running\n"
+        "running = Running(Path.cwd()); running.wait_for('Server startup complete')\n"
+        "print(running.process.pid, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+    ) as starter:
+        with deadline(starter, 60.0):
+            pid = int(starter.stdout.readline())
         starter.send_signal(signal.SIGKILL)
         assert _ends(pid)
 

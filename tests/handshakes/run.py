@@ -117,7 +117,8 @@ def main() -> None:
         for number, part in enumerate(parts):
             own = folder / str(number)
             own.mkdir()
-            with Running(own, *words(own, server, "ssl_handshake_rate=infinity"), is_judged=False) as running:
+            settings = words(own, server, "ssl_handshake_rate=infinity")
+            with Running(own, *settings, is_judged=False, is_forked=False) as running:
                 running.wait_for("Server startup complete")
                 reader = Reader(running)
                 log_in(running.tls_address)

@@ -141,6 +141,7 @@ def _run(
         "--set",
         "log.channel.level=none",
         is_judged=False,
+        is_forked=False,  # what is loaded late is a step, too
     )
     with ExitStack() as stack:
         stack.enter_context(broker)

@@ -145,7 +145,7 @@ def test_a_log_file_that_cannot_be_opened_is_refused(tmp_path):
 def test_it_starts_serves_and_stops(tmp_path):
     """Once the log says so the port is open and the pid file exists; SIGTERM ends the broker with 0."""
     pid_file = tmp_path / "leveret.pid"
-    with Running(tmp_path, "--pid-file", str(pid_file)) as running:
+    with Running(tmp_path, "--pid-file", str(pid_file), is_forked=False) as running:
         running.wait_for("Server startup complete")
         socket.create_connection(running.address).close()
         written = pid_file.read_text()

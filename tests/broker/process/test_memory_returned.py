@@ -42,7 +42,8 @@ def take(client: Client, count: int, body: bytes) -> None:
 @contextmanager
 def peak(tmp_path, count: int, body: bytes) -> Iterator[tuple[Running, Channel, Channel, int, int]]:
     """A broker with so many unacked messages; its publisher, its consumer, bytes in use before and with them."""
-    with Running(tmp_path, "--set", "log.console.level=error", "--set", "log.file=broker.log") as running:
+    words = ("--set", "log.console.level=error", "--set", "log.file=broker.log")
+    with Running(tmp_path, *words, is_forked=False) as running:
         deadline = time.monotonic() + 30
         log = running.data_dir / "log" / "broker.log"
         while not log.exists() or "Server startup complete" not in log.read_text():
