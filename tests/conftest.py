@@ -1,5 +1,6 @@
 """Fixtures and hooks for all tests."""
 
+import gc
 import logging
 import os
 import sys
@@ -35,7 +36,16 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of files that take long before the others."""
     here = Path(__file__).parent
-    items.sort(key=lambda item: not any(item.path.relative_to(here).match(each) for each in LONG))
+    paths = {item.path for item in items}
+    are_long = {path: any(path.relative_to(here).match(each) for each in LONG) for path in paths}
+    items.sort(key=lambda item: not are_long[item.path])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at the collected tests: they are millions of objects that stay."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
