@@ -193,6 +193,26 @@ def command(*arguments: str, program: Sequence[str] = BROKER) -> list[str]:
     return [sys.executable, "-W", "error", *program, *arguments]
 
 
+def finished(*words: str, cwd: Path, seconds: float) -> "subprocess.CompletedProcess[str]":
+    """Run a command of `leveret` to its end; it is killed after so many seconds, and TimeoutExpired raised."""
+    if not forking.is_possible():
+        return subprocess.run(
+            command(*words),
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=environment(),
+            check=False,
+            timeout=seconds,
+        )
+    with forking.Forked(words, cwd=cwd, env=environment()) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
 def environment() -> dict[str, str]:
     """Return an environment in which only the test configures the broker."""
     clean = {

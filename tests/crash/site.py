@@ -10,7 +10,7 @@ from pathlib import Path
 from crash.ledger import Ledger
 from crash.link import Link, LostError
 from pamqp import commands
-from running import BROKER, END_SECONDS, Running, command, environment
+from running import BROKER, END_SECONDS, Running, finished
 
 QUIET = ("--set", "log.connection.level=error")
 """Options for a quiet log while clients come and go."""
@@ -132,15 +132,7 @@ class Site:
 
     def check(self) -> str:
         """Return the findings of `leveret store check` on the stopped broker's data; empty if there are none."""
-        done = subprocess.run(
-            command(*STORE_CHECK, str(self.data_dir)),
-            capture_output=True,
-            text=True,
-            cwd=self.home,
-            env=environment(),
-            check=False,
-            timeout=CHECK_SECONDS,
-        )
+        done = finished(*STORE_CHECK, str(self.data_dir), cwd=self.home, seconds=CHECK_SECONDS)
         return "" if done.returncode == 0 else f"exit {done.returncode}: {done.stdout}{done.stderr}"
 
 

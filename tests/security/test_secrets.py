@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from conformance.wire import Client as WireClient
 from fakes import Client, Node
-from running import Running, command, environment
+from running import Running, finished
 
 from leveret.broker import exit_codes
 from leveret.broker.administration import BadRequestError
@@ -25,15 +25,7 @@ SECRET = "s3cret-canary"
 
 def run(tmp_path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of the broker that ends by itself."""
-    return subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-        check=False,
-        env=environment(),
-    )
+    return finished(*arguments, cwd=tmp_path, seconds=60)
 
 
 # -- SEC-26: secrets --------------------------------------------------------------------------------------------------

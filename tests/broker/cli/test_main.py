@@ -14,7 +14,7 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner
-from running import Running, command, environment
+from running import Running, finished
 
 from leveret import __version__
 from leveret.broker.cli import main as main_module
@@ -25,15 +25,7 @@ from leveret.broker.server.startup import port_problem
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
     """Return the exit code and the one line on stderr of a broker that does not start."""
-    done = subprocess.run(
-        command("serve", *arguments),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=20,
-        check=False,
-        env=environment(),
-    )
+    done = finished("serve", *arguments, cwd=tmp_path, seconds=60)
     lines = done.stderr.splitlines()
 
     assert 1 == len(lines), done.stderr

@@ -2,13 +2,12 @@
 
 import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 
 import pika
 import pytest
-from running import Running, command, environment
+from running import Running, finished
 
 from leveret.broker.cli.store import read
 
@@ -36,9 +35,8 @@ def filled(tmp_path: Path) -> None:
 
 def start(tmp_path: Path, *arguments: str) -> int:
     """Return the exit code of a broker that does not start."""
-    words = command("serve", "--data-dir", str(tmp_path / "data"), *arguments)
-    options = {"cwd": tmp_path, "env": environment(), "capture_output": True}
-    return subprocess.run(words, timeout=30, check=False, **options).returncode
+    words = ("serve", "--data-dir", str(tmp_path / "data"), *arguments)
+    return finished(*words, cwd=tmp_path, seconds=60).returncode
 
 
 @pytest.mark.parametrize("what", ["port", "metrics", "definitions", "several definitions"])
