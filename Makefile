@@ -121,7 +121,7 @@ constraints: $(VENV)/.installed-test
 
 BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool management \
 	management_clients paper peek scale shovel stalls store suites \
-	topic topology transactions ui
+	tls topic topology transactions ui
 
 bench: $(VENV)/.installed-test
 	$(if $(filter-out $(BENCHES),$(NAME)),$(error NAME is one of: $(BENCHES)))
@@ -171,6 +171,7 @@ campaign.schema = tests/fuzz/schema.py --cases $(or $(N),20000)
 campaign.shovel = tests/shovelled/run.py -n $(or $(N),100)
 campaign.transfer = tests/broker/transfer/test_transfer.py $(or $(N),100)
 campaign.transfers-killed = tests/crash/run.py transfers -n $(or $(N),100)
+campaign.tls-scan = tests/scanned/run.py
 campaign.torn = tests/crash/run.py torn -n $(or $(N),20000)
 CAMPAIGNS := $(sort $(patsubst campaign.%,%,$(filter campaign.%,$(.VARIABLES))))
 

@@ -13,6 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = dt.timedelta(days=1)
+_ISSUES = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+"""The use of the key of a CA."""
 
 
 def name_of(common: str, *more: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
@@ -136,6 +141,8 @@ class Authority:
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
             )
         )
+        if is_ca:
+            builder = builder.add_extension(_ISSUES, critical=True)
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         return builder.sign(issuer_key, hashes.SHA256())

@@ -2,6 +2,8 @@
 
 import contextlib
 import random
+import shutil
+import signal
 import socket
 import ssl
 import threading
@@ -195,3 +197,49 @@ def words(folder: Path, server: Any, *more: str) -> list[str]:
         *more,
     ]
     return [word for setting in settings for word in ("--set", setting)]
+
+
+def reload_under_load(
+    running: Running, current: Any, others: Sequence[Any], count: int
+) -> tuple[list[int], list[Any]]:
+    """Replace the certificate of a broker so many times while two clients connect all the time.
+
+    Args:
+        running: the broker; its log is read.
+        current: the certificate in use (`Issued`), whose files are replaced.
+        others: those that take turns in them; it has the first.
+        count: how often.
+
+    Returns:
+        How many connections each client has made, and what has failed.
+
+    """
+    ended = threading.Event()
+    failures: list[Any] = []
+    counts = [0, 0]
+
+    def client(number: int) -> None:
+        try:
+            while not ended.is_set():
+                log_in(running.tls_address)
+                counts[number] += 1
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for at in range(1, count + 1):
+            for kind in ("certfile", "keyfile"):
+                old = getattr(current, kind)
+                new = old.with_suffix(".next")
+                shutil.copy(getattr(others[at % len(others)], kind), new)
+                new.replace(old)
+            running.process.send_signal(signal.SIGHUP)
+            running.wait_for("TLS certificate replaced")
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    return counts, failures

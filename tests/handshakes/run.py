@@ -1,4 +1,4 @@
-"""Bad handshakes in full counts (`make campaign NAME=handshakes`): 100,000 mutated ClientHellos, 2,000 stalled, 100,000 cycles.
+"""Bad handshakes in full counts, and reloads (`make campaign NAME=handshakes`): 2,000 stalled, 100,000 mutated, 100,000 cycles.
 
 Prints figures, and fails if the broker logs a traceback, leaks a socket, keeps a healthy client waiting, or grows by
 more than 5 MiB over the cycles.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from certificates import Authority
+from certificates import Authority, Issued
 from handshakes.attacks import (
     Healthy,
     client_hello,
@@ -25,6 +25,7 @@ from handshakes.attacks import (
     log_in,
     mutated,
     open_files,
+    reload_under_load,
     send,
     settle,
     stalled,
@@ -98,10 +99,30 @@ def cycle(running: Running, count: int) -> None:
     assert grown <= GROWTH, grown
 
 
+def reload(folder: Path, count: int) -> None:
+    """Replace the certificate under load; every connection must be served, and every reload be in the audit log."""
+    (other := folder / "other").mkdir()
+    names = [Authority(folder, "first").server("old"), Authority(other, "second").server("new")]
+    current = Issued(folder, "current", names[0].certificate, names[0].key)
+    audit = folder / "audit.log"
+    settings = ("ssl_handshake_rate=infinity", f"log.audit.file={audit}")
+    with Running(folder, *words(folder, current, *settings), is_judged=False) as running:
+        running.wait_for("Server startup complete")
+        counts, failures = reload_under_load(running, current, names, count)
+        code, out, _ = running.stopped_by(signal.SIGTERM)
+    recorded = audit.read_text().count('"tls.reload"')
+    print(
+        f"{count} reloads beside {sum(counts)} connections: {len(failures)} failed, {recorded} in the audit log"
+    )
+    assert ([], 0, False, count) == (failures, code, "Traceback" in out, recorded)
+
+
 def main() -> None:
     """Run all of them, each with a broker of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100_000, help="mutated ClientHellos, and cycles")
+    parser.add_argument("--reloads", type=int, default=100)
+    parser.add_argument("--only-reloads", action="store_true")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     given = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -113,6 +134,10 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         folder = Path(name)
+        (replaced := folder / "replaced").mkdir()
+        reload(replaced, given.reloads)
+        if given.only_reloads:
+            return
         server = Authority(folder).server()
         for number, part in enumerate(parts):
             own = folder / str(number)

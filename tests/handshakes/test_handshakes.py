@@ -1,7 +1,6 @@
 """Bad handshakes at a listener with TLS harm nobody else, and leave nothing; `run.py` has more of each."""
 
 import random
-import shutil
 import signal
 import socket
 import ssl
@@ -19,6 +18,7 @@ from handshakes.attacks import (
     log_in,
     mutated,
     open_files,
+    reload_under_load,
     send,
     settle,
     stalled,
@@ -107,33 +107,7 @@ def test_no_handshake_fails_while_certificates_are_replaced(tmp_path: Path, serv
     current = Issued(placed, "current", server.certificate, server.key)
     with Running(tmp_path, *words(tmp_path, current)) as running:
         running.wait_for("Server startup complete")
-        ended = threading.Event()
-        failures: list[BaseException] = []
-        counts = [0, 0]
-
-        def client(number: int) -> None:
-            try:
-                while not ended.is_set():
-                    log_in(running.tls_address)
-                    counts[number] += 1
-            except BaseException as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=client, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        try:
-            for at in range(1, RELOADS + 1):
-                for kind in ("certfile", "keyfile"):
-                    new = placed / f"next.{kind}"
-                    shutil.copy(getattr(names[at % 2], kind), new)
-                    new.replace(getattr(current, kind))
-                running.process.send_signal(signal.SIGHUP)
-                running.wait_for("TLS certificate replaced")
-        finally:
-            ended.set()
-            for thread in threads:
-                thread.join()
+        counts, failures = reload_under_load(running, current, names, RELOADS)
         code, out, _ = running.stopped_by(signal.SIGTERM)
     assert [] == failures
     assert min(counts) > 0
