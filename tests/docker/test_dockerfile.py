@@ -49,11 +49,15 @@ def stages(text: str) -> list[Stage]:
     """The stages of a Dockerfile: comments dropped, continued lines joined."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     found: list[Stage] = []
+    given: dict[str, str] = {}  # arguments before the first stage
     for line in filter(str.strip, "\n".join(lines).replace("\\\n", " ").splitlines()):
         word, _, rest = line.strip().partition(" ")
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
-            found.append(Stage(base, name, []))
+            found.append(Stage(given.get(base.strip("${}"), base), name, []))
+        elif word == "ARG" and not found:
+            argument, _, default = rest.partition("=")
+            given[argument] = default
         else:
             found[-1].lines.append(Line(word, " ".join(rest.split())))
     return found
