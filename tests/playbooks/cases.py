@@ -78,7 +78,7 @@ CASES = (
                                                "type": "exchange", "routing_key": "a/b c", **LOGIN}),
     Case("feature_flag", "feature_flag", {"name": "quorum_queue"}, None, "ok ok"),
     Case("plugin", "plugin", {"names": "rabbitmq_management", "new_only": True}, None, "ok ok"),
-    Case("plugin of others", "plugin", {"names": "rabbitmq_shovel", "new_only": True}, {"state": "disabled"},
+    Case("plugin of others", "plugin", {"names": "rabbitmq_mqtt", "new_only": True}, {"state": "disabled"},
          ours="changed changed ok ok", reason="a plugin that is not there is not listed as enabled"),
     Case("upgrade", "upgrade", {"action": "drain"}, {"action": "revive"},
          ours="changed changed ok ok", reason="there is no maintenance mode: drain and revive do nothing"),
