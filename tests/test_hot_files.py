@@ -27,12 +27,13 @@ for name, case in hotpath.CASES.items():
     sys.setprofile(lambda frame, event, _: event == "call" and calls.update((frame.f_code,)))
     case(count)
     sys.setprofile(None)
-    called |= {Path(code.co_filename) for code, number in calls.items() if number >= count}
+    called |= {Path(code.co_filename) for code, number in calls.items() if number > 0.49 * count}
 called = {path.resolve() for path in called}
 ours = {str(path.relative_to(folder)) for path in called if path.is_relative_to(folder)}
 print(*(path for path in ours if not path.startswith(("bench", ".venv"))))
 """
-"""A program that prints our files with a function called for each message of a case of `make bench NAME=hotpath`."""
+"""A program that prints our files with a function called for every second message, at least, of a case of the benchmark
+`hotpath`."""
 EXCEPTION = re.compile(r"# ruff: noqa.*$", re.MULTILINE)
 
 
@@ -57,8 +58,8 @@ def test_what_runs_for_each_message_is_marked():
     assert 0 == done.returncode, done.stderr
     called = set(done.stdout.split())
     assert {
-        "broker/queue/consumer.py",
         "broker/connection/receive_loop.py",
+        "broker/vhost/publish_route.py",
         "broker/amqp/fastpath.py",
     } <= called
     assert set() == called - marked()

@@ -55,11 +55,13 @@ def pack_confirm(number: int, delivery_tag: int, *, multiple: bool, ack: bool) -
     return _pack_ack(TYPE_METHOD, number, 13, 60, 120, delivery_tag, multiple | 2, FRAME_END)
 
 
-def deliver_parts(number: int, consumer_tag: str, address: bytes) -> tuple[bytes, bytes]:
-    """Return the parts of a `basic.deliver` frame before and after the delivery tag; `redelivered` is false."""
+def deliver_head(number: int, consumer_tag: str, address_size: int) -> bytes:
+    """Return a `basic.deliver` frame up to the delivery tag.
+
+    What follows: the tag, one byte that tells whether the message was delivered before, the address and the frame end.
+    """
     tag = shortstr(consumer_tag)
-    size = 4 + len(tag) + 8 + 1 + len(address)
-    return _pack_frame(TYPE_METHOD, number, size) + b"\x00\x3c\x00\x3c" + tag, b"\x00" + address + b"\xce"
+    return _pack_frame(TYPE_METHOD, number, 4 + len(tag) + 8 + 1 + address_size) + b"\x00\x3c\x00\x3c" + tag
 
 
 def pack_get_ok(

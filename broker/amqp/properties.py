@@ -229,6 +229,39 @@ def _kinds(word: int) -> tuple[int, ...]:
     return tuple(kind for flag, _name, kind in _LAYOUT if word & flag)
 
 
+def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
+    """Return the end of a property list without headers, by the lengths in it, and its delivery mode (0: none).
+
+    Args:
+        data: what contains the list; it may end anywhere, even before the list does.
+        at: where the list begins, after its flags.
+        word: its only flag word, without `FLAG_HEADERS`.
+
+    """
+    mode = 0
+    try:
+        for step in _steps(word):
+            if not step:
+                at += 1 + data[at]
+            elif step > 0:
+                at += step
+            else:
+                mode = data[at]
+                at += 1
+    except IndexError:
+        return -1, 0
+    return at, mode
+
+
+@functools.lru_cache(maxsize=256)
+def _steps(word: int) -> tuple[int, ...]:
+    """Return what each property takes: bytes, 0 for a short string, -1 for the delivery mode."""
+    size = {_SHORTSTR: 0, _OCTET: 1, _TIMESTAMP: 8}
+    return tuple(
+        -1 if flag == FLAG_DELIVERY_MODE else size[kind] for flag, _name, kind in _LAYOUT if word & flag
+    )
+
+
 def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES) -> Table:
     try:
         return decode_table(payload, at, stop, max_entries=max_entries)[0]

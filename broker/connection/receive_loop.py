@@ -49,7 +49,15 @@ from leveret.broker.errors import AMQPError, FrameError, NotYet, ReplyCode, prec
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import FanOut
-from leveret.broker.vhost.publish_route import Route, Special, inspect
+from leveret.broker.vhost.publish_route import (
+    ASKS_SOMETHING,
+    UNIQUE,
+    UNKNOWN,
+    Route,
+    Special,
+    inspect,
+    inspect_unique,
+)
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 
@@ -61,9 +69,12 @@ _SPECIAL_OCTETS = 512  # longer property lists are not cached
 _REPEAT_LIMIT = 65536  # largest message in octets whose prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
 _PACK_OCTETS = 4096  # if they have no more octets than this
-_UNKNOWN = object()
 _NEVER: tuple[()] = ()  # no input starts with it
 _NO_REPEAT = (_NEVER, 0, 0, None, None, False)
+_Content = tuple[bytes, int, int, int, Special | None, bool, bool, tuple[Channel, Route] | None]
+"""The last content that arrived whole, and its route: its bytes up to the body, its size, its channel (-1 if it will
+hardly come again), its body size, what it requires, whether that is at most persistence, whether it is persistent."""
+_NO_CONTENT: _Content = (b"", 0, -1, 0, None, False, False, None)
 STALL_OCTETS = 1024 * 1024  # content sent in answer to one read, after which reading pauses
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
@@ -87,6 +98,7 @@ class ReceiveLoop:
     __slots__ = (
         "_chunks",
         "_closing_channels",
+        "_content",
         "_current",
         "_fan_out",
         "_have",
@@ -148,6 +160,7 @@ class ReceiveLoop:
         self._routes: dict[bytes, tuple[Channel, Route]] = {}
         self._specials: dict[bytes, Special | None] = {}
         self._repeat: tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool] = _NO_REPEAT
+        self._content: _Content = _NO_CONTENT
         self._seen_router = -1
         self._seen_users = -1
         self._fan_out: FanOut | None = None
@@ -331,7 +344,8 @@ class ReceiveLoop:
         touched = turn.queues
         is_over = turn.slices.is_over
         sizes = self._sizes.fresh
-        prefix, total, head, channel, route, made = self._repeat
+        prefix, total, head, channel, route, is_made = self._repeat
+        start, rest, rest_number, body_size, special, is_plain, persistent, candidate = self._content
         latest: Route | None = None
         begun = False
         while True:
@@ -340,7 +354,7 @@ class ReceiveLoop:
                 messages: list[Message] = []
                 address, number = route.address, channel.number  # type: ignore[union-attr]
                 stop = at + total
-                if made:
+                if is_made:
                     at = _scan_made(data, at, messages, prefix, total, head, channel, route)  # type: ignore[arg-type]
                 else:
                     while stop <= size and data[stop - 1] == FRAME_END:
@@ -362,8 +376,8 @@ class ReceiveLoop:
                             queue.largest = max(queue.largest, total - head)
                     if not route.queues:  # type: ignore[union-attr]
                         channel.dropped += count  # type: ignore[union-attr]
-                    rest = total - len(prefix)
-                    sizes[rest - 1 if rest else 0] += count  # the last octet ends the body's frame
+                    octets = total - len(prefix)
+                    sizes[octets - 1 if octets else 0] += count  # the last octet ends the body's frame
                     channel.published += count  # type: ignore[union-attr]
                     route.tally.published += count  # type: ignore[union-attr]
                     if channel.confirms is not None:  # type: ignore[union-attr]
@@ -408,71 +422,101 @@ class ReceiveLoop:
                         self._resume_at = end
                         self._number = number
                         self._unexpected_frame(publishing)
-                    if size - end >= 22:
-                        kind, header_number, length, ids, body_size, _ = unpack_header(data, end)
-                        stop = end + length + FRAME_OVERHEAD
+                    last = end + rest
+                    if not (
+                        number == rest_number
+                        and last <= size
+                        and startswith(start, end)
+                        and data[last - 1] == FRAME_END
+                    ):
                         last = 0
-                        if (
-                            kind == TYPE_HEADER
-                            and header_number == number
-                            and ids == BASIC_CLASS
-                            and 14 <= length <= limit
-                            and stop <= size
-                        ):
-                            if not body_size:
-                                last = stop
-                            elif size - stop >= 7:
-                                kind, header_number, length = unpack_frame(data, stop)
-                                if (
-                                    kind == TYPE_BODY
-                                    and header_number == number
-                                    and length == body_size <= limit
+                        if size - end >= 22 and data[end] == TYPE_HEADER:
+                            _, header_number, length, ids, octets, word = unpack_header(data, end)
+                            stop = end + length + FRAME_OVERHEAD
+                            if header_number == number and ids == BASIC_CLASS and 14 <= length <= limit:
+                                if not octets:
+                                    last = stop
+                                elif size - stop >= 7:
+                                    kind, header_number, length = unpack_frame(data, stop)
+                                    if (
+                                        kind == TYPE_BODY
+                                        and header_number == number
+                                        and length == octets <= limit
+                                    ):
+                                        last = stop + length + FRAME_OVERHEAD
+                                if last and (
+                                    last > size or data[stop - 1] != FRAME_END or data[last - 1] != FRAME_END
                                 ):
-                                    last = stop + length + FRAME_OVERHEAD
-                        if (
-                            last
-                            and last <= size
-                            and data[stop - 1] == FRAME_END
-                            and data[last - 1] == FRAME_END
-                        ):
-                            special = specials.get(data[end + 19 : stop - 1], _UNKNOWN)
-                            if special is _UNKNOWN:
+                                    last = 0
+                        if last:
+                            is_unique = word & UNIQUE and not word & ASKS_SOMETHING
+                            if is_unique:
+                                special = inspect_unique(data, end + 21, stop - 1, word)
+                            else:
+                                special = specials.get(data[end + 19 : stop - 1], UNKNOWN)
+                            if special is UNKNOWN:
                                 self._resume_at = last
                                 self._number = number
                                 self._current = (60, 40)
                                 special = self._inspect(data[end + 7 : stop - 1])
-                            if (
-                                way.plain
-                                and (special is None or special.plain_route)  # type: ignore[attr-defined]
-                                and body_size <= self.max_message_size
-                            ):
-                                made = (
-                                    special is not None and special.persistent and bool(way.durable)  # type: ignore[attr-defined]
-                                ) or way.makes_all
-                                self._enqueue(publishing, way, data[end:last], made=made)
-                                sizes[body_size] += 1
-                                total = last - at
-                                if total <= _REPEAT_LIMIT:
-                                    prefix = data[at : last - body_size - 1 if body_size else last]
-                                    head = end - at
-                                    channel, route = publishing, way
-                                else:
-                                    prefix = _NEVER
-                                at = last
-                                if way.wide and is_over():
-                                    self.stalled = True
-                                    break
-                                continue
-                            self._resume_at = last
-                            self._number = number
-                            self._current = (60, 40)
-                            publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
+                            body_size = octets
+                            if (special is None or special.plain_route) and octets <= self.max_message_size:
+                                is_plain = True
+                                persistent = special is not None and special.persistent
+                            else:
+                                is_plain = False
+                            if is_unique or not is_plain or last - end > _REPEAT_LIMIT:
+                                start, rest, rest_number = b"", last - end, -1
+                            else:
+                                start = data[end : last - octets - 1 if octets else last]
+                                rest, rest_number = last - end, number
+                    if last:
+                        if way.plain and is_plain:
+                            made = (persistent and bool(way.durable)) or way.makes_all
+                            content = data[end:last]
+                            message = (
+                                way.make_one(publishing, content)
+                                if made
+                                else Message(way.address, content, number)
+                            )
+                            for queue in way.queues:
+                                queue.inbox.append(message)
+                                if not queue.touched:
+                                    queue.touched = True
+                                    touched.append(queue)
+                            if last - end > SMALL:
+                                for queue in way.queues:
+                                    queue.largest = max(queue.largest, last - end)
+                            if not way.queues:
+                                publishing.dropped += 1
+                            publishing.published += 1
+                            way.tally.published += 1
+                            if publishing.confirms is not None:
+                                publishing.number_publishes(way)
                             sizes[body_size] += 1
+                            if found is not candidate:
+                                candidate = found
+                            elif rest_number >= 0:
+                                prefix = data[at:end] + start
+                                total, head = last - at, end - at
+                                channel, route, is_made = publishing, way, made
+                            elif startswith(data[at:end], last) and not (made or way.wide):
+                                last = self._scan_varied(data, last, size, data[at:end], publishing, way)
                             at = last
-                            if self.stalled or is_over():
+                            if way.wide and is_over():
                                 self.stalled = True
                                 break
                             continue
+                        self._resume_at = last
+                        self._number = number
+                        self._current = (60, 40)
+                        publishing.publish(way, special, data[end:last])
+                        sizes[body_size] += 1
+                        at = last
+                        if self.stalled or is_over():
+                            self.stalled = True
+                            break
+                        continue
                     publishing.route = way
                     publishing.missing = -1
                     begun = True
@@ -527,7 +571,8 @@ class ReceiveLoop:
                     break
                 if self._seen_router != self.vhost.router.generation:
                     self._refresh()
-                prefix, total, head, channel, route, made = self._repeat
+                prefix, total, head, channel, route, is_made = self._repeat
+                start, rest, rest_number, body_size, special, is_plain, persistent, candidate = self._content
                 continue
             if kind == TYPE_BODY:
                 self.published = True
@@ -536,6 +581,20 @@ class ReceiveLoop:
                 assembling = channels.get(number)
                 if assembling is None or assembling.missing <= 0:
                     self._stray_content(number, data, at, end, kind)
+                elif (
+                    length == assembling.missing
+                    and type(assembling.parts) is list
+                    and len(assembling.parts) == 1
+                ):
+                    # the usual case: the body has one frame
+                    content = assembling.parts[0] + data[at:end]
+                    assembling.parts = []
+                    assembling.missing = 0
+                    if self._content_complete(assembling, content) and is_over():
+                        self.stalled = True
+                    if self.stalled:
+                        at = end
+                        break
                 else:
                     if length:  # empty frames are legal, and could be sent endlessly
                         parts = assembling.parts
@@ -549,13 +608,29 @@ class ReceiveLoop:
                         at = end
                         break
             elif kind == TYPE_HEADER:
+                assembling = channels.get(number)
                 self._resume_at = end
                 self._number = number
-                assembling = channels.get(number)
                 if assembling is None or assembling.missing >= 0:
                     self._stray_content(number, data, at, end, kind)
                 else:
                     self.published = True
+                    if length >= 14 and ids == BASIC_CLASS:
+                        octets = unpack_header(data, at)[4]
+                        wanted = specials.get(data[at + 19 : end - 1], UNKNOWN)
+                        if (
+                            0 < octets <= self.max_message_size
+                            and octets <= LARGE
+                            and wanted is not UNKNOWN
+                            and assembling.route.error is None  # type: ignore[union-attr] # set together with `missing`
+                        ):
+                            assembling.special = wanted
+                            assembling.parts = [data[at:end]]
+                            assembling.packed = 0
+                            assembling.missing = octets
+                            sizes[octets] += 1
+                            at = end
+                            continue
                     self._header(assembling, data, at, end)
                     if self.stalled:
                         at = end
@@ -569,10 +644,79 @@ class ReceiveLoop:
             if not begun:  # otherwise counted with its header, as in RabbitMQ
                 self.published = True
             self.published_to = latest.queues
-        self._repeat = prefix, total, head, channel, route, made
+        self._repeat = prefix, total, head, channel, route, is_made
+        self._content = start, rest, rest_number, body_size, special, is_plain, persistent, candidate
         return at
 
     # -- publishing -------------------------------------------------------------------------------------------------
+
+    def _scan_varied(
+        self, data: bytes, at: int, size: int, method: bytes, channel: Channel, route: Route
+    ) -> int:
+        """Process the run of publishes with the same method frame, but contents that differ, which starts at `at`.
+
+        It ends before one that is incomplete, needs more than its bytes, or equals the one before but for its body.
+        Returns its end.
+        """
+        messages: list[Message] = []
+        address, number, queues = route.address, channel.number, route.queues
+        limit, most = self.frame_limit, self.max_message_size
+        sizes, startswith, durable = self._sizes.fresh, data.startswith, route.durable
+        skip, begin, largest = len(method), at, 0
+        while startswith(method, at):
+            head = at + skip
+            if size - head < 22:
+                break
+            kind, header_number, length, ids, octets, word = unpack_header(data, head)
+            end = head + length + FRAME_OVERHEAD
+            if (
+                kind != TYPE_HEADER
+                or header_number != number
+                or ids != BASIC_CLASS
+                or length > limit
+                or octets > most
+                or size - end < 7
+                or not word & UNIQUE
+                or word & ASKS_SOMETHING
+            ):
+                break
+            if octets:
+                kind, header_number, length = unpack_frame(data, end)
+                stop = end + length + FRAME_OVERHEAD
+                if (
+                    kind != TYPE_BODY
+                    or header_number != number
+                    or length != octets
+                    or length > limit
+                    or stop > size
+                ):
+                    break
+            else:
+                stop = end
+            if data[end - 1] != FRAME_END or data[stop - 1] != FRAME_END:
+                break
+            special = inspect_unique(data, head + 21, end - 1, word)
+            if special is not None and (special is UNKNOWN or durable):
+                break
+            messages.append(Message(address, data[head:stop], number))
+            sizes[octets] += 1
+            largest = max(largest, stop - head)
+            at = stop
+        if at > begin:
+            count = len(messages)
+            for queue in queues:
+                queue.inbox += messages
+                if not queue.touched:
+                    queue.touch()
+                if largest > SMALL:
+                    queue.largest = max(queue.largest, largest)
+            if not queues:
+                channel.dropped += count
+            channel.published += count
+            route.tally.published += count
+            if channel.confirms is not None:
+                channel.number_publishes(route, count)
+        return at
 
     def _refresh(self) -> None:
         """Discard everything derived from the topology or permissions, which have changed."""
@@ -600,6 +744,7 @@ class ReceiveLoop:
         """Clear the cached routes."""
         self._routes.clear()
         self._repeat = _NO_REPEAT
+        self._content = _NO_CONTENT
 
     def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
         """Return channel and route for a publish frame that is not cached.
@@ -673,10 +818,10 @@ class ReceiveLoop:
             text = f"expected content header for class 60, got one for class {ids >> 16} instead"
             raise AMQPError(ReplyCode.UNEXPECTED_FRAME, text)
         octets = data[at + 19 : end - 1]
-        special = self._specials.get(octets, _UNKNOWN)
-        if special is _UNKNOWN:
+        special = self._specials.get(octets, UNKNOWN)
+        if special is UNKNOWN:
             special = self._inspect(data[at + 7 : end - 1])
-        channel.special = special  # type: ignore[assignment]
+        channel.special = special
         if body_size > BODY_LIMIT:
             text = f"content body size {body_size} exceeds maximum allowed size {BODY_LIMIT}"
             raise AMQPError(ReplyCode.FRAME_ERROR, text)
@@ -716,7 +861,6 @@ class ReceiveLoop:
 
         Returns whether that may have been much work.
         """
-        self._current = (60, 40)
         parts = channel.parts
         is_kept = type(parts) is not _Discarded
         if type(parts) is LargeBody:
@@ -728,7 +872,13 @@ class ReceiveLoop:
         channel.parts = []
         channel.missing = 0
         if missing < 0:
+            self._current = (60, 40)
             raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
+        return self._content_complete(channel, content, is_kept=is_kept)
+
+    def _content_complete(self, channel: Channel, content: bytes, *, is_kept: bool = True) -> bool:
+        """Publish a complete content; returns whether that may have been much work."""
+        self._current = (60, 40)
         route, special = channel.route, channel.special
         assert route is not None  # set together with `missing`
         if is_kept and route.generation != self.vhost.router.generation:
@@ -805,8 +955,8 @@ class ReceiveLoop:
 
     @property
     def message_size(self) -> int:
-        """Octets on the wire of the last message that could be cached; 0 if unknown."""
-        return self._repeat[1]
+        """Bytes on the wire of the content of the last message that arrived whole; 0 if unknown."""
+        return self._content[1]
 
 
 def _is_address(octets: bytes) -> bool:

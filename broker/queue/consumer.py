@@ -8,7 +8,7 @@ from collections.abc import Collection, MutableMapping, Sequence
 from itertools import repeat
 from typing import Protocol
 
-from leveret.broker.amqp.fastpath import deliver_parts, pack_tag, reframe, reframed
+from leveret.broker.amqp.fastpath import deliver_head, pack_tag, reframe, reframed
 from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.settings import QueueSettings
@@ -18,7 +18,7 @@ from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 
 UNLIMITED = 1 << 60
-_PARTS_LIMIT = 256  # maximum number of addresses whose encoded deliver method a consumer caches
+_NONE: tuple[None, bytes, bytes] = (None, b"", b"")
 _INLINE_LIMIT = (
     4096  # content up to here is copied into one frame string, larger content is passed by reference
 )
@@ -97,7 +97,8 @@ class Consumer:
     """
 
     __slots__ = (
-        "_parts",
+        "_heads",
+        "_latest",
         "arguments",
         "cancelled",
         "channel",
@@ -148,7 +149,10 @@ class Consumer:
         """Deliveries of messages that had been delivered before, to any consumer."""
         self.returned = 0
         """Deliveries that were requeued or rejected."""
-        self._parts: dict[bytes, tuple[bytes, bytes]] = {}
+        self._heads: dict[int, bytes] = {}
+        """The deliver method before the delivery tag, by the size of the address; an address has at most 512 bytes."""
+        self._latest: tuple[bytes | None, bytes, bytes] = _NONE
+        """The last address, and the deliver method before and after the delivery tag."""
 
     def __repr__(self) -> str:
         """Return a description with the consumer tag and the queue."""
@@ -199,7 +203,9 @@ class Consumer:
             self.parked = False
             self.queue.rejoin(self)
 
-    def deliver(self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool) -> None:
+    def deliver(  # noqa: PLR0915 - hot: see docs/performance.md
+        self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool
+    ) -> None:
         """Send messages; the caller must ensure that there is `room` for them."""
         channel = self.channel
         number, frame_max = channel.number, channel.frame_max
@@ -207,15 +213,14 @@ class Consumer:
         append, pack, inline = outbox.frames.append, pack_tag, _INLINE_LIMIT
         first = tag = channel.delivery_tag
         size = 0
-        address = None
-        head = tail = b""
+        heads = self._heads
+        address, head, tail = latest = _NONE if redelivered else self._latest
         for message in messages:
             tag += 1
             if message.address is not address:
                 address = message.address
-                head, tail = self._parts.get(address) or self._encode(address)
-                if redelivered:
-                    tail = b"\x01" + tail[1:]
+                head = heads.get(len(address)) or self._encode(len(address))
+                tail = (b"\x01" if redelivered else b"\x00") + address + b"\xce"
             content = message.content
             length = len(content)
             if message.channel_id != number or length > frame_max:
@@ -232,6 +237,8 @@ class Consumer:
                 append(content)
             else:
                 append(head + pack(tag) + tail + content)
+        if address is not latest[0] and not redelivered:
+            self._latest = address, head, tail
         channel.delivery_tag = tag
         count = tag - first
         channel.delivered += count
@@ -252,12 +259,10 @@ class Consumer:
             outbox.scheduled = True
             outbox.turn.outboxes.append(outbox)
 
-    def _encode(self, address: bytes) -> tuple[bytes, bytes]:
-        """Return the octets of the deliver method before and after the delivery tag, cached per address."""
-        if len(self._parts) >= _PARTS_LIMIT:
-            self._parts.clear()
-        parts = self._parts[address] = deliver_parts(self.channel.number, self.tag, address)
-        return parts
+    def _encode(self, size: int) -> bytes:
+        """Return the octets of the deliver method before the delivery tag, cached by the size of the address."""
+        head = self._heads[size] = deliver_head(self.channel.number, self.tag, size)
+        return head
 
 
 class GetRecipient:

@@ -8,20 +8,25 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties
 from leveret.broker.amqp.properties import (
+    FLAG_CONTINUATION,
+    FLAG_CORRELATION_ID,
     FLAG_DELIVERY_MODE,
     FLAG_EXPIRATION,
     FLAG_HEADERS,
+    FLAG_MESSAGE_ID,
     FLAG_REPLY_TO,
+    FLAG_TIMESTAMP,
     FLAG_USER_ID,
     Properties,
     build,
     check,
     delivery_mode,
     flags,
+    list_end,
     parse_expiration,
 )
 from leveret.broker.amqp.tables import Field, Table
@@ -36,7 +41,12 @@ from leveret.exchanges.tally import Tally
 from leveret.storage.message import Message, Persistent, Promised, Publisher
 
 PERSISTENT_MODE = 2
-_ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
+ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
+"""Flags of properties that require something of the broker, or that only `inspect` can tell."""
+UNIQUE = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
+"""Flags of properties that mostly differ from message to message, so it is useless to cache what they require."""
+UNKNOWN: Any = object()
+"""Requirements that are not known yet."""
 WIDE = 16
 """Queues per message from which a scan checks its time slice after each message; below, reads are small enough."""
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -344,10 +354,26 @@ def inspect(payload: bytes) -> Special | None:
     """
     try:
         present = flags(payload)
-        if not present & _ASKS_SOMETHING:
+        if not present & ASKS_SOMETHING:
             check(payload)
             persistent = present & FLAG_DELIVERY_MODE and delivery_mode(payload) == PERSISTENT_MODE
             return PERSISTENT if persistent else None
         return Special(Properties(payload))
     except MalformedProperties:
         raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
+
+
+def inspect_unique(data: bytes, at: int, end: int, word: int) -> Special | None:
+    """Check a property list in a frame without decoding it; `UNKNOWN` if it is malformed.
+
+    Args:
+        data: what was read.
+        at: where the list begins, after its flags.
+        end: where it ends.
+        word: its flags, none of `ASKS_SOMETHING` among them.
+
+    """
+    stop, mode = list_end(data, at, word)
+    if stop != end:
+        return UNKNOWN  # type: ignore[no-any-return]
+    return PERSISTENT if mode == PERSISTENT_MODE else None

@@ -11,7 +11,7 @@ from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.amqp.fastpath import (
     HEARTBEAT,
     content_frames,
-    deliver_parts,
+    deliver_head,
     pack_confirm,
     pack_get_ok,
     pack_return,
@@ -52,7 +52,7 @@ def test_confirms_equal_those_of_pamqp(channel, tag, multiple):
 def test_delivers_equal_those_of_the_codec(channel, consumer_tag, tag, exchange, key):
     """The parts around a delivery tag make the codec's `basic.deliver`, and its redelivered form by one octet."""
     address = shortstr(text(exchange)) + shortstr(text(key))
-    head, tail = deliver_parts(channel, text(consumer_tag), address)
+    head, tail = deliver_head(channel, text(consumer_tag), len(address)), b"\x00" + address + b"\xce"
     names_of = (text(exchange), text(key))
 
     fresh = make(Basic.Deliver, text(consumer_tag), tag, False, *names_of)
@@ -64,7 +64,8 @@ def test_delivers_equal_those_of_the_codec(channel, consumer_tag, tag, exchange,
 @given(channels, names, tags, st.text("azAZ09-_.:", max_size=60), names)
 def test_delivers_equal_those_of_pamqp(channel, consumer_tag, tag, exchange, key):
     """A `basic.deliver` with names that pamqp can write is octet for octet pamqp's."""
-    head, tail = deliver_parts(channel, consumer_tag, shortstr(exchange) + shortstr(key))
+    address = shortstr(exchange) + shortstr(key)
+    head, tail = deliver_head(channel, consumer_tag, len(address)), b"\x00" + address + b"\xce"
     method = make(commands.Basic.Deliver, consumer_tag, tag, False, exchange, key)
 
     assert pamqp.frame.marshal(method, channel) == head + pack_tag(tag) + tail

@@ -376,7 +376,7 @@ class Script:
         return b"".join(encode_method(number, method) for method in self._cold(number))
 
     def _publishes(self, number: int) -> bytes:
-        """One publish, or several that differ in their bodies only."""
+        """One publish, or several that differ in their bodies only, or in properties of each message, too."""
         choice = self.chosen.choice
         exchange, key = choice(ADDRESSES)
         properties = choice(PLAIN)
@@ -395,11 +395,29 @@ class Script:
             **properties,
         }
         octets = b""
+        unique = choice((False, False, True))
         for _ in range(choice((1, 1, 2, 3, 8))):
+            if unique:
+                options |= self._unique()
             octets += publish_frames(key, self._body(size, octets), **options)
             if self.chosen.random() < 0.1:
                 octets += publish_frames(key, self._body(choice((0, 1, size)), octets), **options)
         return with_empty_frames(octets, number) if self.chosen.random() < 0.05 else octets
+
+    def _unique(self) -> dict[str, Any]:
+        """Properties that mostly differ from message to message, and sometimes others beside."""
+        chosen = self.chosen
+        text = "i" * chosen.randrange(9) + str(chosen.random())
+        found: dict[str, Any] = {chosen.choice(("message_id", "correlation_id")): text}
+        if chosen.random() < 0.3:
+            found["timestamp"] = chosen.randrange(1 << 32)
+        if chosen.random() < 0.2:
+            found["delivery_mode"] = chosen.choice((1, 2))
+        if chosen.random() < 0.1:
+            found |= chosen.choice(
+                ({"expiration": "60000"}, {"user_id": "guest"}, {"type": "t", "app_id": "a"})
+            )
+        return found
 
     def _body(self, size: int, like: bytes) -> bytes:
         """A body, sometimes one that looks like frames."""
@@ -677,11 +695,54 @@ def test_more_kinds_of_properties_than_are_remembered():
     assert 1024 >= len(session.client.connection._specials)
 
 
+@pytest.mark.parametrize("before", [0, 1, 2, 5])
+@pytest.mark.parametrize(
+    "octets", [b"\x00\x80\x09short", b"\x00\x80\x02more", b"\x00\x40\x00\x00", b"\x00\xc0\x01i" + bytes(9)]
+)
+def test_a_malformed_list_of_unique_properties_is_refused_wherever_it_stands(before, octets):
+    """Alone, or after others of the same method frame, it closes the connection, and those before it have arrived."""
+    session = Session(whole)
+    good = [publish_frames("q1", b"body", message_id=str(number)) for number in range(before)]
+    bad = publish_frames("q1", b"body")
+    at = unpack_frame(bad, 0)[2] + FRAME_OVERHEAD
+    end = at + unpack_frame(bad, at)[2] + FRAME_OVERHEAD
+    header = bad[at + 7 : at + 19] + octets
+    bad = bad[:at] + b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce" + bad[end:]
+    session.feed([b"".join((*good, bad, publish_frames("q1", b"never")))])
+
+    assert "541" in str(session.ordered[0][-1])
+    assert before == session.node.vhosts["/"].queues["q1"].ready_count
+
+
+def test_publishes_in_a_row_with_unique_properties_are_counted():
+    """A run of publishes whose properties and sizes differ counts its messages, sizes and queues as each alone does."""
+    counted = []
+    for cut in (whole, by_frame):
+        session = Session(cut)
+        sent = [publish_frames("q1", bytes(number), message_id=str(number)) for number in range(200)]
+        sent += [publish_frames("nowhere", bytes(number), correlation_id=str(number)) for number in range(20)]
+        session.feed(sent)
+        totals = session.node.context.totals
+        queue = session.node.vhosts["/"].queues["q1"]
+        counted.append(
+            (
+                totals.sizes.counts,
+                totals.sizes.octets,
+                queue.published,
+                session.client.connection.channels[1].published,
+            )
+        )
+        assert 20 == session.client.connection.channels[1].dropped
+
+    assert counted[0] == counted[1]
+
+
 def test_the_size_of_the_last_message_is_known():
-    """Flow control gets the size of the last publish, also where it could be repeated."""
+    """Flow control gets the size of the content of the last publish."""
     session = Session(whole)
     publish = publish_frames("q1", b"body")
     assert 0 == session.client.connection.message_size
     session.feed([publish])
 
-    assert len(publish) == session.client.connection.message_size
+    content = publish[unpack_frame(publish, 0)[2] + FRAME_OVERHEAD :]
+    assert len(content) == session.client.connection.message_size
