@@ -27,8 +27,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 LONG = (
     "analytics/*", "crash/*", "loop/*", "test_beside.py", "fuzz/test_fuzz.py", "broker/cli/test_perf_beside_rabbitmq.py",
     "clients/*", "conformance/*", "docs/*", "test_portability.py", "test_running.py", "test_hot_files.py", "docker/*",
-    "test_packaging.py", "covered/*", "broker/persistence/*", "broker/process/*", "broker/server/*", "storage/queues/*",
-    "broker/network/*", "broker/*/test_beside_rabbitmq.py", "security/*", "page/*",
+    "test_packaging.py", "test_pytest_plugin.py", "test_docs.py", "covered/*", "confirm/*", "broker/persistence/*",
+    "broker/process/*", "broker/server/*", "storage/queues/*", "broker/network/*", "broker/*/test_beside_rabbitmq.py",
+    "security/*", "page/*",
 )  # fmt: skip
 """Files of few tests that take long. Started last, each would keep one worker busy after the others have ended."""
 
