@@ -1,0 +1,346 @@
+"""The log in PostgreSQL (driver): one connection, on which one request follows the other.
+
+Statements and tables: `postgresql_schema`. Each request that changes something is one statement with autocommit, or a
+short transaction, so that a node that stops holds no lock. Needs the extra `leveret[postgresql]`.
+"""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+from psycopg import IsolationLevel
+
+from leveret.broker.replication import postgresql_schema as sql
+from leveret.broker.replication.engine import (
+    ORIGIN,
+    Answer,
+    Append,
+    Appended,
+    Chunk,
+    Complete,
+    Entry,
+    FindSnapshot,
+    Forget,
+    Found,
+    GetChunk,
+    Kept,
+    Known,
+    Lease,
+    Member,
+    Members,
+    NoAnswerError,
+    Position,
+    Proof,
+    PutChunk,
+    Read,
+    Refused,
+    Release,
+    Renew,
+    Renewed,
+    Report,
+    Request,
+    Snapshot,
+    Take,
+    Taken,
+    Trim,
+    Trimmed,
+)
+
+PART_OCTETS = 256 * 1024
+"""Bytes of a row: a larger entry is several rows of one transaction."""
+SEGMENT_OCTETS = 64 * 1024 * 1024
+SEGMENT_ENTRIES = 100_000
+CONNECT_SECONDS = 5
+TRIM_LOCK = "200ms"
+"""Time for which a trim waits for readers of what it drops, and others wait behind it."""
+
+
+class SchemaVersionError(Exception):
+    """The tables were made by a version whose format this one does not know."""
+
+
+class PostgreSQLDriver:
+    """A connection to the log in PostgreSQL, made when it is needed; an `engine.Engine`.
+
+    Args:
+        url: of the database, as libpq takes it.
+        segment_octets: size of a segment, from which the next one is begun.
+
+    """
+
+    def __init__(self, url: str, *, segment_octets: int = SEGMENT_OCTETS) -> None:
+        self._url = url
+        self._segment_octets = segment_octets
+        self._connection: Any = None
+        self._under_way: asyncio.Task[Answer] | None = None
+        self._was_warned = False
+        self._segment = 0
+        self._octets = 0
+        self._entries = 0
+
+    async def perform(self, request: Request) -> Answer:
+        """Perform a request. It goes on if the caller is cancelled: an append is never cancelled in the server.
+
+        Raises:
+            NoAnswerError: the connection broke, the server reported an error, or warned of anything.
+            SchemaVersionError: see there.
+
+        """
+        self._under_way = asyncio.create_task(self._perform(request))
+        return await asyncio.shield(self._under_way)
+
+    async def close(self) -> None:
+        """Close the connection; a request under way may still be performed."""
+        await self._disconnect()
+        if self._under_way is not None:
+            await asyncio.wait([self._under_way])
+            await self._disconnect()  # it may have been connecting
+            if not self._under_way.cancelled():
+                self._under_way.exception()  # nobody waits for it any more
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _perform(self, request: Request) -> Answer:
+        try:
+            if self._connection is None or self._connection.closed:
+                await self._connect()
+            self._was_warned = False
+            answer = await self._dispatch(request)
+        except (psycopg.Error, OSError) as error:
+            await self._disconnect()
+            raise NoAnswerError(type(error).__name__) from error
+        if self._was_warned:
+            await self._disconnect()
+            raise NoAnswerError("the server warned: the answer may be one that no standby has")
+        return answer
+
+    async def _connect(self) -> None:
+        self._connection = await psycopg.AsyncConnection.connect(
+            self._url, autocommit=True, connect_timeout=CONNECT_SECONDS
+        )
+        self._connection.add_notice_handler(self._note_warning)
+        await self._connection.execute(sql.SESSION)
+        if not (await self._row(sql.EXISTS))[0]:
+            async with self._connection.transaction():
+                await self._connection.execute(sql.LOCK)
+                if not (await self._row(sql.EXISTS))[0]:
+                    for statement in (*sql.TABLES, sql.create(1), sql.store_outside(1)):
+                        await self._connection.execute(statement)
+        (version,) = await self._row("select version from leveret_schema")
+        if version != sql.VERSION:
+            raise SchemaVersionError(f"the tables have version {version}, this one knows {sql.VERSION}")
+        await self._find_segment()
+
+    def _note_warning(self, _diagnostic: object) -> None:
+        self._was_warned = True
+
+    async def _row(self, statement: str, values: Any = ()) -> Any:
+        cursor = await self._connection.execute(statement, values, binary=True)
+        return await cursor.fetchone()
+
+    async def _rows(self, statement: str, values: Any = ()) -> Any:
+        cursor = await self._connection.execute(statement, values, binary=True)
+        return await cursor.fetchall()
+
+    async def _lease(self) -> Lease:
+        return Lease(*await self._row(sql.SEE))
+
+    async def _dispatch(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each request
+        match request:
+            case Append(entry):
+                return await self._append(entry)
+            case Take(seen, holder, name, address):
+                taking = (holder, name, address, seen.epoch, seen.holder, seen.counter, seen.last)
+                row = await self._row(sql.TAKE, taking)
+                return (
+                    Refused(await self._lease()) if row is None else Taken(Lease(*row[:8]), Proof(*row[8:]))
+                )
+            case Renew(epoch, holder, settled):
+                row = await self._row(sql.RENEW, (settled, epoch, holder))
+                return Refused(await self._lease()) if row is None else Renewed(Proof(*row))
+            case Release(epoch, holder, settled, successor):
+                row = await self._row(sql.RELEASE, (settled, successor, epoch, holder))
+                return Refused(await self._lease()) if row is None else Renewed(Proof(*row))
+            case Read():
+                return await self._read(request)
+            case Trim():
+                return await self._trim(request)
+            case Report(member):
+                place = member.position
+                values = (member.name, member.address, place.epoch, place.index, place.hash)
+                await self._connection.execute(sql.REPORT, values)
+                return await self._members()
+            case Forget(name):
+                await self._connection.execute(sql.FORGET, (name,))
+                return await self._members()
+            case _:
+                return await self._snapshots(request)
+
+    # -- the log ----------------------------------------------------------------------------------------------------
+
+    async def _find_segment(self) -> None:
+        (self._segment,) = await self._row(sql.SEGMENT)
+        counted = (
+            f"select count(*), coalesce(sum(octet_length(data)), 0)::bigint from {sql.table(self._segment)}"  # noqa: S608 - a number
+        )
+        self._entries, self._octets = await self._row(counted)
+
+    async def _append(self, entry: Entry) -> Answer:
+        if self._octets >= self._segment_octets or self._entries >= SEGMENT_ENTRIES:
+            await self._roll(entry)
+        payload = entry.payload
+        parts = [payload[at : at + PART_OCTETS] for at in range(0, len(payload), PART_OCTETS)] or [b""]
+        values = {
+            "index": entry.index,
+            "settled": entry.settled,
+            "limit": len(payload),
+            "epoch": entry.epoch,
+            "holder": entry.holder,
+            "kind": entry.kind,
+            "hash": entry.hash,
+            "parts": parts,
+        }
+        row = await self._row(sql.append(self._segment), values)
+        if row is None:
+            before = self._segment
+            await self._find_segment()
+            if self._segment == before:
+                return Refused(await self._lease())
+            row = await self._row(sql.append(self._segment), values)  # another leader has begun it
+            if row is None:
+                return Refused(await self._lease())
+        self._octets += len(payload)
+        self._entries += 1
+        return Appended(Proof(*row))
+
+    async def _roll(self, entry: Entry) -> None:
+        """Begin the next segment with an entry, if the lease is that of the entry."""
+        number = self._segment + 1
+        statement = sql.ROLL.format(before=sql.table(self._segment))
+        lease = (number, entry.epoch, entry.holder, entry.index - 1, self._segment)
+        async with self._connection.transaction():
+            await self._connection.execute(sql.create(number))
+            await self._connection.execute(sql.store_outside(number))
+            cursor = await self._connection.execute(statement, (*lease, number, entry.index, entry.index - 1))
+            if cursor.rowcount != 1:
+                raise psycopg.Rollback
+        await self._find_segment()
+
+    async def _read(self, request: Read) -> Found:
+        await self._connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+        try:
+            async with self._connection.transaction():
+                *lease, _, timeline = await self._row(f"select {sql.LEASE}, {sql.PROOF} from leveret_lease")  # noqa: S608 - constants
+                segments = await self._rows(sql.SEGMENTS)
+                base = Position(segments[0][2], segments[0][1] - 1, bytes(segments[0][3]))
+                previous = await self._place(request.after, base, segments)
+                found: list[Entry] = []
+                if previous is not None:
+                    (number,) = [each[0] for each in segments if each[1] <= request.after + 1][-1:]
+                    values = {"after": request.after, "limit": request.octets}
+                    found = _whole(await self._rows(sql.entries(number), values))
+        finally:
+            await self._connection.set_isolation_level(None)
+        return Found(Lease(*lease), previous, tuple(found), base.index, timeline)
+
+    async def _place(self, index: int, base: Position, segments: Any) -> Position | None:
+        if index <= base.index:
+            return base if index == base.index else None
+        number = [each[0] for each in segments if each[1] <= index][-1]
+        row = await self._row(sql.place(number), (index,))
+        return None if row is None else Position(row[0], index, bytes(row[1]))
+
+    async def _trim(self, request: Trim) -> Answer:
+        try:
+            async with self._connection.transaction():
+                await self._connection.execute(f"set local lock_timeout = '{TRIM_LOCK}'")
+                lease = await self._lease()
+                if (lease.epoch, lease.holder) != (request.epoch, request.holder):
+                    return Refused(lease)
+                snapshot = await self._row(sql.SNAPSHOT + " for share")
+                if snapshot is not None and request.through <= snapshot[2]:
+                    segments = await self._rows(sql.SEGMENTS)
+                    for each, following in pairwise(segments):
+                        if following[1] - 1 <= request.through:
+                            await self._connection.execute(f"drop table {sql.table(each[0])}")
+                            await self._connection.execute(
+                                "delete from leveret_segments where number = %s", (each[0],)
+                            )
+        except psycopg.errors.LockNotAvailable:
+            pass  # somebody reads it; the next trim comes
+        (first,) = await self._row("select min(first) from leveret_segments")
+        return Trimmed(first - 1)
+
+    # -- members, snapshots -----------------------------------------------------------------------------------------
+
+    async def _members(self) -> Members:
+        return Members(
+            tuple(
+                Member(name, address, Position(epoch, index, bytes(hash_)), counter)
+                for name, address, epoch, index, hash_, counter in await self._rows(sql.MEMBERS)
+            )
+        )
+
+    async def _snapshots(self, request: Request) -> Answer:
+        match request:
+            case PutChunk(id_, number, data):
+                await self._connection.execute(sql.PUT, (id_, number, data))
+                return Kept(kept=True)
+            case GetChunk(id_, number):
+                row = await self._row(sql.GET, (id_, number))
+                return Chunk(None if row is None else bytes(row[0]))
+            case FindSnapshot():
+                return Known(await self._snapshot())
+            case Complete(snapshot):
+                async with self._connection.transaction():
+                    return Kept(kept=await self._complete(snapshot))
+            case _:
+                raise TypeError(type(request))
+
+    async def _snapshot(self) -> Snapshot | None:
+        row = await self._row(sql.SNAPSHOT)
+        if row is None:
+            return None
+        id_, epoch, index, hash_, chunks, octets, digest, log_octets = row
+        place = Position(epoch, index, bytes(hash_))
+        return Snapshot(bytes(id_), place, chunks, octets, bytes(digest), log_octets)
+
+    async def _complete(self, snapshot: Snapshot) -> bool:
+        await self._connection.execute(sql.LOCK)
+        found = await self._row(sql.DIGEST, (snapshot.id, snapshot.chunks))
+        if tuple(found) != (snapshot.chunks, snapshot.octets, snapshot.hash):
+            return False
+        known = await self._snapshot()
+        place = snapshot.position
+        if known is not None and known.position.index > place.index:
+            return False
+        segments = await self._rows(sql.SEGMENTS)
+        base = Position(segments[0][2], segments[0][1] - 1, bytes(segments[0][3]))
+        if place != (ORIGIN if not place.index else await self._place(place.index, base, segments)):
+            return False
+        await self._connection.execute("delete from leveret_snapshot")
+        await self._connection.execute("delete from leveret_chunks where id <> %s", (snapshot.id,))
+        values = (snapshot.id, place.epoch, place.index, place.hash)
+        counted = (snapshot.chunks, snapshot.octets, snapshot.hash, snapshot.log_octets)
+        await self._connection.execute(sql.KEEP, (*values, *counted))
+        return True
+
+
+def _whole(rows: Any) -> list[Entry]:
+    """Return entries, each made of its parts."""
+    found: list[Entry] = []
+    parts: list[bytes] = []
+    last: Any = None
+    for row in [*rows, None]:
+        if last is not None and (row is None or row[0] != last[0]):
+            index, epoch, holder, settled, kind, chained, _ = last
+            found.append(Entry(index, epoch, bytes(holder), settled, kind, b"".join(parts), bytes(chained)))
+            parts = []
+        if row is not None:
+            parts.append(bytes(row[6]))
+        last = row
+    return found

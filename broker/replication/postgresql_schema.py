@@ -1,0 +1,131 @@
+"""The tables of the log in PostgreSQL, and the statements on them. Needs PostgreSQL 11 or newer.
+
+The lease is one row, which is updated in place (no index but that of its constant key, room in its page). Entries are
+in segments: tables of their own, which a trim drops whole; the lease names the one that is written, so that the lock
+on its row also decides that. A role needs the right to create tables in its schema, and owns what it has created.
+"""
+# ruff: noqa: S608 - statements are put together from the constants and numbers of this module
+
+VERSION = 1
+
+LEASE = "epoch, holder, counter, last, settled, total, name, address"
+PROOF = (
+    "current_setting('synchronous_standby_names'), "
+    "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+)
+"""Standbys that must have a commit before it is answered; and the timeline, here without delay."""
+
+SESSION = """
+select set_config(name, case name when 'client_min_messages' then 'notice' when 'synchronous_commit' then
+    case setting when 'remote_apply' then 'remote_apply' else 'on' end else '0' end, false)
+from pg_settings where name in ('client_min_messages', 'synchronous_commit', 'statement_timeout', 'lock_timeout',
+    'transaction_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout')
+"""
+"""No commit is answered before the standbys have it, and the server cancels nothing: a cancelled wait for standbys
+reports success."""
+
+EXISTS = "select to_regclass('leveret_schema') is not null"
+LOCK = "select pg_advisory_xact_lock(7310597160149055860)"
+TABLES = (
+    "create table leveret_schema (version int not null)",
+    f"insert into leveret_schema values ({VERSION})",
+    """create table leveret_lease (id int primary key, epoch bigint not null, holder bytea not null,
+        counter bigint not null, last bigint not null, settled bigint not null, total bigint not null,
+        name text not null, address text not null, segment bigint not null)
+        with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)""",
+    "insert into leveret_lease values (1, 0, '', 0, 0, 0, 0, '', '', 1)",
+    """create table leveret_segments (number bigint primary key, first bigint not null,
+        epoch bigint not null, hash bytea not null)""",
+    "insert into leveret_segments values (1, 1, 0, decode(repeat('00', 32), 'hex'))",
+    """create table leveret_members (name text primary key, address text not null, epoch bigint not null,
+        index bigint not null, hash bytea not null, counter bigint not null)""",
+    """create table leveret_snapshot (id bytea primary key, epoch bigint not null, index bigint not null,
+        hash bytea not null, chunks int not null, total bigint not null, digest bytea not null,
+        log_size bigint not null)""",
+    """create table leveret_chunks (id bytea, number int, data bytea not null, primary key (id, number))""",
+    "alter table leveret_chunks alter column data set storage external",
+)
+
+SEE = f"select {LEASE} from leveret_lease"
+TAKE = f"""
+update leveret_lease set epoch = epoch + 1, holder = %s, counter = counter + 1, name = %s, address = %s
+where epoch = %s and holder = %s and counter = %s and last = %s returning {LEASE}, {PROOF}
+"""
+RENEW = f"""
+update leveret_lease set counter = counter + 1, settled = greatest(settled, %s)
+where epoch = %s and holder = %s returning {PROOF}
+"""
+RELEASE = f"""
+update leveret_lease set counter = counter + 1, settled = greatest(settled, %s), holder = '', name = %s, address = ''
+where epoch = %s and holder = %s returning {PROOF}
+"""
+SEGMENT = "select segment from leveret_lease"
+SEGMENTS = "select number, first, epoch, hash from leveret_segments order by number"
+ROLL = """
+with l as (update leveret_lease set segment = %s where epoch = %s and holder = %s and last = %s and segment = %s
+    returning id)
+insert into leveret_segments select %s, %s, {before}.epoch, {before}.hash from l, {before}
+where {before}.index = %s and {before}.part = 1
+"""
+REPORT = """
+insert into leveret_members values (%s, %s, %s, %s, %s, 1) on conflict (name) do update set address = excluded.address,
+    epoch = excluded.epoch, index = excluded.index, hash = excluded.hash, counter = leveret_members.counter + 1
+"""
+MEMBERS = "select name, address, epoch, index, hash, counter from leveret_members order by name"
+FORGET = "delete from leveret_members where name = %s"
+PUT = """
+insert into leveret_chunks values (%s, %s, %s) on conflict (id, number) do update set data = excluded.data
+"""
+GET = "select data from leveret_chunks where id = %s and number = %s"
+SNAPSHOT = "select id, epoch, index, hash, chunks, total, digest, log_size from leveret_snapshot"
+DIGEST = """
+select count(*), sum(octet_length(data)), sha256(string_agg(sha256(data), ''::bytea order by number))
+from leveret_chunks where id = %s and number < %s
+"""
+KEEP = "insert into leveret_snapshot values (%s, %s, %s, %s, %s, %s, %s, %s)"
+
+
+def table(segment: int) -> str:
+    """Return the name of the table of a segment."""
+    return f"leveret_log_{segment}"
+
+
+def create(segment: int) -> str:
+    """Return the statement that creates the table of a segment."""
+    return f"""create table {table(segment)} (index bigint, part int, epoch bigint not null, holder bytea not null,
+        settled bigint not null, kind int not null, hash bytea not null, data bytea not null,
+        primary key (index, part))"""
+
+
+def store_outside(segment: int) -> str:
+    """Return the statement by which payloads are not compressed: they are read in pieces, and written often."""
+    return f"alter table {table(segment)} alter column data set storage external"
+
+
+def append(segment: int) -> str:
+    """Return the statement that appends an entry in parts, if the lease is right: the update locks it."""
+    return f"""
+    with l as (update leveret_lease set last = %(index)s, counter = counter + 1,
+            settled = greatest(settled, %(settled)s), total = total + %(limit)s
+        where epoch = %(epoch)s and holder = %(holder)s and last = %(index)s - 1 and segment = {segment} returning id),
+    i as (insert into {table(segment)} select %(index)s, p.part, %(epoch)s, %(holder)s, %(settled)s, %(kind)s,
+            %(hash)s, p.data from l, unnest(%(parts)s::bytea[]) with ordinality as p (data, part))
+    select {PROOF} from l
+    """
+
+
+def place(segment: int) -> str:
+    """Return the query for the place behind an entry."""
+    return f"select epoch, hash from {table(segment)} where index = %s and part = 1"
+
+
+def entries(segment: int) -> str:
+    """Return the query for the parts of entries behind an index, up to the one that reaches a number of bytes."""
+    return f"""
+    with next as (select index, part, octet_length(data) as size from {table(segment)} where index > %(after)s
+            order by index, part limit 1000),
+    total as (select index, sum(size) over (order by index, part) as size from next)
+    select index, epoch, holder, settled, kind, hash, data from {table(segment)} where index > %(after)s and index <=
+        (select coalesce(min(index) filter (where size >= %(limit)s), max(index)) from total)
+    order by index, part
+    """

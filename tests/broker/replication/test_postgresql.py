@@ -1,0 +1,182 @@
+"""The driver of PostgreSQL: it passes the conformance suite with a real server, and believes no warning."""
+
+import asyncio
+
+import pytest
+from postgresql_server import postgresql
+from replicated.conformance import *  # noqa: F403 - the suite
+from replicated.conformance import DEADLINE, HOLDER, append, ask, fill, follow, keep_snapshot, take
+
+from leveret.broker.replication.chain import BATCHES, make_entry
+from leveret.broker.replication.engine import ORIGIN, Append, NoAnswerError, Read, Refused, Trim, Trimmed
+
+psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
+from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError  # noqa: E402
+
+
+class PostgreSQLSetup:
+    """A database of its own, for the suite."""
+
+    def __init__(self, server, name):
+        self.server = server
+        self.name = name
+        self.drivers = []
+
+    def url(self, name=None):
+        return f"postgresql:///{name or self.name}{self.server}"
+
+    async def connect(self, **settings):
+        driver = PostgreSQLDriver(self.url(), **settings)
+        self.drivers.append(driver)
+        return driver
+
+    async def close(self):
+        async with asyncio.timeout(DEADLINE):
+            for driver in self.drivers:
+                await driver.close()
+
+    async def sql(self, *statements):
+        async with await psycopg.AsyncConnection.connect(self.url("postgres"), autocommit=True) as connection:
+            for statement in statements:
+                cursor = await connection.execute(statement)
+            return await cursor.fetchall() if cursor.description else None
+
+    async def save(self):
+        await self.close()
+        await self.sql(f"create database {self.name}_saved template {self.name}")
+
+    async def restore(self, _backup):
+        await self.close()
+        await self.sql(
+            f"drop database {self.name} with (force)",
+            f"create database {self.name} template {self.name}_saved",
+        )
+
+    async def lose_answer(self, engine, request):
+        await engine.perform(request)
+        await engine.close()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with postgresql() as found:
+        yield found
+
+
+@pytest.fixture
+async def setup(server, request):
+    name = f"t{abs(hash(request.node.name))}"
+    made = PostgreSQLSetup(server, name)
+    await made.sql(f"create database {name}")
+    yield made
+    await made.close()
+    await made.sql("alter system reset all", "select pg_reload_conf()", f"drop database {name} with (force)")
+
+
+async def until(condition):
+    """Wait for a condition of the server."""
+    async with asyncio.timeout(DEADLINE):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_cancelled_wait_for_a_standby_is_no_answer(setup):
+    """An append whose wait for standbys is cancelled counts as unanswered, although the server reports success."""
+    engine = await setup.connect()
+    lease = await take(engine)
+    entry = follow(ORIGIN, lease, b"alone")
+
+    async def waits():
+        return await setup.sql("select 1 from pg_stat_activity where wait_event = 'SyncRep'")
+
+    await setup.sql("alter system set synchronous_standby_names = 'nobody'", "select pg_reload_conf()")
+    await ask(engine, Read(0, 0))
+    under_way = asyncio.create_task(engine.perform(Append(entry)))
+    await until(waits)
+    await setup.sql("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+    with pytest.raises(NoAnswerError):
+        async with asyncio.timeout(DEADLINE):
+            await under_way
+
+    await setup.sql("alter system reset synchronous_standby_names", "select pg_reload_conf()")
+    again = await ask(engine, Append(entry))
+    assert isinstance(again, Refused)
+    assert 1 == again.lease.last
+
+
+async def test_a_cancelled_caller_cancels_no_append(setup):
+    """An append goes on, and is found, after the task that waits for it was cancelled."""
+    engine, other = await setup.connect(), await setup.connect()
+    lease = await take(engine)
+    entry = follow(ORIGIN, lease, b"x" * 3_000_000)
+
+    task = asyncio.create_task(engine.perform(Append(entry)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    async def is_found():
+        return (await ask(other, Read(0, 10_000_000))).entries == (entry,)
+
+    await until(is_found)
+
+
+async def test_segments_are_dropped_whole(setup):
+    """Entries go into table after table; a trim drops those that a snapshot covers, and the log continues."""
+    engine = await setup.connect(segment_octets=100)
+    reader = await setup.connect()
+    lease = await take(engine)
+    entries = await fill(engine, lease, 40)
+
+    read, after = [], 0
+    while found := (await ask(reader, Read(after, 1_000_000))).entries:
+        read += found
+        after = read[-1].index
+    assert entries == read
+    await keep_snapshot(engine, entries[30].position)
+    trimmed = await ask(engine, Trim(lease.epoch, HOLDER, 31))
+
+    assert isinstance(trimmed, Trimmed)
+    assert 10 < trimmed.through <= 31
+    found = await ask(reader, Read(trimmed.through, 0))
+    assert (entries[trimmed.through - 1].position, trimmed.through) == (found.previous, found.trimmed)
+    assert None is (await ask(reader, Read(1, 0))).previous
+    await append(await setup.connect(segment_octets=100), entries[-1].position, lease, b"next")
+    assert 41 == (await ask(reader, Read(0, 0))).lease.last
+
+
+async def test_a_large_entry_is_several_rows_of_one_statement(setup):
+    """An entry above the size of a row comes back whole."""
+    engine = await setup.connect()
+    lease = await take(engine)
+    entry = make_entry(ORIGIN, lease.epoch, HOLDER, 0, BATCHES, bytes(range(256)) * 4000)
+    await ask(engine, Append(entry))
+
+    assert (entry,) == (await ask(engine, Read(0, 10))).entries
+    async with await psycopg.AsyncConnection.connect(setup.url()) as connection:
+        cursor = await connection.execute("select count(*) from leveret_log_1")
+        assert (4,) == await cursor.fetchone()
+
+
+async def test_sessions_wait_for_standbys_and_cancel_nothing(setup):
+    """A session has no time limits and a synchronous commit, whatever the database is set to."""
+    await setup.sql(
+        f"alter database {setup.name} set synchronous_commit = off",
+        f"alter database {setup.name} set statement_timeout = '5s'",
+    )
+    engine = await setup.connect()
+    await ask(engine, Read(0, 0))
+
+    for name, expected in (("synchronous_commit", "on"), ("statement_timeout", "0"), ("lock_timeout", "0")):
+        assert (expected,) == await engine._row(f"select current_setting('{name}')")
+
+
+async def test_tables_of_another_version_are_refused(setup):
+    """A driver does nothing with tables whose format it does not know."""
+    await ask(await setup.connect(), Read(0, 0))
+    async with await psycopg.AsyncConnection.connect(setup.url(), autocommit=True) as connection:
+        await connection.execute("update leveret_schema set version = 99")
+
+    with pytest.raises(SchemaVersionError):
+        await (await setup.connect()).perform(Read(0, 0))
