@@ -85,13 +85,17 @@ async def test_a_cancelled_wait_for_a_standby_is_no_answer(setup):
     engine = await setup.connect()
     lease = await take(engine)
     entry = follow(ORIGIN, lease, b"alone")
+    under_way = asyncio.create_task(asyncio.sleep(0))
 
     async def waits():
+        nonlocal entry, under_way
+        if under_way.done():  # the server has not noticed the setting yet: another one
+            if await under_way is not None:
+                entry = follow(entry.position, lease, b"alone")
+            under_way = asyncio.create_task(engine.perform(Append(entry)))
         return await setup.sql("select 1 from pg_stat_activity where wait_event = 'SyncRep'")
 
     await setup.sql("alter system set synchronous_standby_names = 'nobody'", "select pg_reload_conf()")
-    await ask(engine, Read(0, 0))
-    under_way = asyncio.create_task(engine.perform(Append(entry)))
     await until(waits)
     await setup.sql("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
     with pytest.raises(NoAnswerError):
@@ -101,7 +105,7 @@ async def test_a_cancelled_wait_for_a_standby_is_no_answer(setup):
     await setup.sql("alter system reset synchronous_standby_names", "select pg_reload_conf()")
     again = await ask(engine, Append(entry))
     assert isinstance(again, Refused)
-    assert 1 == again.lease.last
+    assert entry.index == again.lease.last
 
 
 async def test_a_cancelled_caller_cancels_no_append(setup):
