@@ -5,8 +5,8 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA_DIR ?= var
-# One more than two cores: many tests wait for other processes. Four take as long.
-JOBS ?= 3
+# Two more than two cores: many tests wait for other processes.
+JOBS ?= 4
 REF ?= main
 # The versions of requirements/*.txt, by their hashes. LOCK=no: the newest that pyproject.toml allows.
 LOCK ?= yes
