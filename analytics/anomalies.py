@@ -242,7 +242,6 @@ def _warnings(near: list[Row]) -> list[str]:
 
 JOB: Final = Job(
     name="anomalies",
-    summary="unusual publish and delivery rates; when memory or disk will run out",
     needs=("queue_interval",),
     compute=compute,
     describe=describe,

@@ -178,7 +178,6 @@ def _fact(row: Row) -> str:
 
 JOB: Final = Job(
     name="capacity",
-    summary="CPU time per message, and the rate that a node can sustain",
     needs=("node_interval",),
     compute=compute,
     describe=describe,

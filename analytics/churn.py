@@ -192,7 +192,6 @@ def _total(written: Written, name: str, *sums: Column) -> tuple[Any, ...]:
 
 JOB: Final = Job(
     name="churn",
-    summary="opened and closed connections and queues, failed logins, duration of alarms",
     needs=("event",),
     compute=compute,
     describe=describe,

@@ -1,41 +1,25 @@
-"""The command `leveret analyze` (driver: the process, its signals, the terminal)."""
+"""The command `leveret analyze`: its options and errors (driver: the process, the terminal)."""
 
 import os
-import re
-import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import click
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
-from leveret.analytics import job as one_job, report
-from leveret.analytics.follow import Follower
-from leveret.analytics.java import JavaError
-from leveret.analytics.job import Page
-from leveret.analytics.jobs import ALL, JOBS, NOT_IN_ALL
-from leveret.analytics.reading import Input, InputError
-from leveret.analytics.session import EMBEDDED, session
+from leveret.analytics.names import ALL, EMBEDDED, NOT_IN_ALL, NOT_LIMITED, SUMMARIES
+from leveret.analytics.times import EXAMPLES, TimeError, parse
 
 PROGRAM: Final = "leveret analyze"
 FOLLOW_SECONDS: Final = 30
-_SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
-"""A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
-_CALLING: Final = "An error occurred while calling"
-_WIDTH: Final = max(map(len, JOBS))
+_EXTRA: Final = frozenset({"pyspark", "py4j", "matplotlib"})
+_WIDTH: Final = max(map(len, SUMMARIES))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
     f"  {name:<{_WIDTH}}  {text}"
-    for name, text in [
-        *((name, job.summary) for name, job in JOBS.items()),
-        (ALL, "all jobs but compact whose tables exist"),
-    ]
+    for name, text in [*SUMMARIES.items(), (ALL, "all jobs but compact whose tables exist")]
 )
 
 
@@ -52,10 +36,22 @@ def _settings(
     return tuple(found)
 
 
+def _time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """Parse a time; return it in ms."""
+    if text is None:
+        return None
+    try:
+        return round(parse(text, datetime.now(UTC)).timestamp() * 1000)
+    except TimeError as error:
+        raise click.BadParameter(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise click.BadParameter(f"times in words need the package {error.name}") from error
+
+
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG
 )
-@click.argument("names", metavar="JOB...", nargs=-1, required=True, type=click.Choice([*JOBS, ALL]))
+@click.argument("names", metavar="JOB...", nargs=-1, required=True, type=click.Choice([*SUMMARIES, ALL]))
 @click.option(
     "--input",
     "directory",
@@ -71,6 +67,15 @@ def _settings(
     type=click.Path(path_type=Path, file_okay=False),
     help="Output: a directory for each job, with its tables in Parquet and report.html.",
 )
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=_time,
+    help=f"Only rows from this time on: {EXAMPLES}. Times are in UTC.",
+)
+@click.option("--until", metavar="TIME", callback=_time, help="Only rows up to this time.")
+@click.option("--vhost", metavar="NAME", help="Only queues and exchanges of this virtual host.")
+@click.option("--queue", metavar="NAME", help="Only queues of this name.")
 @click.option(
     "--master", metavar="URL", help=f"Spark master; by default {EMBEDDED} (this machine, all cores)."
 )
@@ -95,6 +100,10 @@ def main(
     names: Sequence[str],
     directory: Path,
     output: Path,
+    since: int | None,
+    until: int | None,
+    vhost: str | None,
+    queue: str | None,
     master: str | None,
     settings: Sequence[tuple[str, str]],
     follow: float | None,
@@ -108,131 +117,37 @@ def main(
         if not quiet:
             click.echo(f"{time.monotonic() - begun:7.1f} s  {text}", err=True)
 
-    if follow is not None and NOT_IN_ALL & set(names):
-        _fail(f"--follow cannot be combined with {', '.join(NOT_IN_ALL & set(names))}", os.EX_USAGE)
+    limits = {"--since": since, "--until": until, "--vhost": vhost, "--queue": queue}
+    if wrong := _wrong(names, {option for option, value in limits.items() if value is not None}, follow):
+        _fail(wrong, os.EX_USAGE)
+    if since is not None and until is not None and since > until:
+        _fail("--since is later than --until", os.EX_USAGE)
     try:
-        output.mkdir(parents=True, exist_ok=True)
-        report_progress("starting Spark")
-        with session(master, dict(settings), progress=not quiet and sys.stderr.isatty()) as spark:
-            if follow is None:
-                analyse(names, Input(spark, directory, output), output, report_progress)
-            else:
-                keep_looking(
-                    names,
-                    Follower(spark, directory, output),
-                    output,
-                    follow,
-                    report_progress,
-                    _stop_on_signals(),
-                )
-    except JavaError as error:
-        _fail(str(error), os.EX_UNAVAILABLE)
-    except InputError as error:
-        _fail(str(error), os.EX_DATAERR)
-    except OSError as error:
-        _fail(str(error), os.EX_CANTCREAT)
-    except (PySparkException, Py4JError) as error:
-        _fail(f"Spark failed: {_one_line(error)}", os.EX_SOFTWARE)
+        # The help, and wrong options, need no Spark.
+        from leveret.analytics import running  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        _fail(
+            f"missing package {error.name}; install it with: pip install 'leveret[analytics]'",
+            os.EX_UNAVAILABLE,
+        )
+    asked = running.Asked(
+        names, directory, output, (since, until, vhost, queue), master, dict(settings), follow
+    )
+    failure = running.run(asked, report_progress, progress=not quiet and sys.stderr.isatty())
+    if failure is not None:
+        _fail(*failure)
 
 
-def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Callable[[str], None]) -> None:
-    """Run jobs, each into its own directory, and write their pages; for `all` also an index page.
-
-    Args:
-        names: of `JOBS`, or `ALL`.
-        data: the input.
-        output: the output directory.
-        report_progress: called with progress messages.
-
-    Raises:
-        InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
-    """
-    wanted = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
-    skipped: dict[str, str] = {}
-    pages: list[tuple[str, Page]] = []
-    for name in wanted:
-        lacking = [table for table in JOBS[name].needs if not data.has(table)]
-        if lacking and name not in names:
-            skipped[name] = f"missing tables: {', '.join(lacking)}"
-            continue
-        page = one_job.run(JOBS[name], data, output / name, _about(name, report_progress))
-        _write(page, output / name, data)
-        pages.append((name, page))
-        report_progress(f"{name}: {output / name / 'report.html'}")
-    if ALL in names:
-        report.write(output / "index.html", report.index(pages, skipped))
-        report_progress(f"{ALL}: {output / 'index.html'}")
-
-
-def _about(name: str, report_progress: Callable[[str], None]) -> Callable[[str], None]:
-    return lambda text: report_progress(f"{name}: {text}")
-
-
-def _write(page: Page, folder: Path, data: Input) -> None:
-    for section in page.sections:
-        if section.figure is not None and section.name:
-            report.write(folder / f"{section.name}.svg", section.figure)
-    text = report.page(page, source=command_line(sys.argv[1:]), made=datetime.now(UTC), counted=data.counted)
-    report.write(folder / "report.html", text)
-
-
-def command_line(words: Sequence[str]) -> str:
-    """Return the command with these words, without the values of Spark's keys."""
-    shown = [_SECRET.sub(r"\1...", word) for word in words]
-    return f"{PROGRAM} {shlex.join(shown)}"
-
-
-class Stopping(Protocol):
-    """A stop signal that can be polled and waited for: a `threading.Event`."""
-
-    def is_set(self) -> bool:
-        """Return whether to stop."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for the signal, at most `timeout` seconds."""
-
-
-def keep_looking(
-    names: Sequence[str],
-    follower: Follower,
-    output: Path,
-    seconds: float,
-    report_progress: Callable[[str], None],
-    stopping: Stopping,
-) -> None:
-    """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped.
-
-    Args:
-        names: as for `analyse`.
-        follower: reads the new files.
-        output: the output directory.
-        seconds: pause between the end of a round and the next.
-        report_progress: called with progress messages.
-        stopping: checked before each round.
-    """
-    wanted = [job for name, job in JOBS.items() if name in names or ALL in names]
-    needed = dict.fromkeys(table for job in wanted for table in (*job.needs, *job.uses))
-    while not stopping.is_set():
-        try:
-            analyse(names, follower.catch_up(needed), output, report_progress)
-        except InputError as error:
-            report_progress(f"{error}; waiting")
-        stopping.wait(seconds)
-
-
-def _stop_on_signals() -> threading.Event:
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stopping.set())
-    return stopping
-
-
-def _one_line(error: Exception) -> str:
-    """Return the failure in one line. Errors without a text of pyspark's begin with the name of a call."""
-    lines = [
-        line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(_CALLING)
-    ]
-    return lines[0] if lines else repr(error)
+def _wrong(names: Sequence[str], limits: set[str], follow: float | None) -> str:
+    """Return what is wrong with options that are right each for itself; empty if nothing is."""
+    if follow is not None and NOT_IN_ALL & set(names):
+        return f"--follow cannot be combined with {', '.join(NOT_IN_ALL & set(names))}"
+    for option, excluded in NOT_LIMITED.items():
+        if option in limits and (named := [name for name in names if name in excluded]):
+            return f"{option} does not apply to {', '.join(named)}"
+    return ""
 
 
 def _fail(text: str, code: int) -> NoReturn:

@@ -252,14 +252,12 @@ def describe_validate(written: Written) -> Page:
 
 COMPACT: Final = Job(
     name="compact",
-    summary="convert JSON Lines to Parquet by hour, for faster analysis and for archiving",
     needs=(),
     compute=compact,
     describe=describe_compact,
 )
 VALIDATE: Final = Job(
     name="validate",
-    summary="invalid lines, decreasing counters, contradictions, missing rows",
     needs=(),
     compute=validate,
     describe=describe_validate,

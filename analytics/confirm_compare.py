@@ -301,7 +301,6 @@ def _series(label: str, rows: list[Row], value: str) -> Series:
 
 JOB: Final = Job(
     name="confirm-compare",
-    summary="speed-up of the consumer-ack modes with confidence intervals, from the records of bench.paper",
     needs=("bench_run", "bench_sample", "bench_cost"),
     compute=compute,
     describe=describe,

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leveret.analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, source, url, whole
 from leveret.analytics.schemas import tables
+from leveret.analytics.scope import EVERYTHING, Scope
 
 FOLLOWED: Final = "followed"
 """Directory of the output for rows, lines that were set aside, and checkpoints."""
@@ -27,10 +28,12 @@ class Follower:
         spark: the session.
         directory: the directory of the export.
         output: receives the rows and checkpoints.
+        scope: the rows to give to jobs; all are read.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path, output: Path) -> None:
+    def __init__(self, spark: SparkSession, directory: Path, output: Path, scope: Scope = EVERYTHING) -> None:
         self._spark = spark
+        self._scope = scope
         self._source = Input(spark, directory, output)
         self._folder = output.resolve() / FOLLOWED
 
@@ -48,7 +51,7 @@ class Follower:
                 aside[name] = {
                     row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
                 }
-        return Input(self._spark, self._folder / "rows", self._folder, aside)
+        return Input(self._spark, self._folder / "rows", self._folder, aside, self._scope)
 
     def _read(self, name: str) -> None:
         table = tables()[name]

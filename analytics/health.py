@@ -195,7 +195,6 @@ def describe(written: Written) -> Page:
 
 JOB: Final = Job(
     name="health",
-    summary="hot queues, and queues with slow, stalled or missing consumers",
     needs=("queue_interval",),
     compute=compute,
     describe=describe,

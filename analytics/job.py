@@ -104,7 +104,6 @@ class Job:
 
     Args:
         name: its name on the command line and in the output.
-        summary: a phrase for the help.
         needs: required tables.
         compute: returns the result's tables, by name.
         describe: returns the page from the tables that were written.
@@ -113,11 +112,15 @@ class Job:
     """
 
     name: str
-    summary: str
     needs: tuple[str, ...]
     compute: Callable[[Input], Mapping[str, DataFrame]]
     describe: Callable[[Written], Page]
     uses: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return all tables that it may read."""
+        return (*self.needs, *self.uses)
 
 
 def number_of(count: int, one: str, more: str = "") -> str:

@@ -1,4 +1,4 @@
-"""All jobs by name, in the order in which `all` runs them."""
+"""All jobs by name, in the order of `names`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -31,6 +31,3 @@ JOBS: Final[Mapping[str, Job]] = {
         compact.COMPACT,
     )
 }
-ALL: Final = "all"
-NOT_IN_ALL: Final = frozenset({compact.COMPACT.name})
-"""Jobs that copy the input instead of reporting on it."""

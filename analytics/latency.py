@@ -42,7 +42,9 @@ def compute(data: Input) -> dict[str, DataFrame]:
             f"unsupported histogram scheme in latency_hist: {', '.join(sorted(foreign))} (expected {SCHEME})"
         )
     time = F.timestamp_millis(start_of_bin(F.col("ts"), bin_seconds(rows)))
-    node = rows.filter(F.col("scope") == "node").withColumn("time", time)
+    # A node's histograms have no queues, so for some queues theirs are added up.
+    whole_of = "queue" if data.scope.has_objects else "node"
+    node = rows.filter(F.col("scope") == whole_of).withColumn("time", time)
     timed = data.keep(merged(node, (*_WHAT, "time")))
     whole = summed(timed, _WHAT)
     queues = merged(rows.filter(F.col("scope") == "queue"), ("vhost", "name", *_WHAT))
@@ -193,7 +195,6 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
 
 JOB: Final = Job(
     name="latency",
-    summary="percentiles of confirm and delivery latency by mode, queue and time",
     needs=("latency_hist",),
     compute=compute,
     describe=describe,

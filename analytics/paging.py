@@ -293,7 +293,6 @@ def _agreement(written: Written) -> list[str]:
 
 JOB: Final = Job(
     name="paging",
-    summary="messages by paging state, transitions, and waiting times by Little's law",
     needs=("queue_interval",),
     compute=compute,
     describe=describe,

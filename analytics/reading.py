@@ -6,15 +6,16 @@ with the name of its file under the output. No line is dropped silently: lines =
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
+from leveret.analytics.scope import EVERYTHING, Scope
 
 UNREADABLE: Final = "not a row of the table"
 OTHER_VERSION: Final = "another version of the table"
@@ -59,6 +60,16 @@ class Counted:
         return self.rows + sum(self.aside.values())
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """The rows of a table that jobs get: their number, the first and the last time (ms), and the nodes."""
+
+    rows: int
+    first_ms: int | None = None
+    last_ms: int | None = None
+    nodes: Sequence[str] = ()
+
+
 class Input:
     """The tables under one directory. Each is checked once, on first use.
 
@@ -67,6 +78,7 @@ class Input:
         directory: holds a directory for each table; every worker of a cluster must see it under this name.
         output: the output directory; lines that were set aside are kept in its `quarantine`, by table.
         aside: number of lines set aside when the Parquet in `directory` was made, by table and reason.
+        scope: the rows to give to jobs.
     """
 
     def __init__(
@@ -75,14 +87,18 @@ class Input:
         directory: Path,
         output: Path,
         aside: Mapping[str, Mapping[str, int]] | None = None,
+        scope: Scope = EVERYTHING,
     ) -> None:
         self.spark = spark
         self.directory = directory.resolve()
         self.output = output.resolve()
+        self.scope = scope
         self.counted: dict[str, Counted] = {}
+        self.seen: dict[str, Seen] = {}
         self._aside = aside or {}
         self._rows: dict[str, DataFrame] = {}
         self._kept: list[DataFrame] = []
+        self._versions: Mapping[str, str] | None = None
 
     def has(self, name: str) -> bool:
         """Return whether a table has any files."""
@@ -97,12 +113,37 @@ class Input:
         return None
 
     def table(self, name: str) -> DataFrame:
-        """Return the rows of a table: the columns of its declaration only.
+        """Return the rows of a table that are in the scope: the columns of its declaration only.
 
         Raises:
             InputError: the table has no files.
         """
-        return self.placed(name).select(*tables()[name].schema.names)
+        table = tables()[name]
+        rows = (
+            self.placed(name) if self.scope.is_all else self.placed(name).filter(self.scope.condition(table))
+        )
+        return rows.select(*table.schema.names)
+
+    def versions(self) -> Mapping[str, str]:
+        """Return the version of each node's broker, as it was in the end; empty if there are no events of starts."""
+        if self._versions is None:
+            self._versions = {}
+            if self.has("event"):
+                starts = self._all("event").filter(F.col("kind") == "start")
+                if self.scope.until_ms is not None:
+                    starts = starts.filter(F.col("ts") <= self.scope.until_ms)
+                latest = starts.groupBy("node").agg(F.max_by("name", "ts").alias("version"))
+                self._versions = {row["node"]: row["version"] for row in latest.collect()}
+        return self._versions
+
+    def _all(self, name: str) -> DataFrame:
+        """Return the rows of a table at all times, without reading twice what is read anyway."""
+        if not self.scope.has_range:
+            return self.placed(name)
+        table, folder = tables()[name], self.directory / name
+        if self.suffix(name) == "parquet":
+            return self.spark.read.schema(table.schema).parquet(source(folder))
+        return whole(lines(self.spark.read, folder, table))
 
     def placed(self, name: str) -> DataFrame:
         """Return the rows of a table with `dt` and `hour`, if it has such directories.
@@ -132,11 +173,17 @@ class Input:
 
     def _compacted(self, table: Table) -> DataFrame:
         rows = self.spark.read.schema(table.schema).parquet(source(self.directory / table.name))
-        self.counted[table.name] = Counted(rows.count(), self._aside.get(table.name, {}))
+        if self.scope.has_range and set(PLACE) <= set(rows.columns):
+            rows = rows.filter(self.scope.hours())
+        (found,) = rows.agg(F.count("*").alias("count"), *self._sights(table)).collect()
+        self.counted[table.name] = Counted(found["count"], self._aside.get(table.name, {}))
+        self.seen[table.name] = _seen([found])
         return rows
 
     def _exported(self, table: Table) -> DataFrame:
         read = lines(self.spark.read, self.directory / table.name, table)
+        if self.scope.has_range and set(PLACE) <= set(read.columns):
+            read = read.filter(self.scope.hours())
         # Lines are parsed only once for all later queries; cached as by `keep`.
         read.unpersist()
         read.persist(StorageLevel.DISK_ONLY)
@@ -144,7 +191,9 @@ class Input:
         aside: dict[str, int] = {}
         hours: dict[tuple[str, str], int] = {}
         rows = 0
-        for found in read.groupBy(REASON, *place).count().collect():
+        each = read.groupBy(REASON, *place).agg(F.count("*").alias("count"), *self._sights(table)).collect()
+        self.seen[table.name] = _seen([found for found in each if found[REASON] is None])
+        for found in each:
             if found[REASON] is not None:
                 aside[found[REASON]] = aside.get(found[REASON], 0) + found["count"]
                 continue
@@ -156,6 +205,32 @@ class Input:
         if aside or kept.exists():
             set_aside(read).write.mode("overwrite").parquet(url(kept))
         return whole(read)
+
+    def _sights(self, table: Table) -> list[Column]:
+        """Return the aggregates of a table that `_seen` needs."""
+        wanted = self.scope.condition(table)
+        made = [F.count_if(wanted).alias("seen")]
+        if table.has_clock:
+            made += [
+                F.min(F.when(wanted, F.col("ts"))).alias("first_ms"),
+                F.max(F.when(wanted, F.col("ts"))).alias("last_ms"),
+                F.collect_set(F.when(wanted, F.col("node"))).alias("nodes"),
+            ]
+        return made
+
+
+def _seen(found: Sequence[Row]) -> Seen:
+    """Return the sum of rows with the columns of `Input._sights`."""
+    rows = sum(row["seen"] for row in found)
+    if not rows or "nodes" not in found[0]:
+        return Seen(rows)
+    some = [row for row in found if row["seen"]]
+    return Seen(
+        rows,
+        min(row["first_ms"] for row in some),
+        max(row["last_ms"] for row in some),
+        tuple(sorted({node for row in some for node in row["nodes"]})),
+    )
 
 
 def url(path: Path) -> str:

@@ -17,6 +17,7 @@ STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+.about { font-size: 13px; opacity: .8; }
 .lead { font-size: 1.05rem; } .facts { border-left: 4px solid #0072b2; padding: .2rem 1rem .2rem 2rem; }
 img { background: #fff; border-radius: 6px; max-width: 100%; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
@@ -27,7 +28,9 @@ footer { border-top: 1px solid var(--line); font-size: 13px; margin-top: 3rem; }
 """
 
 
-def page(shown: Page, *, source: str, made: datetime, counted: Mapping[str, Counted]) -> str:
+def page(
+    shown: Page, *, source: str, made: datetime, counted: Mapping[str, Counted], about: Sequence[str] = ()
+) -> str:
     """Return a page as HTML.
 
     Args:
@@ -35,9 +38,13 @@ def page(shown: Page, *, source: str, made: datetime, counted: Mapping[str, Coun
         source: the command that made it.
         made: the time at which it was made.
         counted: counts of the input, by table.
+        about: the nodes, their range of time and their rows, in words.
 
     """
-    parts = [f"<h1>{html.escape(shown.title)}</h1>", f'<p class="lead">{html.escape(shown.lead)}</p>']
+    parts = [f"<h1>{html.escape(shown.title)}</h1>"]
+    if about:
+        parts.append(f'<p class="about">{"<br>".join(html.escape(line) for line in about)}</p>')
+    parts.append(f'<p class="lead">{html.escape(shown.lead)}</p>')
     if shown.facts:
         parts += ['<ul class="facts">', *(f"<li>{html.escape(fact)}</li>" for fact in shown.facts), "</ul>"]
     for section in shown.sections:

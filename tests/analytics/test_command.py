@@ -10,10 +10,13 @@ import pytest
 from click.testing import CliRunner
 from made_rows import histogram, row
 
-from leveret.analytics.command import analyse, command_line, keep_looking, main
+from leveret.analytics.command import main
 from leveret.analytics.follow import FOLLOWED, Follower
 from leveret.analytics.jobs import JOBS
+from leveret.analytics.names import SUMMARIES
 from leveret.analytics.reading import ASIDE, QUARANTINE, Input, InputError
+from leveret.analytics.running import analyse, command_line, keep_looking
+from leveret.analytics.scope import Scope
 
 ROOT = Path(__file__).parents[2]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -75,9 +78,8 @@ def test_the_help_names_every_job():
     result = CliRunner().invoke(main, ["--help"])
 
     assert 0 == result.exit_code
-    assert all(
-        name in result.output and job.summary.split()[0] in result.output for name, job in JOBS.items()
-    )
+    assert all(name in result.output and text.split()[0] in result.output for name, text in SUMMARIES.items())
+    assert [*SUMMARIES] == [*JOBS]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,8 @@ def test_the_help_names_every_job():
         ([], "Missing argument"),
         (["latency", "--input", "nowhere"], "does not exist"),
         (["latency", "--conf", "spark.x"], "is not KEY=VALUE"),
+        (["latency", "--since", "soon"], "'soon' is not a time; write for example 2026-11-24T14:00"),
+        (["latency", "--until", "2026-02-30"], "'2026-02-30' is not a time"),
     ],
 )
 def test_wrong_arguments_are_reported(arguments, message):
@@ -104,6 +108,37 @@ def test_following_and_compacting_do_not_go_together(tmp_path):
     )
 
     assert os.EX_USAGE == result.exit_code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["latency", "--since", "1h ago", "--until", "2h ago"], "--since is later than --until"),
+        (["compact", "--since", "1h ago"], "--since does not apply to compact"),
+        (["latency", "capacity", "--vhost", "/"], "--vhost does not apply to capacity"),
+        (["routing", "--queue", "orders"], "--queue does not apply to routing"),
+    ],
+)
+def test_limits_that_do_not_fit_are_refused(tmp_path, arguments, message):
+    """A range that ends before it begins, and a limit that a job cannot keep to, are errors."""
+    result = CliRunner().invoke(
+        main, [*arguments, "--input", str(tmp_path), "--output", str(tmp_path / "out")]
+    )
+
+    assert (os.EX_USAGE, f"leveret analyze: {message}\n") == (result.exit_code, result.output)
+
+
+def test_all_leaves_out_what_a_limit_does_not_apply_to(data):
+    """With a queue asked for, `all` says which jobs are about whole nodes, and pages say what they show."""
+    made = data({"latency_hist": latencies(0), "event": [row("event")]})
+    some = Input(made.spark, made.directory, made.output, scope=Scope(queue="orders"))
+
+    analyse(["all"], some, made.output, lambda _text: None)
+
+    assert "churn: --queue does not apply to it" in (made.output / "index.html").read_text()
+    assert (
+        "Only: queue orders<br>Rows: latency_hist 0" in (made.output / "latency" / "report.html").read_text()
+    )
 
 
 def test_all_runs_what_there_are_tables_for(data, tmp_path):
@@ -218,10 +253,13 @@ def test_without_a_java_the_command_says_so(tmp_path):
 
 
 def test_without_pyspark_the_command_names_the_extra(tmp_path):
-    """Without the extra installed, one line says which one is missing."""
+    """Without the extra installed, the help is there, and a job says in one line what is missing."""
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('no pyspark', name='pyspark')\n")
-    result = run("--help", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    place = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    help_text = run("--help", **place)
+    result = run("latency", "--input", tmp_path, "--output", tmp_path / "o", **place)
 
+    assert (0, True) == (help_text.returncode, "validate" in help_text.stdout)
     assert os.EX_UNAVAILABLE == result.returncode
     assert "pip install 'leveret[analytics]'" in result.stderr
 

@@ -1,0 +1,220 @@
+"""The jobs of one command (driver: the process, its signals)."""
+
+import dataclasses
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from leveret.analytics import job as one_job, report
+from leveret.analytics.follow import Follower
+from leveret.analytics.java import JavaError
+from leveret.analytics.job import Page
+from leveret.analytics.jobs import JOBS
+from leveret.analytics.names import ALL, NOT_IN_ALL, NOT_LIMITED
+from leveret.analytics.reading import Input, InputError
+from leveret.analytics.scope import Scope, written
+from leveret.analytics.session import session
+
+PROGRAM: Final = "leveret analyze"
+NODES: Final = 10
+"""Number of nodes that a page names."""
+_SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
+"""A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
+_CALLING: Final = "An error occurred while calling"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """The request of a command.
+
+    `limits` are the values of a `Scope`; `follow` is the pause between rounds in seconds, or None.
+    """
+
+    names: Sequence[str]
+    directory: Path
+    output: Path
+    limits: tuple[int | None, int | None, str | None, str | None]
+    master: str | None
+    settings: Mapping[str, str]
+    follow: float | None
+
+
+def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool) -> tuple[str, int] | None:
+    """Run the jobs; return what went wrong, with the code to exit with, or None.
+
+    Args:
+        asked: what to do.
+        report_progress: called with progress messages.
+        progress: show Spark's own bar on the terminal.
+    """
+    scope = Scope(*asked.limits)
+    try:
+        asked.output.mkdir(parents=True, exist_ok=True)
+        report_progress("starting Spark")
+        with session(asked.master, asked.settings, progress=progress) as spark:
+            if asked.follow is None:
+                data = Input(spark, asked.directory, asked.output, scope=scope)
+                analyse(asked.names, data, asked.output, report_progress)
+            else:
+                follower = Follower(spark, asked.directory, asked.output, scope)
+                keep_looking(
+                    asked.names, follower, asked.output, asked.follow, report_progress, _stop_on_signals()
+                )
+    except JavaError as error:
+        return str(error), os.EX_UNAVAILABLE
+    except InputError as error:
+        return str(error), os.EX_DATAERR
+    except OSError as error:
+        return str(error), os.EX_CANTCREAT
+    except (PySparkException, Py4JError) as error:
+        return f"Spark failed: {_one_line(error)}", os.EX_SOFTWARE
+    return None
+
+
+def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Callable[[str], None]) -> None:
+    """Run jobs, each into its own directory, and write their pages; for `all` also an index page.
+
+    Args:
+        names: names of `JOBS`, or `ALL`.
+        data: the input.
+        output: the output directory.
+        report_progress: called with progress messages.
+
+    Raises:
+        InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
+    """
+    wanted = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
+    skipped: dict[str, str] = {}
+    pages: list[tuple[str, Page]] = []
+    for name in wanted:
+        if name not in names and (why := _unsuitable(name, data)):
+            skipped[name] = why
+            continue
+        page = one_job.run(JOBS[name], data, output / name, _about(name, report_progress))
+        _write(page, output / name, data, JOBS[name].tables)
+        pages.append((name, page))
+        report_progress(f"{name}: {output / name / 'report.html'}")
+    if ALL in names:
+        report.write(output / "index.html", report.index(pages, skipped))
+        report_progress(f"{ALL}: {output / 'index.html'}")
+
+
+def _unsuitable(name: str, data: Input) -> str:
+    """Return why a job has nothing to do; empty if it has."""
+    lacking = [table for table in JOBS[name].needs if not data.has(table)]
+    if lacking:
+        return f"missing tables: {', '.join(lacking)}"
+    limits = ", ".join(option for option in data.scope.options() if name in NOT_LIMITED[option])
+    return f"{limits} does not apply to it" if limits else ""
+
+
+def _about(name: str, report_progress: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda text: report_progress(f"{name}: {text}")
+
+
+def _write(page: Page, folder: Path, data: Input, tables: Sequence[str]) -> None:
+    for section in page.sections:
+        if section.figure is not None and section.name:
+            report.write(folder / f"{section.name}.svg", section.figure)
+    text = report.page(
+        page,
+        source=command_line(sys.argv[1:]),
+        made=datetime.now(UTC),
+        counted=data.counted,
+        about=about(data, tables),
+    )
+    report.write(folder / "report.html", text)
+
+
+def about(data: Input, tables: Sequence[str]) -> list[str]:
+    """Return what a page is about: the nodes with their versions, the range, the rows of each table that was read.
+
+    Args:
+        data: the input.
+        tables: the tables of the page's job.
+    """
+    seen = {name: data.seen[name] for name in tables if name in data.seen}
+    nodes = sorted({node for each in seen.values() for node in each.nodes})
+    versions = data.versions() if nodes else {}
+    lines = []
+    if nodes:
+        known = [f"{node} (Leveret {versions[node]})" if node in versions else node for node in nodes]
+        more = f" and {len(known) - NODES} more" if len(known) > NODES else ""
+        lines.append(f"{'Node' if len(nodes) == 1 else 'Nodes'}: {', '.join(known[:NODES])}{more}")
+    first = [each.first_ms for each in seen.values() if each.first_ms is not None]
+    last = [each.last_ms for each in seen.values() if each.last_ms is not None]
+    if first and last:
+        lines.append(f"Range: {written(min(first))} to {written(max(last))} UTC")
+    if not data.scope.is_all:
+        lines.append(f"Only: {data.scope.words()}")
+    rows = ", ".join(f"{name} {each.rows:,}" for name, each in seen.items())
+    return [*lines, *([f"Rows: {rows}"] if rows else [])]
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Return the command with these words, without the values of Spark's keys."""
+    shown = [_SECRET.sub(r"\1...", word) for word in words]
+    return f"{PROGRAM} {shlex.join(shown)}"
+
+
+class Stopping(Protocol):
+    """A stop signal that can be polled and waited for: a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Return whether to stop."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the signal, at most `timeout` seconds."""
+
+
+def keep_looking(
+    names: Sequence[str],
+    follower: Follower,
+    output: Path,
+    seconds: float,
+    report_progress: Callable[[str], None],
+    stopping: Stopping,
+) -> None:
+    """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped.
+
+    Args:
+        names: as for `analyse`.
+        follower: reads the new files.
+        output: the output directory.
+        seconds: pause between the end of a round and the next.
+        report_progress: called with progress messages.
+        stopping: checked before each round.
+    """
+    wanted = [job for name, job in JOBS.items() if name in names or ALL in names]
+    needed = dict.fromkeys(table for job in wanted for table in job.tables)
+    while not stopping.is_set():
+        try:
+            analyse(names, follower.catch_up(needed), output, report_progress)
+        except InputError as error:
+            report_progress(f"{error}; waiting")
+        stopping.wait(seconds)
+
+
+def _stop_on_signals() -> threading.Event:
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    return stopping
+
+
+def _one_line(error: Exception) -> str:
+    """Return the failure in one line. Errors without a text of pyspark's begin with the name of a call."""
+    lines = [
+        line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(_CALLING)
+    ]
+    return lines[0] if lines else repr(error)
