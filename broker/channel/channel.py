@@ -239,9 +239,16 @@ class Channel:
         """Add the counters of a consumer that is removed, and tell of it."""
         if consumer is not self.reply_consumer:
             self.vhost.context.tell("consumer_deleted", self.vhost.name, consumer.tag, consumer, self)
+            self.record_consumer("consumer_removed", consumer)
         self.redelivered += consumer.redelivered
         if consumer.no_ack:
             self.delivered_auto += consumer.delivered
+
+    def record_consumer(self, kind: str, consumer: Consumer) -> None:
+        """Record for the export that a consumer came or went, and whose it was."""
+        self.vhost.context.record(
+            kind, self.vhost.name, consumer.queue.name, user=self.host.user.name, connection=self.host.name
+        )
 
     def send(self, method: object) -> None:
         """Send a cold method on this channel."""

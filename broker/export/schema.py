@@ -56,6 +56,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "queue_paused": "An operator paused the deliveries of the queue `name` to its consumers",
     "queue_resumed": "An operator resumed the deliveries of the queue `name`",
     "queue_deleted": "A queue was deleted; `name` is the queue, `detail` has its number of `ready` messages",
+    "consumer_added": "A consumer of the queue `name` was added; `detail` has its `user` and `connection`",
+    "consumer_removed": "A consumer of the queue `name` ended; `detail` has its `user` and `connection`",
     "exchange_created": "An exchange was created; `name` is the exchange, `detail` has its `type`",
     "exchange_deleted": "An exchange was deleted; `name` is the exchange",
     "alarm_raised": "A resource alarm was raised and publishers are blocked; `name` is `memory` or `disk`",

@@ -73,6 +73,7 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     queue.add_consumer(consumer)
     vhost = channel.vhost
     vhost.context.tell("consumer_created", vhost.name, consumer.tag, consumer, channel)
+    channel.record_consumer("consumer_added", consumer)
 
 
 def _consume_replies(channel: Channel, method: Wire.Consume) -> None:

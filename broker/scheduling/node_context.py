@@ -60,6 +60,10 @@ class NodeContext:
     def note(self, kind: str, vhost: str, name: str, *subject: Any, **detail: str) -> None:
         """Record an event for the export, if there is one (`export.schema.EVENTS`), and tell of it (`tell`)."""
         self.tell(kind, vhost, name, *subject)
+        self.record(kind, vhost, name, **detail)
+
+    def record(self, kind: str, vhost: str, name: str, **detail: str) -> None:
+        """Record an event for the export only, if there is one."""
         if self.events is not None:
             self.events.add(BrokerEvent(self.clock(), self.now, kind, vhost, name, detail))
 

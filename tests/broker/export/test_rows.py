@@ -304,6 +304,8 @@ def test_what_happens_is_reported(node, looking):
     client.declare("q")
     client.ask(make(Exchange.Declare, 0, "e", "fanout", False, False, False, False, False, {}))
     client.publish("q")
+    client.ask(make(Basic.Consume, 0, "q", "tag", False, False, False, False, {}))
+    client.ask(make(Basic.Cancel, "tag", False))
     client.ask(make(Queue.Delete, 0, "q", False, False, False))
     for limit in (1, 1 << 50):
         node.resource_monitor.memory.limit = limit
@@ -318,13 +320,17 @@ def test_what_happens_is_reported(node, looking):
         ("connection_opened", "/", client.connection.name),
         ("queue_created", "/", "q"),
         ("exchange_created", "/", "e"),
+        ("consumer_added", "/", "q"),
+        ("consumer_removed", "/", "q"),
         ("queue_deleted", "/", "q"),
         ("alarm_raised", "", "memory"),
         ("alarm_cleared", "", "memory"),
         ("connection_closed", "/", client.connection.name),
         ("auth_failed", "", "me"),
     ] == [(event["kind"], event["vhost"], event["name"]) for event in events]
-    assert {"ready": "1"} == events[3]["detail"]
+    assert (
+        {"user": "guest", "connection": client.connection.name} == events[3]["detail"] == events[4]["detail"]
+    )
     assert {"peer": "127.0.0.1", "mechanism": "PLAIN"} == events[-1]["detail"]
     assert "secret" not in str(events)
 

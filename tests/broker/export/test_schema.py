@@ -97,7 +97,9 @@ def test_events_are_described():
     noted = {
         word
         for path in (ROOT / "broker").rglob("*.py")
-        for word in __import__("re").findall(r'note\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
+        for word in __import__("re").findall(
+            r'(?:note|record_consumer)\(\s*"(\w+)"', path.read_text(encoding="utf-8")
+        )
     }
     noted |= {"alarm_raised", "alarm_cleared", "connection_opened", "connection_closed"}
 
