@@ -15,7 +15,7 @@ from leveret.analytics.times import EXAMPLES, TimeError, parse
 
 PROGRAM: Final = "leveret analyze"
 FOLLOW_SECONDS: Final = 30
-_EXTRA: Final = frozenset({"pyspark", "py4j", "matplotlib"})
+_EXTRA: Final = frozenset({"pyspark", "py4j", "jinja2", "matplotlib"})
 _WIDTH: Final = max(map(len, SUMMARIES))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
     f"  {name:<{_WIDTH}}  {text}"

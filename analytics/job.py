@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType, TimestampType
 
+from leveret.analytics.figures import Chart
 from leveret.analytics.reading import Input, source, url
 
 MOST_ROWS: Final = 10_000
@@ -21,15 +22,15 @@ class Section:
     Args:
         title: its heading.
         text: the paragraph; plain text.
-        figure: SVG.
-        name: name of the figure's own file, without suffix; empty for a figure that is only in the page.
+        figure: its chart.
+        name: name of the chart's own file, without suffix; empty for a chart that is only in the page.
         columns: names of the columns to show, in order.
         rows: rows with these columns.
     """
 
     title: str
     text: str
-    figure: str | None = None
+    figure: Chart | None = None
     name: str = ""
     columns: Sequence[str] = ()
     rows: Sequence[Row] = ()

@@ -1,37 +1,82 @@
-"""Self-contained HTML pages: figures are inline, without scripts or external resources."""
+"""HTML pages from templates (Jinja2), and the files beside them: styles, scripts, the chart library.
 
-import base64
-import html
+Every name on a page was chosen by a client of the broker. Templates escape all that they are given, charts get it as
+JSON in which no markup can end the element, and Plotly's own markup is escaped in `plots`.
+"""
+
+import dataclasses
+import functools
+import importlib.resources
+import importlib.util
+import math
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
+import jinja2
+
+from leveret.analytics.headings import heading
 from leveret.analytics.job import Page, Section, number_of
+from leveret.analytics.plots import Plot, plots
 from leveret.analytics.reading import Counted
 
 SHOWN_ROWS: Final = 200
 """Maximum rows of a table on a page; all of them are in the Parquet next to it."""
-STYLE: Final = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-.about { font-size: 13px; opacity: .8; }
-.lead { font-size: 1.05rem; } .facts { border-left: 4px solid #0072b2; padding: .2rem 1rem .2rem 2rem; }
-img { background: #fff; border-radius: 6px; max-width: 100%; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: left; }
-td.n { font-variant-numeric: tabular-nums; text-align: right; } tr:nth-child(even) { background: var(--soft); }
-footer { border-top: 1px solid var(--line); font-size: 13px; margin-top: 3rem; }
-.bad { color: #d55e00; font-weight: 600; }
-"""
+ASSETS: Final = "assets"
+"""Directory of the output for what all pages need, once."""
+INDEX: Final = "index.html"
+OWN_ASSETS: Final = ("pages.css", "pages.js", "charts.js")
+LIBRARY: Final = "plotly.min.js"
+OVERVIEW: Final = "Overview"
+
+
+class PagesError(Exception):
+    """Raised when the pages cannot be made; the text says what is missing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heading:
+    """The heading of a column."""
+
+    title: str
+    is_number: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table on a page.
+
+    Args:
+        text: what it shows.
+        is_number: whether it is aligned as a number.
+        sort: number to sort by; None to sort by the text, empty for a missing number.
+        link: address that the text leads to.
+        level: class of a coloured label.
+        line: points of a small chart, which has the text as its description.
+    """
+
+    text: str
+    is_number: bool = False
+    sort: float | str | None = None
+    link: str = ""
+    level: str = ""
+    line: str = ""
 
 
 def page(
-    shown: Page, *, source: str, made: datetime, counted: Mapping[str, Counted], about: Sequence[str] = ()
+    shown: Page,
+    *,
+    source: str,
+    made: datetime,
+    counted: Mapping[str, Counted],
+    about: Sequence[str] = (),
+    root: str = "../",
+    has_index: bool = False,
 ) -> str:
-    """Return a page as HTML.
+    """Return a job's page as HTML.
 
     Args:
         shown: its contents.
@@ -39,48 +84,92 @@ def page(
         made: the time at which it was made.
         counted: counts of the input, by table.
         about: the nodes, their range of time and their rows, in words.
+        root: relative address of the output directory.
+        has_index: whether the output has an overview to link to.
 
     """
-    parts = [f"<h1>{html.escape(shown.title)}</h1>"]
-    if about:
-        parts.append(f'<p class="about">{"<br>".join(html.escape(line) for line in about)}</p>')
-    parts.append(f'<p class="lead">{html.escape(shown.lead)}</p>')
-    if shown.facts:
-        parts += ['<ul class="facts">', *(f"<li>{html.escape(fact)}</li>" for fact in shown.facts), "</ul>"]
-    for section in shown.sections:
-        parts += _section(section)
-    parts += _read(counted)
-    parts.append(
-        f"<footer><p><code>{html.escape(source)}</code><br>{made:%Y-%m-%d %H:%M:%S} UTC</p></footer>"
+    return render(
+        "report.html.j2",
+        title=shown.title,
+        about=about,
+        lead=shown.lead,
+        facts=shown.facts,
+        sections=[_section(number, section) for number, section in enumerate(shown.sections, 1)],
+        shown=SHOWN_ROWS,
+        counted=[_counted(name, found) for name, found in sorted(counted.items())],
+        root=root,
+        trail=[(OVERVIEW, f"{root}{INDEX}")] if has_index else [],
+        source=source,
+        made=made,
     )
-    return _document(shown.title, parts)
 
 
-def index(pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str]) -> str:
+def index(
+    pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str], *, source: str, made: datetime
+) -> str:
     """Return the index page of the others.
 
     Args:
         pages: (directory, page), in the order to be listed.
         skipped: jobs that were not run, with the reasons.
+        source: the command that made them.
+        made: the time at which they were made.
     """
-    parts = ["<h1>Reports</h1>"]
-    for directory, shown in pages:
-        link = f'<a href="{html.escape(directory)}/report.html">{html.escape(shown.title)}</a>'
-        parts += [f"<h2>{link}</h2>", f"<p>{html.escape(shown.lead)}</p>"]
-        parts += ["<ul>", *(f"<li>{html.escape(fact)}</li>" for fact in shown.facts), "</ul>"]
-    if skipped:
-        parts += ["<h2>Not run</h2>", "<ul>"]
-        parts += [f"<li>{html.escape(name)}: {html.escape(why)}</li>" for name, why in skipped.items()]
-        parts.append("</ul>")
-    return _document("Leveret reports", parts)
+    return render(
+        "index.html.j2",
+        title="Reports",
+        reports=listed(pages),
+        skipped=skipped.items(),
+        root="",
+        trail=[],
+        source=source,
+        made=made,
+    )
+
+
+def listed(pages: Sequence[tuple[str, Page]]) -> list[dict[str, Any]]:
+    """Return what `reports.html.j2` shows of pages, as (directory, page)."""
+    return [
+        {"link": f"{directory}/report.html", "title": each.title, "lead": each.lead, "facts": each.facts}
+        for directory, each in pages
+    ]
+
+
+def render(template: str, *, made: datetime, **values: Any) -> str:
+    """Return a page made of a template, which gets these values."""
+    return _environment().get_template(template).render(made=f"{made:%Y-%m-%d %H:%M:%S}", **values)
 
 
 def write(target: Path, text: str) -> None:
     """Write a file atomically: readers see the old one or the new one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    unfinished.write_text(text, encoding="utf-8", errors="replace")
-    unfinished.replace(target)
+    _replace(target, text.encode("utf-8", "replace"))
+
+
+def write_assets(output: Path) -> None:
+    """Write the files that all pages need into a directory of the output, unless they are there.
+
+    Raises:
+        PagesError: the chart library is not installed.
+    """
+    folder = output / ASSETS
+    for name, octets in ((name, _own(ASSETS, name).read_bytes()) for name in OWN_ASSETS):
+        if not _has(folder / name, octets):
+            _replace(folder / name, octets)
+    library = chart_library().read_bytes()
+    if not _has(folder / LIBRARY, library):
+        _replace(folder / LIBRARY, library)
+
+
+def chart_library() -> Path:
+    """Return the path of Plotly.js in the installed package, which is not imported: that takes a second.
+
+    Raises:
+        PagesError: it is not installed.
+    """
+    found = importlib.util.find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise PagesError("plotly is not installed: pip install 'leveret[analytics]'")
+    return Path(next(iter(found.submodule_search_locations)), "package_data", LIBRARY)
 
 
 def value(found: Any) -> str:
@@ -96,58 +185,72 @@ def value(found: Any) -> str:
     return str(found)
 
 
-def _document(title: str, parts: Sequence[str]) -> str:
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
-    return "\n".join(
-        ["<!doctype html>", f'<html lang="en"><head>{head}</head><body>', *parts, "</body></html>", ""]
+def cell(found: Any) -> Cell:
+    """Return the cell of a value."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return Cell(value(found))
+    return Cell(value(found), is_number=True, sort=found if math.isfinite(found) else "")
+
+
+def headings(columns: Sequence[str], rows: Sequence[Any]) -> list[Heading]:
+    """Return the headings of a table's columns: numbers are those that have one in any row."""
+    return [
+        Heading(heading(name), any(cell(row[name]).is_number for row in rows[:SHOWN_ROWS]))
+        for name in columns
+    ]
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    def source(name: str) -> str:
+        return _own("templates", name).read_text(encoding="utf-8")
+
+    # Not the loader of packages, which does not read from the archive that spark-submit is given.
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(source),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 
-def _section(section: Section) -> list[str]:
-    parts = [f"<h2>{html.escape(section.title)}</h2>"]
-    if section.text:
-        parts.append(f"<p>{html.escape(section.text)}</p>")
-    if section.figure is not None:
-        # As an image of its own, so that ids of parts in one figure do not clash with those in another.
-        octets = base64.b64encode(section.figure.encode("utf-8", "replace")).decode("ascii")
-        parts.append(f'<img alt="{html.escape(section.title)}" src="data:image/svg+xml;base64,{octets}">')
-    if section.columns:
-        parts += _table(section)
-    return parts
+def _own(folder: str, name: str) -> Traversable:
+    return importlib.resources.files("leveret.analytics").joinpath(folder, name)
 
 
-def _table(section: Section) -> list[str]:
-    if not section.rows:
-        return ["<p>None.</p>"]
-    parts = ['<div class="wide"><table>']
-    parts.append("<tr>" + "".join(f"<th>{html.escape(name)}</th>" for name in section.columns) + "</tr>")
-    for row in section.rows[:SHOWN_ROWS]:
-        cells = [(row[name], html.escape(value(row[name]))) for name in section.columns]
-        parts.append(
-            "<tr>"
-            + "".join(
-                f'<td class="n">{text}</td>' if isinstance(found, int | float) else f"<td>{text}</td>"
-                for found, text in cells
-            )
-            + "</tr>"
-        )
-    parts.append("</table></div>")
-    if len(section.rows) > SHOWN_ROWS:
-        parts.append(
-            f"<p>The first {SHOWN_ROWS} rows; the Parquet table next to this page has all of them.</p>"
-        )
-    return parts
+def _has(target: Path, octets: bytes) -> bool:
+    try:
+        return target.stat().st_size == len(octets) and target.read_bytes() == octets
+    except OSError:
+        return False
 
 
-def _read(counted: Mapping[str, Counted]) -> list[str]:
-    parts = ["<h2>Input</h2>", "<ul>"]
-    for name, found in sorted(counted.items()):
-        text = f"{html.escape(name)}: {number_of(found.rows, 'row')}"
-        if found.aside:
-            reasons = ", ".join(
-                f"{html.escape(why)} {number:,}" for why, number in sorted(found.aside.items())
-            )
-            aside = number_of(sum(found.aside.values()), "line")
-            text += f'; <span class="bad">{aside} set aside</span> ({reasons})'
-        parts.append(f"<li>{text}</li>")
-    return [*parts, "</ul>"]
+def _replace(target: Path, octets: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    unfinished.write_bytes(octets)
+    unfinished.replace(target)
+
+
+def _section(number: int, section: Section) -> dict[str, Any]:
+    shown = section.rows[: SHOWN_ROWS + 1]
+    drawn: list[Plot] = [] if section.figure is None else plots(section.figure)
+    return {
+        "id": section.name or f"part-{number}",
+        "title": section.title,
+        "text": section.text,
+        "plots": drawn,
+        "svg": f"{section.name}.svg" if drawn and section.name else "",
+        "columns": headings(section.columns, shown),
+        "rows": [[cell(row[name]) for name in section.columns] for row in shown],
+    }
+
+
+def _counted(name: str, found: Counted) -> dict[str, str]:
+    reasons = ", ".join(f"{why} {number:,}" for why, number in sorted(found.aside.items()))
+    return {
+        "text": f"{name}: {number_of(found.rows, 'row')}",
+        "aside": number_of(sum(found.aside.values()), "line") if found.aside else "",
+        "reasons": reasons,
+    }

@@ -72,6 +72,8 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
                 )
     except JavaError as error:
         return str(error), os.EX_UNAVAILABLE
+    except report.PagesError as error:
+        return str(error), os.EX_UNAVAILABLE
     except InputError as error:
         return str(error), os.EX_DATAERR
     except OSError as error:
@@ -101,12 +103,14 @@ def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Ca
             skipped[name] = why
             continue
         page = one_job.run(JOBS[name], data, output / name, _about(name, report_progress))
-        _write(page, output / name, data, JOBS[name].tables)
+        has_index = ALL in names or (output / report.INDEX).exists()
+        _write(page, output / name, data, JOBS[name].tables, has_index=has_index)
         pages.append((name, page))
         report_progress(f"{name}: {output / name / 'report.html'}")
     if ALL in names:
-        report.write(output / "index.html", report.index(pages, skipped))
-        report_progress(f"{ALL}: {output / 'index.html'}")
+        text = report.index(pages, skipped, source=command_line(sys.argv[1:]), made=datetime.now(UTC))
+        report.write(output / report.INDEX, text)
+        report_progress(f"{ALL}: {output / report.INDEX}")
 
 
 def _unsuitable(name: str, data: Input) -> str:
@@ -122,16 +126,20 @@ def _about(name: str, report_progress: Callable[[str], None]) -> Callable[[str],
     return lambda text: report_progress(f"{name}: {text}")
 
 
-def _write(page: Page, folder: Path, data: Input, tables: Sequence[str]) -> None:
+def _write(page: Page, folder: Path, data: Input, tables: Sequence[str], *, has_index: bool) -> None:
     for section in page.sections:
         if section.figure is not None and section.name:
-            report.write(folder / f"{section.name}.svg", section.figure)
+            from leveret.analytics.drawing import svg  # noqa: PLC0415 - takes a second to load
+
+            report.write(folder / f"{section.name}.svg", svg(section.figure))
+    report.write_assets(folder.parent)
     text = report.page(
         page,
         source=command_line(sys.argv[1:]),
         made=datetime.now(UTC),
         counted=data.counted,
         about=about(data, tables),
+        has_index=has_index,
     )
     report.write(folder / "report.html", text)
 

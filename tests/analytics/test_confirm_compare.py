@@ -209,6 +209,6 @@ def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(spark, swe
     assert drawn(page) == drawn(again)
     figures = [section.name for section in page.sections if section.figure]
     assert [f"figure-{number}-window-{window}" for window in (50, 200) for number in (5, 6)] == figures
-    assert all("consumer-ack" in section.figure for section in page.sections if section.figure)
+    assert all("consumer-ack" in str(section.figure) for section in page.sections if section.figure)
     assert "here: 2 x some, kernel 6" in page.lead
     assert "consumer-ack is faster than paper-standard in 4 of 4 settings" in page.facts[0]

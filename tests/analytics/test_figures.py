@@ -1,11 +1,14 @@
+from leveret.analytics.drawing import svg
 from leveret.analytics.figures import Panel, Series, heat, panels
 
 
 def test_logarithmic_axes_are_written_in_plain_numbers():
     """Powers of ten are numbers, not the markup that would set them as formulas, which is off because of names."""
-    drawn = panels(
+    lines = panels(
         Panel("one in", "ms", [Series("a", [1, 10, 10_000], [0.02, 3, 500])], log_x=True, log_y=True)
-    ) + heat("ms", [("2026-11-21 20:39:10", 0.1, 1.0, 1.0), ("2026-11-21 20:39:15", 1.0, 10.0, 1000.0)])
+    )
+    cells = heat("ms", [("2026-11-21 20:39:10", 0.1, 1.0, 1.0), ("2026-11-21 20:39:15", 1.0, 10.0, 1000.0)])
+    drawn = svg(lines) + svg(cells)
 
     assert "mathdefault" not in drawn
     assert [] == [text for text in (">10,000<", ">0.1<", ">1,000<") if text not in drawn]
@@ -13,7 +16,7 @@ def test_logarithmic_axes_are_written_in_plain_numbers():
 
 def test_an_axis_within_a_power_of_ten_has_steps():
     """An axis that shows at most one power of ten has other numbers beside it."""
-    drawn = panels(Panel("x", "ms", [Series("a", [1, 2], [11, 90])], log_y=True))
+    drawn = svg(panels(Panel("x", "ms", [Series("a", [1, 2], [11, 90])], log_y=True)))
 
     assert ">20<" in drawn
     assert ">50<" in drawn
@@ -21,7 +24,7 @@ def test_an_axis_within_a_power_of_ten_has_steps():
 
 def test_the_day_of_a_heat_map_is_reported_once():
     """Columns of one day show the time alone."""
-    drawn = heat("ms", [("2026-11-21 20:39:10", 1.0, 2.0, 1.0), ("2026-11-21 20:39:15", 1.0, 2.0, 3.0)])
+    drawn = svg(heat("ms", [("2026-11-21 20:39:10", 1.0, 2.0, 1.0), ("2026-11-21 20:39:15", 1.0, 2.0, 3.0)]))
 
     assert ">20:39:15<" in drawn
     assert ">2026-11-21, UTC<" in drawn

@@ -2,12 +2,15 @@ import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 
+import plotly.graph_objects
 import pytest
 from pyspark.sql import Row
 
 from leveret.analytics import report
+from leveret.analytics.drawing import svg
 from leveret.analytics.figures import Panel, Series, at, bars, heat, panels, plain
 from leveret.analytics.job import Page, Section
+from leveret.analytics.plots import plots
 from leveret.analytics.reading import Counted
 
 MADE = datetime(2026, 11, 21, 7, 20, tzinfo=UTC)
@@ -19,24 +22,29 @@ def shown(page, counted=None):
     return report.page(page, source="leveret analyze latency", made=MADE, counted=counted or {})
 
 
-def test_a_page_needs_nothing_but_itself():
-    """No script, and nothing is loaded from anywhere: figures are inside."""
+def test_a_page_loads_only_what_lies_beside_it():
+    """Nothing comes from elsewhere, and no program or style is in the page, so that a strict policy allows it."""
     figure = bars("messages", [("q", 1.0)])
     text = shown(Page("Title", "Lead", ["fact"], [Section("Part", "text", figure, "part")]))
 
-    assert "<script" not in text
-    assert [] == re.findall(r"""(?:src|href)=["'](?!data:)""", text)
-    assert "data:image/svg+xml;base64," in text
+    assert {"assets/", "part.svg", "#input"} >= {
+        address.removeprefix("../")[: len("assets/")] if "assets/" in address else address
+        for address in re.findall(r"""(?:src|href)=["']([^"']*)""", text)
+    }
+    assert [] == re.findall(r"<script>|<style| style=| on[a-z]+=", text)
+    assert 'type="application/json"' in text
 
 
 def test_what_clients_named_cannot_break_a_page():
-    """A name with markup in it is text wherever it stands."""
+    """A name with markup in it is text wherever it stands, in tables, charts, and what is read to people."""
     row = Row(name=NASTY, count=3)
     section = Section(NASTY, NASTY, bars("x", [(NASTY, 1.0), ("😀", 2.0)]), "x", ("name", "count"), [row])
     text = shown(Page(NASTY, NASTY, [NASTY], [section]), {NASTY: Counted(1, {NASTY: 2})})
-    text += report.index([("latency", Page(NASTY, NASTY, [NASTY], []))], {NASTY: NASTY})
+    text += report.index(
+        [("latency", Page(NASTY, NASTY, [NASTY], []))], {NASTY: NASTY}, source=NASTY, made=MADE
+    )
 
-    assert "<script" not in text
+    assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
 
@@ -104,10 +112,35 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_svg_and_the_same_each_time(name):
     """A figure is well-formed, has no date in it, and the same input gives the same octets."""
-    figure = FIGURES[name]()
+    figure = svg(FIGURES[name]())
 
     assert ET.fromstring(figure).tag.endswith("svg")
-    assert figure == FIGURES[name]()
+    assert figure == svg(FIGURES[name]())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_what_the_library_understands(name):
+    """Plotly's own check of names and values accepts each figure of a page."""
+    for each in plots(FIGURES[name]()):
+        plotly.graph_objects.Figure(each)  # raises ValueError
+
+
+def test_the_library_reads_names_as_text():
+    """Plotly reads a text as HTML: names are escaped for it."""
+    (plot,) = plots(bars("x", [("<a href=x>", 1.0)]))
+
+    assert ["&lt;a href=x&gt;"] == plot["layout"]["yaxis"]["ticktext"]
+
+
+def test_what_all_pages_need_lies_beside_them_once(tmp_path):
+    """Styles, programs and the chart library, at most 5 MB, are written once and replaced only if they change."""
+    report.write_assets(tmp_path)
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "assets").iterdir()}
+    report.write_assets(tmp_path)
+
+    assert {*report.OWN_ASSETS, report.LIBRARY} == before.keys()
+    assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "assets").iterdir()}
+    assert sum(path.stat().st_size for path in (tmp_path / "assets").iterdir()) <= 5_000_000
 
 
 def test_names_are_cut_and_cleaned():

@@ -1,0 +1,68 @@
+"""Headings of tables on pages: words in place of the names of columns."""
+
+from collections.abc import Mapping
+from typing import Final
+
+HEADINGS: Final[Mapping[str, str]] = {
+    "acked": "acked",
+    "area_ready": "ready, integral",
+    "at_most_us": "CPU per message, at most (µs)",
+    "boot_id": "run",
+    "borne": "greatest rate on time (/s)",
+    "boundary": "waiting at the ends",
+    "burnt": "error budget used",
+    "capacity": "consumer capacity",
+    "closed": "closed",
+    "consumers_busy": "consumers busy",
+    "count": "samples",
+    "cpu_us": "CPU per message (µs)",
+    "dead_lettered": "dead-lettered",
+    "fanout": "copies per message",
+    "gap": "difference from samples",
+    "greatest": "greatest rate (/s)",
+    "grown": "backlog growth",
+    "hours": "hours observed",
+    "hours_left": "hours left",
+    "late_from": "late from rate (/s)",
+    "late_us": "loop lag (µs)",
+    "little_ms": "mean wait by Little's law (ms)",
+    "max_us": "greatest (µs)",
+    "mean_ready": "mean ready",
+    "mean_unacked": "mean unacked",
+    "mean_us": "mean (µs)",
+    "measured_ms": "mean wait of samples (ms)",
+    "median_s": "median lifetime (s)",
+    "min_us": "least (µs)",
+    "p50_us": "median (µs)",
+    "p90_us": "90 % (µs)",
+    "p95_us": "95 % (µs)",
+    "p99_us": "99 % (µs)",
+    "p999_us": "99.9 % (µs)",
+    "per_hour": "change per hour",
+    "pub": "published",
+    "pub_in": "published",
+    "r2": "fit (r²)",
+    "rate": "rate (/s)",
+    "remembered": "routes from cache",
+    "rest": "CPU without messages",
+    "room": "bytes left",
+    "saturated_at": "one processor busy at (/s)",
+    "share": "share",
+    "share_alpha": "share in memory",
+    "share_beta": "share with body on disk (transient)",
+    "share_delta": "share entirely on disk",
+    "share_gamma": "share with body on disk (persistent)",
+    "slope": "CPU per message (µs)",
+    "thrash": "read back / published",
+    "unroutable": "unroutable share",
+    "usual": "usual rate (/s)",
+    "vhost": "virtual host",
+    "window_s": "window (s)",
+    "z": "deviation (z)",
+}
+"""Heading by name of the column; of others it is the name, with spaces for underscores."""
+
+
+def heading(name: str) -> str:
+    """Return the heading of a column."""
+    return HEADINGS.get(name, name.replace("_", " "))
