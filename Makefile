@@ -120,7 +120,7 @@ constraints: $(VENV)/.installed-test
 	$(BIN)/python requirements/pin.py $(ARGS)
 
 BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool management \
-	management_clients paper peek scale shovel stalls store suites \
+	management_clients paper peek retention scale shovel stalls store suites \
 	tls topic topology transactions ui
 
 bench: $(VENV)/.installed-test

@@ -23,6 +23,12 @@ def body_octets(content: bytes) -> int:
     return int(unpack_body(content)[0]) if len(content) >= HEAD_OCTETS else 0
 
 
+def header_frame(content: bytes) -> bytes:
+    """Return the frame of the content header: messages that have the same agree in body size and properties."""
+    (length,) = _LENGTH(content, 3)
+    return content[: length + _FRAME_OVERHEAD]
+
+
 class Message:
     """One published message, shared by every queue it was routed to.
 

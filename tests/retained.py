@@ -6,6 +6,7 @@ from fakes import Client, DiskNode, Node, queue_declare
 
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.amqp.tables import Table
+from leveret.broker.queue.bundle import unbundled
 from leveret.broker.queue.queue import Queue
 
 HOUR = 3_600_000
@@ -76,15 +77,22 @@ def consume(client: Client, *bodies: bytes, **options: Any) -> None:
         ack(client, get(client, options.get("key", "q")))
 
 
+def consume_together(client: Client, *bodies: bytes, **options: Any) -> None:
+    """Publish messages, get all, and ack them together."""
+    publish(client, *bodies, **options)
+    tags = [get(client, options.get("key", "q")) for _ in bodies]
+    ack(client, tags[-1], multiple=True)
+
+
 def contents(backing: Any) -> list[bytes]:
-    """Return the bodies of the ready messages of a backing queue, without taking them."""
+    """Return the bodies of the ready messages of a backing queue, those of bundles too, without taking them."""
     steps = backing.peek()
     answer = None
     while True:
         try:
             wanted = steps.send(answer)
         except StopIteration as stopped:
-            return [peeked.message.body for peeked in stopped.value.ready]
+            return [each.body for peeked in stopped.value.ready for each in unbundled(peeked.message)]
         answer = wanted() if wanted is not None else None
 
 

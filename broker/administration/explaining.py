@@ -258,7 +258,8 @@ def _lines_of_retention(facts: Mapping[str, Any]) -> Iterator[str]:
         if oldest is None
         else f", acked since {datetime.fromtimestamp(oldest / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     )
-    yield f"retains {counted(facts['messages'], 'acked message')} with {facts['bytes']} bytes{since}"
+    least = "" if facts["exact"] else "at least "
+    yield f"retains {least}{counted(facts['messages'], 'acked message')} with {facts['bytes']} bytes{since}"
     for cause, count in facts["skipped"].items():
         yield f"  {counted(count, 'acked message')} not retained: {cause}"
 

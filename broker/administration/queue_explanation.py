@@ -78,8 +78,10 @@ def retention_of(queue: Queue) -> dict[str, Any] | None:
     """Return what a queue retains of the messages that were acked; None if it retains nothing.
 
     Returns:
-        `messages` and `bytes` that are retained; `oldest`, the time of the first ack (ms since the epoch; None if there
-        is none, or it is not in memory); `skipped`, the numbers of acked messages that were not retained, by cause.
+        `messages` and `bytes` that are retained; `exact`, false if there may be more messages, because those of an
+        earlier run of the broker are counted when they leave; `oldest`, the time of the first ack (ms since the epoch;
+        None if there is none, or it is not in memory); `skipped`, the numbers of acked messages that were not
+        retained, by cause.
 
     """
     retention = None if queue.limits is None else queue.limits.retention
@@ -88,7 +90,8 @@ def retention_of(queue: Queue) -> dict[str, Any] | None:
         return None
     messages = retained.ready_count
     return {
-        "messages": messages,
+        "messages": queue.retained_count,
+        "exact": bool(retention.retained.is_counted),
         "bytes": 0 if retained.limits is None else retained.limits.octets,
         "oldest": (retained.backing.head_expires() if messages else None) or None,
         "skipped": dict(sorted(retention.skipped.items())),

@@ -331,7 +331,7 @@ def shown(number: int, transfer: Transfer) -> dict[str, Any]:
         "dry_run": wish.is_dry,
         "state": str(transfer.state),
         "error": transfer.error,
-        "messages": transfer.total,
+        "messages": max(transfer.total, transfer.examined),  # bundles of an earlier run are counted when read
         "examined": transfer.examined,
         "matched": transfer.matched,
         "done": transfer.done,

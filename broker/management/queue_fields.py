@@ -97,7 +97,7 @@ def queue_fields(call: Call) -> Fields:
         "messages_unacknowledged_ram": lambda queue: queue.backing.paging_counts().ram_ack_count,
         "messages_persistent": _messages_persistent,
         "messages_paged_out": _messages_paged_out,
-        "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained.ready_count,
+        "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": _message_bytes,
         "message_bytes_ready": _message_bytes_ready,
         "message_bytes_unacknowledged": lambda queue: queue.backing.paging_counts().unacked_octets,

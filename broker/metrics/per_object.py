@@ -114,7 +114,8 @@ QUEUES: tuple[Group[QueueRow], ...] = (
         Column("queue_messages_delta", GAUGE, "Ready messages on disk only", lambda q: q.levels.delta),
     ), prefix="leveret_"),
     Group("queue_retention", QUEUE_LABELS, (
-        Column("queue_messages_retained", GAUGE, "Acknowledged messages retained for a replay",
+        Column("queue_messages_retained", GAUGE,
+               "Acknowledged messages retained for a replay; after a start at least so many",
                lambda q: q.levels.retained),
         Column("queue_messages_retained_bytes", GAUGE, "Size of the bodies of retained messages",
                lambda q: q.levels.retained_octets),

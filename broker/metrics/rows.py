@@ -127,7 +127,7 @@ def _retained(queue: Queue) -> tuple[int, int]:
     retained = queue.retained
     if retained is None or retained.limits is None:
         return 0, 0
-    return retained.backing.ready_count, retained.limits.octets
+    return queue.retained_count, retained.limits.octets
 
 
 def queue_row(queue: Queue) -> QueueRow:

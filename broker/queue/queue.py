@@ -458,6 +458,12 @@ class Queue:
         return None if retention is None else cast("Queue", retention.retained)
 
     @property
+    def retained_count(self) -> int:
+        """Number of its retained messages; at least so many while bundles of an earlier run are among them."""
+        retention = None if self.limits is None else self.limits.retention
+        return 0 if retention is None else retention.retained.message_count
+
+    @property
     def stores(self) -> tuple[BackingQueue, ...]:
         """Everything that keeps messages of the queue: its `store`, and that of its retained messages."""
         retained = self.retained

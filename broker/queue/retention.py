@@ -22,10 +22,11 @@ from itertools import islice
 from typing import Any, Protocol
 
 from leveret.broker.amqp.properties import delivery_mode, has_delivery_mode, may_expire
+from leveret.broker.queue.bundle import BUNDLE_OCTETS, RECORD_OCTETS, Kept
 from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.promise import joined
-from leveret.storage.message import Message, Moved, Persistent, moving
+from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
 from leveret.storage.queues.backing_queue import BackingQueue
 
 STEP = 256
@@ -33,6 +34,8 @@ STEP = 256
 _PERSISTENT = 2
 HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
 """Causes for which an acked message is not retained."""
+BUNDLES = 16
+"""A bundle has at most this part of the bytes that may be retained, because the oldest ones leave whole."""
 
 
 class RetainingQueue(Protocol):
@@ -67,8 +70,14 @@ class RetainedMessages(Protocol):
     """The queue of retained messages (`broker.queue.retained_queue.RetainedQueue`)."""
 
     settings: Any
+    message_count: int
+    """Number of acked messages."""
 
-    def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
+    @property
+    def is_counted(self) -> bool:
+        """True if that is exact; otherwise there may be more."""
+
+    def keep(self, messages: Collection[Message], *, count: int, largest: int, persistent: bool) -> None:
         """Append messages; see `RetainedQueue.keep`."""
 
     def retain(self, settings: Any) -> None:
@@ -287,7 +296,7 @@ class Retention:
         return not waiting
 
     def _keep(self, messages: Collection[tuple[int, Message]]) -> tuple[list[int], list[int]]:
-        """Append messages to the retained ones.
+        """Append messages to the retained ones: small ones in bundles, large ones as they are.
 
         Args:
             messages: by seq_id; -1 for one that is not in the queue any more.
@@ -297,45 +306,63 @@ class Retention:
             when their files are written.
 
         """
-        queue = self._queue
-        durable, saves_all = queue.durable, queue.saves_all
+        durable, saves_all = self._queue.durable, self._queue.saves_all
         most = self.retained.settings.max_octets
-        kept: list[Message] = []
+        share = min(BUNDLE_OCTETS, most // BUNDLES, self._blob_threshold // 2)
+        kept = Kept()
         moved: list[int] = []
         left: list[int] = []
-        largest = 0
-        persistent = False
+        octets = 0
+        is_saved = False
+        kind: type[Message] | None = None
+        header = b""
         for seq_id, message in messages:
             content = message.content
-            size = len(content)
-            if may_expire(content):
-                self.skipped[HAS_EXPIRATION] += 1
-                left.append(seq_id)
-                continue
-            if size > most and message.body_size > most:
-                self.skipped[LARGE] += 1
-                left.append(seq_id)
-                continue
-            largest = max(largest, size)
-            if durable:
-                if type(message) is Persistent and message.open_copies and not message.msg_id:
-                    message.open_copies += 1  # not written yet: one write, and one promise, for both
-                    persistent = True
-                elif (
-                    saves_all
-                    or message.persistent
+            if type(message) is not kind or not content.startswith(header):  # else it is as the last one
+                kind = None
+                if may_expire(content):
+                    self.skipped[HAS_EXPIRATION] += 1
+                    left.append(seq_id)
+                    continue
+                if len(content) > most and message.body_size > most:
+                    self.skipped[LARGE] += 1
+                    left.append(seq_id)
+                    continue
+                is_saved = durable and (
+                    message.persistent
+                    or saves_all
                     or (has_delivery_mode(content) and delivery_mode(message.header) == _PERSISTENT)
-                ):
-                    message = self._copied(seq_id, message)  # noqa: PLW2901 - the message goes on as its copy
-                    persistent = True
-                    if isinstance(message, Moved):
-                        kept.append(message)
-                        continue
-            kept.append(message)
+                )
+                kind, header = type(message), header_frame(content)
+            size = RECORD_OCTETS + len(message.address) + len(content)
+            if size > share:
+                kept.end_bundle()
+                octets = 0
+                copy = self._saved(seq_id, message) if is_saved else message
+                kept.add_alone(copy, is_saved=is_saved)
+                if isinstance(copy, Moved):
+                    continue
+            else:
+                octets += size
+                if octets > share or is_saved is not kept.is_saved:
+                    kept.end_bundle()
+                    kept.is_saved = is_saved
+                    octets = size
+                kept.bundle.append(message)
             moved.append(seq_id)
-        if kept:
-            self.retained.keep(kept, largest=largest, persistent=persistent)
+        kept.end_bundle()
+        if kept.messages:
+            self.retained.keep(
+                kept.messages, count=kept.count, largest=kept.largest, persistent=kept.persistent
+            )
         return moved, left
+
+    def _saved(self, seq_id: int, message: Message) -> Persistent:
+        """Return a large message to be written to disk: itself if that is still to be done for its queue."""
+        if type(message) is Persistent and message.open_copies and not message.msg_id:
+            message.open_copies += 1  # one write, and one promise, for both
+            return message
+        return self._copied(seq_id, message)
 
     def _copied(self, seq_id: int, message: Message) -> Persistent:
         """Return a copy to be written; the original of a very large one stays until then."""

@@ -5,11 +5,9 @@ other work. A batch of messages is withdrawn, put into the inboxes of its destin
 hence in one commit: whenever the broker is killed, each message is in exactly one place. Bodies in files of their own
 take longer; their originals stay, as those of dead letters, until the commit that follows their files.
 A message stays where it is if its destination cannot take it, which is found out before it is withdrawn; causes are
-counted. Whoever started a transfer may leave: it goes on, and ends after a whole batch when it is cancelled. It is over
-when all that it has done is on disk.
-
-A replay copies the retained messages of a queue (`broker.queue.retained_queue`). Messages that have expired are left
-out, also if their queue had no time yet to discard them.
+counted. A transfer goes on when those who started it leave, and ends after a whole batch when it is cancelled. It is
+over when all that it has done is on disk. A replay copies the retained messages of a queue
+(`broker.queue.retained_queue`); those that have expired are left out, also if they could not be discarded yet.
 
 Pure: reads and waits are left to its host.
 """
@@ -26,6 +24,7 @@ from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.broker.transfer.destinations import Destination, Resolved
+from leveret.broker.transfer.replay import parts, ready_count
 from leveret.broker.transfer.room import Room
 from leveret.broker.transfer.sending import send
 from leveret.storage.message import Message
@@ -245,7 +244,7 @@ class Transfer:
     def _walk(self) -> Any:
         source = self.wish.source
         source.settle()
-        self.total = source.backing.ready_count
+        self.total = ready_count(source)
         walk = source.backing.walk()
         answer: Any = None
         while self._may_go_on():
@@ -255,7 +254,8 @@ class Transfer:
                 return
             answer = None
             if isinstance(found, Piece):
-                yield from self._use(found)
+                for part in parts(found):
+                    yield from self._use(part)
             else:
                 answer = yield found
 

@@ -11,6 +11,7 @@ from retained import (
     ack,
     commit,
     consume,
+    consume_together,
     declare,
     get,
     publish,
@@ -23,6 +24,7 @@ from retained import (
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from leveret.broker.config.config import StorageConfig
+from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import STEP
 
 QUORUM = {"queue_type": ("longstr", "quorum")}
@@ -282,8 +284,8 @@ def test_a_message_is_in_its_queue_or_retained_at_every_kill(disk):
     assert ([], [b"1"]) == (ready(disk[0]), retained(disk[0]))
 
 
-def test_a_publish_is_confirmed_when_its_message_is_safe_among_the_retained_ones(disk):
-    """A message that is acked before its commit is confirmed with the commit that has it among the retained ones."""
+def test_a_message_that_is_acked_before_its_commit_is_confirmed_at_its_ack(disk):
+    """A publish whose message is acked before any commit waits for none; the next commit has it among the retained."""
     client = Client(disk[0])
     declare(client)
     client.send(make(Confirm.Select, False))
@@ -291,12 +293,55 @@ def test_a_publish_is_confirmed_when_its_message_is_safe_among_the_retained_ones
     client.take()
     publish(client, b"1", b"large" * 2000)
     ack(client, 0, multiple=True)
-    assert [] == [line for line in client.sent() if "basic.ack" in line]
+    assert "1 basic.ack delivery_tag=2 multiple" == client.sent()[-1]
 
     disk[0].commit()
-    assert ["1 basic.ack delivery_tag=2 multiple"] == client.sent()
     disk[0] = disk[0].killed()
     assert [b"1", b"large" * 2000] == retained(disk[0])
+
+
+def test_messages_acked_together_are_retained_in_one_place(disk):
+    """Small messages of one ack are one bundle on disk, with the transient ones of them apart, and keep their order."""
+    client = Client(disk[0])
+    declare(client)
+    consume_together(client, b"1", b"2", b"3")
+    publish(client, b"4")
+    publish(client, b"5", b"6", delivery_mode=1)
+    publish(client, b"7" * 70_000, b"8")
+    for _ in range(4):
+        get(client)
+    ack(client, get(client), multiple=True)
+    expected = [b"1", b"2", b"3", b"4", b"5", b"6", b"7" * 70_000, b"8"]
+
+    assert expected == retained(disk[0])
+    found = queue(disk[0]).retained
+    assert found is not None
+    assert (8, 5) == (queue(disk[0]).retained_count, found.backing.ready_count)
+    disk[0].commit()
+    disk[0] = disk[0].killed()
+    assert [*expected[:4], *expected[6:]] == retained(disk[0])
+
+
+def test_retained_messages_of_an_earlier_run_are_counted_when_they_leave(disk):
+    """After a start a bundle counts as one message, as nobody has read it; the count is exact when it has left."""
+    client = Client(disk[0])
+    declare(client)
+    consume_together(client, b"1", b"2", b"3")
+    disk[0].commit()
+    disk[0] = disk[0].killed()
+    found = queue(disk[0]).retained
+    assert isinstance(found, RetainedQueue)
+    assert (1, False) == (found.message_count, found.is_counted)
+
+    disk[0].pass_time(1000)
+    consume_together(Client(disk[0]), b"4", b"5")
+    assert (3, False) == (found.message_count, found.is_counted)
+    disk[0].pass_time(HOUR - 1000)
+    assert [b"4", b"5"] == retained(disk[0])
+    assert (2, True) == (found.message_count, found.is_counted)
+    disk[0].pass_time(1000)
+    assert [] == retained(disk[0])
+    assert 0 == found.message_count
 
 
 def test_transient_messages_are_retained_while_the_broker_runs(disk):
@@ -531,13 +576,13 @@ def test_the_end_of_a_message_is_written_with_its_retained_copy_only(disk):
     assert ([], [b"1"]) == (ready(disk[0]), retained(disk[0]))
 
 
-def test_a_publish_that_is_being_written_is_confirmed_when_it_is_retained(disk):
-    """A large message that is acked while its commit is under way is confirmed with the commit of its retained copy."""
+def test_a_very_large_publish_that_is_acked_is_confirmed_when_it_is_retained(disk):
+    """A message too large for a bundle that is acked during its commit is confirmed when it is retained on disk."""
     client = Client(disk[0])
     declare(client)
     client.send(make(Confirm.Select, False))
     client.send(basic_consume("q", "c"))
-    publish(client, b"large" * 2000)
+    publish(client, b"large" * 20_000)
     client.take()
     disk[0].disk.environment.commit(disk[0].disk.journal.cut())
     ack(client, 0, multiple=True)

@@ -5,13 +5,28 @@ from typing import Any
 
 import pytest
 from fakes import Client, DiskNode, Node, queue_declare
-from retained import HOUR, RETAIN, commit, consume, declare, publish, queue, read, ready, retained
+from retained import (
+    HOUR,
+    RETAIN,
+    ack,
+    commit,
+    consume,
+    consume_together,
+    declare,
+    get,
+    publish,
+    queue,
+    read,
+    ready,
+    retained,
+)  # fmt: skip
 
 from leveret.broker.administration.access import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.administration.transfers import EVERYTHING, Chosen
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.transfer.replay import HEADER
 from leveret.broker.transfer.retry import headers_of
+from leveret.broker.transfer.transfer import Transfer
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -97,6 +112,38 @@ def test_nothing_past_its_retention_is_replayed(node):
     found = replay(node)
     assert (2, 1) == (found["examined"], found["done"])
     assert [b"new"] == ready(node, "to")
+
+
+def test_a_bundle_past_its_retention_is_not_replayed(monkeypatch, node):
+    """Messages acked together whose retention is over are not replayed; a replay that looked at none of them would."""
+    client = Client(node)
+    consume_together(client, b"1", b"2", b"3")
+    node.clock.now += HOUR / 1000  # no timer has run
+
+    found = replay(node)
+    assert (3, 0) == (found["examined"], found["done"])
+    monkeypatch.setattr(Transfer, "_has_expired", lambda transfer, peeked: False)
+    consume_together(client, b"4", b"5")
+    node.clock.now += HOUR / 1000
+    assert 0 < replay(node)["done"]
+
+
+def test_single_messages_of_a_bundle_are_chosen(node):
+    """Condition and limit of a replay are those of single messages, also of such that were acked together."""
+    client = Client(node)
+    for number in range(4):
+        publish(client, b"%d" % number, headers={"n": ("signedint", number)})
+    tags = [get(client) for _ in range(4)]
+    ack(client, tags[-1], multiple=True)
+
+    assert 2 == replay(node, chosen=Chosen("headers.n > 1", limit=3))["done"]
+    assert 1 == replay(node, chosen=Chosen(limit=1))["done"]
+    assert [b"2", b"3", b"0"] == ready(node, "to")
+    if isinstance(node, DiskNode):
+        commit(node)
+        found = node.killed()
+        assert (1, 4) == (queue(found).retained_count, replay(found)["messages"])
+        found.disk.close()
 
 
 def test_what_expires_while_a_replay_waits_is_not_replayed(node):

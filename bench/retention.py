@@ -1,0 +1,109 @@
+"""Benchmark of retention: `python -m bench.retention` or `make bench NAME=retention`.
+
+One broker has a queue that retains acked messages and one that does not. In turn a client publishes at full speed to
+each, while another consumes, so both have the same load of the machine; the ratio of the rates is what retention costs.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bench import brokers
+from bench.results import Report
+from leveret.broker.cli.ctl.client import ApiClient
+
+RATIO = 0.9
+PATIENCE = 300.0
+RETAIN = 3_600_000
+"""Milliseconds."""
+
+
+class Case(NamedTuple):
+    """A kind of traffic.
+
+    Attributes:
+        size: bytes of a body.
+        unconfirmed: most unconfirmed messages.
+        persistent: whether messages are persistent.
+
+    """
+
+    size: int
+    unconfirmed: int
+    persistent: bool
+
+    def __str__(self) -> str:
+        """Return a description."""
+        kind = "persistent" if self.persistent else "transient"
+        return f"{kind}, {self.size} bytes, {self.unconfirmed} unconfirmed"
+
+
+CASES = tuple(Case(*each, persistent) for persistent in (True, False) for each in ((12, 200), (1000, 2000)))
+
+
+class Run(NamedTuple):
+    """Result of a run: messages a second, and microseconds of the broker's processor time for each."""
+
+    rate: float
+    cost: float
+
+
+def measured(running: brokers.Broker, queue: str, case: Case, seconds: float) -> Run:
+    """Publish to a queue and consume from it at full speed."""
+    words = [sys.executable, "-m", "leveret", "perf", "--uri", f"amqp://127.0.0.1:{running.port}", "--json"]
+    words += ["--queue", queue, "--size", str(case.size), "--confirm", str(case.unconfirmed)]
+    words += ["--seconds", str(seconds), "--qos", "1000", "--multi-ack-every", "50"]
+    before = running.cpu_seconds()
+    out = subprocess.run(
+        [*words, *(["--persistent"] if case.persistent else [])],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=PATIENCE,
+    ).stdout
+    found = json.loads(out)
+    used = running.cpu_seconds() - before
+    return Run(found["sent"]["rate"], used / max(1, found["received"]["count"]) * 1e6)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each run")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cases", type=int, nargs="+", choices=range(len(CASES)), default=range(len(CASES)))
+    parser.add_argument("--dir", default=None)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    report = Report("retention")
+    with tempfile.TemporaryDirectory(
+        prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
+    ) as scratch:
+        running = brokers.start("leveret", Path(scratch), options.set, limit=60.0)
+        try:
+            (socket,) = Path(scratch).rglob("ctl.sock")
+            with contextlib.closing(ApiClient(socket.parent, PATIENCE)) as api:
+                for name, arguments in (("off", {}), ("on", {"x-retain-for": RETAIN})):
+                    api.put("queues", "/", name, body={"durable": True, "arguments": arguments})
+            for case in [CASES[number] for number in options.cases]:
+                runs: dict[str, list[Run]] = {"off": [], "on": []}
+                for _ in range(options.rounds):
+                    for queue, found in runs.items():
+                        found.append(measured(running, queue, case, options.seconds))
+                for queue, found in runs.items():
+                    text = ", ".join(f"{run.rate:,.0f} msg/s {run.cost:.1f} us" for run in found)
+                    print(f"  {case}: {queue}: {text}")
+                ratios = [on.rate / off.rate for off, on in zip(runs["off"], runs["on"], strict=True)]
+                report.line(f"{case}: rate with retention, ratio", median(ratios), "x", least=RATIO)
+        finally:
+            running.stop(60.0)
+    return bool(report.missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
