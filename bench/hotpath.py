@@ -24,6 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = "leveret.storage.store.tables"
 READ = 64 * 1024
+JOIN_LIMIT = 128 * 1024  # that of the driver
+LARGE_ROUND = 3  # messages of 1 MiB
 NOW = 0.0
 ENOUGH = 20
 MOST = 1.02
@@ -90,7 +92,10 @@ class Sink:
     def flush(self) -> None:
         """Take the contents of the outbox."""
         outbox = self.connection.outbox
-        self.octets += len(b"".join(outbox.frames))
+        if outbox.pending > JOIN_LIMIT:
+            self.octets += sum(map(len, outbox.frames))
+        else:
+            self.octets += len(b"".join(outbox.frames))
         outbox.frames.clear()
         outbox.drained()
 
@@ -320,7 +325,10 @@ def large(count: int) -> float:
     header = frame(2, 1, pack(">HHQ", 60, 0, body) + b"\x10\x00\x01")
     chunk = 131072 - 8
     frames = b"".join(frame(3, 1, b"x" * min(chunk, body - at)) for at in range(0, body, chunk))
-    return run(count, reads([method + header + frames] * count), server, publisher)
+    # the same few reads again and again, because what a driver reads is still in the processor's cache
+    rounds = -(-count // LARGE_ROUND)
+    prepared = reads([method + header + frames] * LARGE_ROUND) * rounds
+    return run(rounds * LARGE_ROUND, prepared, server, publisher)
 
 
 CASES: dict[str, Callable[[int], float]] = {

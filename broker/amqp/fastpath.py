@@ -33,6 +33,9 @@ _pack_frame = Struct(">BHI").pack
 _pack_ack = Struct(">BHIHHQBB").pack
 _pack_short = Struct(">H").pack
 
+SPLIT_LIMIT = 64 * 1024
+"""Size in bytes from which a content that needs other frames is passed by reference in parts (`reframed`)."""
+
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
@@ -133,6 +136,16 @@ def reframe(content: bytes, number: int, frame_max: int) -> bytes:
         out += content[at : at + 1], short, content[at + 3 : stop]
         at = stop
     return b"".join(out)
+
+
+def body_start(content: bytes) -> int:
+    """Return the number of bytes before the body, or 0 if the body has more than one frame."""
+    stop = _unpack_size(content, 3)[0] + FRAME_OVERHEAD
+    if stop == len(content):
+        return int(stop)
+    if stop + _unpack_size(content, stop + 3)[0] + FRAME_OVERHEAD == len(content):
+        return int(stop) + FRAME_OVERHEAD - 1
+    return 0
 
 
 def reframed(content: bytes, number: int, frame_max: int) -> list[bytes | memoryview]:

@@ -16,7 +16,7 @@ _STEP = 128 * 1024
 _pack_frame = Struct(">BHI").pack
 
 
-class LargeBody(list[bytes]):
+class LargeBody(list[bytes | memoryview]):
     """An incomplete content: the header frame and the body frames appended so far.
 
     It replaces the list of frames that smaller contents use, and looks like a list with only the header frame.
@@ -40,10 +40,13 @@ class LargeBody(list[bytes]):
         self._step = min(frame_limit, _STEP) - FRAME_OVERHEAD
         self._room = 0
 
-    def append(self, frame: bytes) -> None:
+    def append(self, frame: bytes | memoryview) -> None:
         """Append a whole body frame; anything beyond the declared size is dropped, and the caller must refuse it."""
+        self.extend_body(memoryview(frame)[FRAME_OVERHEAD - 1 : -1])
+
+    def extend_body(self, rest: memoryview) -> None:
+        """Append a part of the body, of any size; see `append`."""
         write = self._buffer.write
-        rest = memoryview(frame)[FRAME_OVERHEAD - 1 : -1]
         while rest and self._left:
             if not self._room:
                 self._room = min(self._step, self._left)

@@ -17,6 +17,7 @@ from typing import Protocol
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic
 from leveret.broker.amqp.fastpath import (
+    SPLIT_LIMIT,
     body_size_of,
     pack_confirm,
     pack_get_ok,
@@ -24,7 +25,6 @@ from leveret.broker.amqp.fastpath import (
     reframe,
     reframed,
 )
-from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.rights import AskedPermissions, AskedTopics, Decision
@@ -185,7 +185,7 @@ class Channel:
         # the publish whose content is arriving
         self.route: Route | None = None
         self.special: Special | None = None
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self._keys_checked = 0
         """Number of keys in CC and BCC of the publish that waits for a decision, whose permission is known."""
         self._preparing: tuple[bytes, Iterator[None]] | None = None
@@ -415,7 +415,7 @@ class Channel:
         """Bytes kept of unfinished publishes: of an incomplete body, and of a transaction."""
         octets = 0 if self.tx is None else self.tx.octets
         if self.missing > 0 and self.parts:
-            octets += body_size_of(self.parts[0]) - self.missing
+            octets += body_size_of(bytes(self.parts[0])) - self.missing
         return octets
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:
@@ -560,7 +560,7 @@ class Channel:
 
     def _send_content(self, message: Message) -> None:
         frame_max = self.host.frame_max
-        if len(message.content) > LARGE:
+        if len(message.content) > SPLIT_LIMIT:
             self.outbox.pending += len(message.content)
             self.outbox.frames += reframed(message.content, self.number, frame_max)
             self.outbox.schedule()

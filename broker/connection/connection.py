@@ -549,7 +549,7 @@ class Connection(ReceiveLoop):
 
     def _scan_closing(self, data: bytes, at: int) -> int:
         """Scan for close-ok and close after `connection.close` was sent; everything else is ignored."""
-        size = len(data)
+        size, at = len(data), self._skip_frame(data, at)
         while size - at >= 7:
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
@@ -738,8 +738,10 @@ class Connection(ReceiveLoop):
             else:
                 self.node.context.tell("connection_closed", "", self.name, self)
             self._chunks.clear()
+            self._open_frame = None
             self.forget_routes()
             self._specials.clear()
+            self._heads.clear()
             # break all cycles: the garbage collector would free them late, because it runs rarely to avoid pauses
             self.published_to = ()  # may include queues that have this connection as their owner
             self.driver = _CLOSED_DRIVER

@@ -69,6 +69,11 @@ _SPECIAL_OCTETS = 512  # longer property lists are not cached
 _REPEAT_LIMIT = 65536  # largest message in octets whose prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
 _PACK_OCTETS = 4096  # if they have no more octets than this
+_WOVEN = (
+    32  # publishes after which the loop for those that interrupt each other ends, as they may no longer do so
+)
+_PIECE_OCTETS = 16384
+"""Size in bytes from which a part of a body frame is taken before the rest has arrived."""
 _NEVER: tuple[()] = ()  # no input starts with it
 _NO_REPEAT = (_NEVER, 0, 0, None, None, False)
 _Content = tuple[bytes, int, int, int, Special | None, bool, bool, tuple[Channel, Route] | None]
@@ -79,11 +84,41 @@ STALL_OCTETS = 1024 * 1024  # content sent in answer to one read, after which re
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
 
-class _Discarded(list[bytes]):
+class _Discarded(list[bytes | memoryview]):
     """The content of a publish that the user may not send: not stored, and refused when complete, as in RabbitMQ."""
 
-    def append(self, part: bytes) -> None:
+    def append(self, part: bytes | memoryview) -> None:
         """Discard the part."""
+
+
+_START_OCTETS = 7 + 17  # of an open frame: enough for the text of an error
+
+
+class OpenFrame:
+    """A body frame that has not arrived completely, but whose bytes so far are in the channel's parts.
+
+    Args:
+        channel: the channel, which misses at least the frame's payload.
+        start: the first `_START_OCTETS` bytes of the frame.
+        left: number of bytes that are not in the parts, with the frame end.
+
+    """
+
+    __slots__ = ("channel", "is_begun", "left", "start")
+
+    def __init__(self, channel: Channel, start: bytes, left: int) -> None:
+        self.channel = channel
+        self.start = start
+        self.left = left
+        self.is_begun = False
+
+
+def piece(data: bytes, at: int, end: int) -> bytes | memoryview:
+    """Return a part of a read, without a copy if that keeps at most as many other bytes in memory."""
+    size = end - at
+    if size < _PIECE_OCTETS or 2 * size < len(data):
+        return data[at:end]
+    return data if size == len(data) else memoryview(data)[at:end]
 
 
 class ReceiveLoop:
@@ -99,11 +134,14 @@ class ReceiveLoop:
         "_chunks",
         "_closing_channels",
         "_content",
+        "_contents",
         "_current",
         "_fan_out",
         "_have",
+        "_heads",
         "_needed",
         "_number",
+        "_open_frame",
         "_repeat",
         "_resume_at",
         "_routes",
@@ -161,8 +199,14 @@ class ReceiveLoop:
         self._specials: dict[bytes, Special | None] = {}
         self._repeat: tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool] = _NO_REPEAT
         self._content: _Content = _NO_CONTENT
+        self._contents: dict[int, _Content] = {}
+        """Former values of `_content`, by channel."""
+        self._heads: dict[bytes, tuple[bytes, int, Special | None]] = {}
+        """Header frames with body size and what they require, of publishes that other channels have interrupted."""
         self._seen_router = -1
         self._seen_users = -1
+        self._open_frame: OpenFrame | None = None
+        """The body frame whose first bytes have been taken while others have not arrived."""
         self._fan_out: FanOut | None = None
         """The last message published to so many queues that it needs several steps."""
         # per read
@@ -254,6 +298,8 @@ class ReceiveLoop:
                 at = scan(data, at)
                 if scan == self._scan:
                     break
+                if self.state == OPEN and (self.stalled or (self.published and self.node.alarm)):
+                    break
                 continue
             except AMQPError as error:
                 # a route keeps its exception, which would keep this frame, which holds the route
@@ -320,7 +366,9 @@ class ReceiveLoop:
         """Buffer an incomplete frame until it can be complete."""
         self._chunks = [rest]
         self._have = len(rest)
-        if self._have >= 7 and self.state not in HANDSHAKE:
+        if self._open_frame is not None:
+            self._needed = min(self._open_frame.left, _PIECE_OCTETS)
+        elif self._have >= 7 and self.state not in HANDSHAKE:
             self._needed = unpack_frame(rest, 0)[2] + FRAME_OVERHEAD
         else:
             self._needed = self._have + 1
@@ -338,7 +386,7 @@ class ReceiveLoop:
             self._refresh()
         startswith = data.startswith
         channels = self.channels
-        routes, specials = self._routes, self._specials
+        routes, specials, contents = self._routes, self._specials, self._contents
         limit = self.frame_limit
         turn = self.node.turn
         touched = turn.queues
@@ -398,6 +446,8 @@ class ReceiveLoop:
             if length > limit:
                 self._frame_too_large(data, at, kind, length)
             if end > size:
+                if kind == TYPE_BODY and left >= _PIECE_OCTETS:
+                    at = self._begin_frame(number, data, at, end)
                 break
             if data[end - 1] != FRAME_END:
                 self._bad_frame_end(data, at, end, kind)
@@ -422,6 +472,21 @@ class ReceiveLoop:
                         self._resume_at = end
                         self._number = number
                         self._unexpected_frame(publishing)
+                    if number != rest_number and rest_number >= 0:
+                        if len(start) <= _SPECIAL_OCTETS:
+                            contents[rest_number] = (
+                                start,
+                                rest,
+                                rest_number,
+                                body_size,
+                                special,
+                                is_plain,
+                                persistent,
+                                None,
+                            )
+                        start, rest, rest_number, body_size, special, is_plain, persistent, _ = contents.get(
+                            number, _NO_CONTENT
+                        )
                     last = end + rest
                     if not (
                         number == rest_number
@@ -521,6 +586,8 @@ class ReceiveLoop:
                     publishing.missing = -1
                     begun = True
                     at = end
+                    if size - at >= FRAME_OVERHEAD:
+                        at, latest = self._scan_woven(data, at, size, way)
                     continue
                 if ids == BASIC_ACK and length == 13:
                     acking = channels.get(number)
@@ -587,7 +654,10 @@ class ReceiveLoop:
                     and len(assembling.parts) == 1
                 ):
                     # the usual case: the body has one frame
-                    content = assembling.parts[0] + data[at:end]
+                    if length < _PIECE_OCTETS:
+                        content = assembling.parts[0] + data[at:end]  # type: ignore[operator] # a header is bytes
+                    else:
+                        content = b"".join((assembling.parts[0], memoryview(data)[at:end]))
                     assembling.parts = []
                     assembling.missing = 0
                     if self._content_complete(assembling, content) and is_over():
@@ -598,7 +668,7 @@ class ReceiveLoop:
                 else:
                     if length:  # empty frames are legal, and could be sent endlessly
                         parts = assembling.parts
-                        parts.append(data[at:end])
+                        parts.append(piece(data, at, end))
                         if len(parts) - assembling.packed > _PARTS_LIMIT:
                             self._pack(assembling)
                     assembling.missing = missing = assembling.missing - length
@@ -647,6 +717,87 @@ class ReceiveLoop:
         self._repeat = prefix, total, head, channel, route, is_made
         self._content = start, rest, rest_number, body_size, special, is_plain, persistent, candidate
         return at
+
+    # -- body frames that arrive in pieces --------------------------------------------------------------------------
+
+    def _begin_frame(self, number: int, data: bytes, at: int, end: int) -> int:
+        """Take the first bytes of a body frame whose end has not arrived; returns the end of what was taken."""
+        channel = self.channels.get(number)
+        if (
+            channel is None
+            or channel.missing < end - at - FRAME_OVERHEAD
+            or type(channel.parts) is _Discarded
+        ):
+            return at  # processed, or refused, when it is complete
+        self._open_frame = OpenFrame(channel, data[at : at + _START_OCTETS], end - at)
+        self._scan = self._scan_frame
+        return self._scan_frame(data, at)
+
+    def _scan_frame(self, data: bytes, at: int) -> int:
+        """Process the next bytes of an incomplete body frame, and of those that follow it in the same body."""
+        frame, size = self._open_frame, len(data)
+        assert frame is not None  # set together with this scan
+        channel, limit = frame.channel, self.frame_limit
+        parts, number = channel.parts, channel.number
+        while size - at >= min(frame.left, _PIECE_OCTETS):
+            stop = at + frame.left
+            if stop <= size and data[stop - 1] != FRAME_END:
+                self._close_frame(number, size)
+                self._wrong_frame_end(TYPE_BODY, frame.start[FRAME_OVERHEAD - 1 :], data[stop - 1])
+            if channel.missing > 0:
+                if type(parts) is LargeBody:
+                    begin = at if frame.is_begun else at + FRAME_OVERHEAD - 1
+                    parts.extend_body(memoryview(data)[begin : min(stop - 1, size)])
+                else:
+                    parts.append(piece(data, at, min(stop, size)))
+            if stop > size:
+                frame.left = stop - size
+                frame.is_begun = True
+                return size
+            at = stop
+            if channel.missing <= 0:  # closed meanwhile
+                self._close_frame(number, at)
+                self._stray_content(number, b"", 0, 0, TYPE_BODY)
+                return at
+            self.published = True
+            missing = channel.missing - unpack_frame(frame.start, 0)[2]
+            if not missing and (
+                self._seen_router != self.vhost.router.generation
+                or self._seen_users != self.node.users.generation
+            ):
+                self._refresh()
+            channel.missing = missing
+            if missing and size - at >= _PIECE_OCTETS and not self.node.alarm:
+                kind, another, length = unpack_frame(data, at)
+                if kind == TYPE_BODY and another == number and _PIECE_OCTETS <= length <= min(limit, missing):
+                    frame.start = data[at : at + _START_OCTETS]
+                    frame.left = length + FRAME_OVERHEAD
+                    frame.is_begun = False
+                    continue
+            self._close_frame(number, at)
+            channel.packed = len(parts)
+            if not missing and self._body_complete(channel, 0) and self.node.turn.slices.is_over():
+                self.stalled = True
+            return at
+        return at
+
+    def _close_frame(self, number: int, end: int) -> None:
+        """Go back to whole frames, from `end` on."""
+        self._open_frame = None
+        self._scan = self._scan_open
+        self._resume_at = end
+        self._number = number
+
+    def _skip_frame(self, data: bytes, at: int) -> int:
+        """Discard what has arrived of an incomplete body frame; returns its end."""
+        frame = self._open_frame
+        if frame is None:
+            return at
+        taken = min(frame.left, len(data) - at)
+        frame.left -= taken
+        if not frame.left:
+            self._open_frame = None
+        return at + taken
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
@@ -718,6 +869,125 @@ class ReceiveLoop:
                 channel.number_publishes(route, count)
         return at
 
+    def _scan_woven(self, data: bytes, at: int, size: int, latest: Route) -> tuple[int, Route]:
+        """Process frames of publishes on several channels, which interrupt each other, from `at` on.
+
+        Stops before a frame that is incomplete or no such frame, or needs more than its bytes, and after `_WOVEN`
+        publishes.
+
+        Returns:
+            The end of what was processed, and the route of the last method frame: `latest` if there was none.
+
+        """
+        channels, routes, heads = self.channels, self._routes, self._heads
+        limit, generation = self.frame_limit, self.vhost.router.generation
+        touched, sizes = self.node.turn.queues, self._sizes.fresh
+        left, has_content, most = _WOVEN, False, size - FRAME_OVERHEAD
+        while at <= most:
+            kind, number, length = unpack_frame(data, at)
+            end = at + length + FRAME_OVERHEAD
+            if kind == TYPE_METHOD:
+                found = routes.get(data[at:end])  # complete if it is there
+                if found is None:
+                    break
+                channel, way = found
+                if channel.missing:
+                    break
+                channel.route = latest = way
+                channel.missing = -1
+                at = end
+                continue
+            interrupted = channels.get(number)
+            if interrupted is None:
+                break
+            channel, route = interrupted, interrupted.route
+            if kind == TYPE_BODY:
+                if end > size or length > limit or data[end - 1] != FRAME_END:
+                    break
+                special = channel.special
+                parts = channel.parts
+                if (
+                    length != channel.missing
+                    or not length
+                    or length >= _PIECE_OCTETS
+                    or not route.plain  # type: ignore[union-attr]
+                    or route.wide  # type: ignore[union-attr]
+                    or route.generation != generation  # type: ignore[union-attr]
+                    or type(parts) is not list
+                    or len(parts) != 1
+                ):
+                    break
+                if special is None:
+                    made = route.makes_all  # type: ignore[union-attr]
+                elif special.plain_route:
+                    made = (special.persistent and bool(route.durable)) or route.makes_all  # type: ignore[union-attr]
+                else:
+                    break
+                content = parts[0] + data[at:end]  # type: ignore[operator] # a header is bytes
+                channel.parts = []
+                channel.missing = 0
+                message = (
+                    route.make_one(channel, content) if made else Message(route.address, content, number)  # type: ignore[union-attr]
+                )
+                octets = len(content)
+                for queue in route.queues:  # type: ignore[union-attr]
+                    queue.inbox.append(message)
+                    if not queue.touched:
+                        queue.touched = True
+                        touched.append(queue)
+                    if octets > SMALL and octets > queue.largest:
+                        queue.largest = octets
+                if not route.queues:  # type: ignore[union-attr]
+                    channel.dropped += 1
+                channel.published += 1
+                route.tally.published += 1  # type: ignore[union-attr]
+                if channel.confirms is not None:
+                    channel.number_publishes(route)  # type: ignore[arg-type]
+                at = end
+                left -= 1
+                if not left:
+                    break
+                continue
+            if kind != TYPE_HEADER or channel.missing >= 0 or not route.plain:  # type: ignore[union-attr]
+                break
+            head = heads.get(data[at:end])  # complete if it is there
+            if head is None:
+                if end > size or length > limit or data[end - 1] != FRAME_END:
+                    break
+                head = self._find_head(data, at, end)
+                if head is None:
+                    break
+            header, octets, channel.special = head
+            channel.parts = [header]
+            channel.missing = octets
+            sizes[octets] += 1
+            has_content = True
+            at = end
+        if has_content or left != _WOVEN:
+            self.published = True
+        return at, latest
+
+    def _find_head(self, data: bytes, at: int, end: int) -> tuple[bytes, int, Special | None] | None:
+        """Return a content header with body size and what it requires; None if it is empty, large, wrong or unknown."""
+        if end - at < 14 + FRAME_OVERHEAD:
+            return None
+        _, _, _, ids, octets, word = unpack_header(data, at)
+        if ids != BASIC_CLASS or not 0 < octets <= self.max_message_size or octets > LARGE:
+            return None
+        is_unique = word & UNIQUE and not word & ASKS_SOMETHING
+        if is_unique:
+            special = inspect_unique(data, at + 21, end - 1, word)
+        else:
+            special = self._specials.get(data[at + 19 : end - 1], UNKNOWN)
+        if special is UNKNOWN:
+            return None
+        head = data[at:end], octets, special
+        if not is_unique and end - at <= _SPECIAL_OCTETS:
+            if len(self._heads) >= _SPECIALS_LIMIT:
+                self._heads.clear()
+            self._heads[head[0]] = head
+        return head
+
     def _refresh(self) -> None:
         """Discard everything derived from the topology or permissions, which have changed."""
         self.forget_routes()
@@ -745,6 +1015,7 @@ class ReceiveLoop:
         self._routes.clear()
         self._repeat = _NO_REPEAT
         self._content = _NO_CONTENT
+        self._contents.clear()
 
     def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
         """Return channel and route for a publish frame that is not cached.
@@ -870,6 +1141,7 @@ class ReceiveLoop:
             if len(parts) > 2 + len(content) // _PACK_OCTETS:
                 content = self._repacked(channel, content)
         channel.parts = []
+        channel.packed = 0
         channel.missing = 0
         if missing < 0:
             self._current = (60, 40)
@@ -950,8 +1222,10 @@ class ReceiveLoop:
 
     def _bad_frame_end(self, data: bytes, at: int, end: int, kind: int) -> NoReturn:
         self._resume_at = len(data)
-        marker = f"{{invalid_frame_end_marker,{data[end - 1]}}}"
-        raise FrameError(f"{frame_text(kind, data[at + 7 : end - 1])}: {marker}")
+        self._wrong_frame_end(kind, data[at + 7 : end - 1], data[end - 1])
+
+    def _wrong_frame_end(self, kind: int, payload: bytes, octet: int) -> NoReturn:
+        raise FrameError(f"{frame_text(kind, payload)}: {{invalid_frame_end_marker,{octet}}}")
 
     @property
     def message_size(self) -> int:

@@ -8,8 +8,7 @@ from collections.abc import Collection, MutableMapping, Sequence
 from itertools import repeat
 from typing import Protocol
 
-from leveret.broker.amqp.fastpath import deliver_head, pack_tag, reframe, reframed
-from leveret.broker.amqp.large_body import LARGE
+from leveret.broker.amqp.fastpath import SPLIT_LIMIT, body_start, deliver_head, pack_tag, reframe, reframed
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.queue.suspension import Suspendable
@@ -22,6 +21,8 @@ _NONE: tuple[None, bytes, bytes] = (None, b"", b"")
 _INLINE_LIMIT = (
     4096  # content up to here is copied into one frame string, larger content is passed by reference
 )
+_START_LIMIT = 512  # bytes before a body that are remembered
+_NO_START: tuple[tuple[()] | bytes, bytes, int] = ((), b"", 0)
 
 
 class DeliveryChannel(Protocol):
@@ -99,6 +100,7 @@ class Consumer:
     __slots__ = (
         "_heads",
         "_latest",
+        "_start",
         "arguments",
         "cancelled",
         "channel",
@@ -153,6 +155,9 @@ class Consumer:
         """The deliver method before the delivery tag, by the size of the address; an address has at most 512 bytes."""
         self._latest: tuple[bytes | None, bytes, bytes] = _NONE
         """The last address, and the deliver method before and after the delivery tag."""
+        self._start = _NO_START
+        """The bytes before the body of the last content of another channel, what they become for this one, and the size
+        of such a content."""
 
     def __repr__(self) -> str:
         """Return a description with the consumer tag and the queue."""
@@ -203,7 +208,7 @@ class Consumer:
             self.parked = False
             self.queue.rejoin(self)
 
-    def deliver(  # noqa: PLR0915 - hot: see docs/performance.md
+    def deliver(  # noqa: PLR0912, PLR0915 - hot: see docs/performance.md
         self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool
     ) -> None:
         """Send messages; the caller must ensure that there is `room` for them."""
@@ -224,13 +229,17 @@ class Consumer:
             content = message.content
             length = len(content)
             if message.channel_id != number or length > frame_max:
-                if length > LARGE:
+                if length > SPLIT_LIMIT:
                     size += length
                     append(head + pack(tag) + tail)
                     outbox.frames += reframed(content, number, frame_max)
                     continue
-                content = reframe(content, number, frame_max)
-                length = len(content)
+                old, new, total = self._start
+                if length == total and content.startswith(old):
+                    content = new + content[len(old) :]
+                else:
+                    content = self._reframe(content)
+                    length = len(content)
             size += length
             if length > inline:
                 append(head + pack(tag) + tail)
@@ -258,6 +267,18 @@ class Consumer:
         if not outbox.scheduled:
             outbox.scheduled = True
             outbox.turn.outboxes.append(outbox)
+
+    def _reframe(self, content: bytes) -> bytes:
+        """Return the content for this channel; remember what comes before its body if such a content came before."""
+        framed = reframe(content, self.channel.number, self.channel.frame_max)
+        length, start = len(content), 0
+        if length == self._start[2] and length == len(framed):
+            start = body_start(content)
+        if 0 < start <= _START_LIMIT:
+            self._start = content[:start], framed[:start], length
+        else:
+            self._start = (), b"", length
+        return framed
 
     def _encode(self, size: int) -> bytes:
         """Return the octets of the deliver method before the delivery tag, cached by the size of the address."""

@@ -12,6 +12,7 @@ most one consumer, since with two the distribution of messages may depend on the
 import logging
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from leveret.broker.amqp.commands import (
     Basic,
     Channel as ChannelMethods,
     Confirm,
+    Connection as Wire,
     Exchange,
     Queue,
     Tx,
@@ -42,9 +44,11 @@ from leveret.broker.amqp.fastpath import (
     unpack_frame,
 )
 from leveret.broker.channel import channel as channel_module, transaction
+from leveret.broker.connection import receive_loop
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.receive_loop import malformed
+from leveret.broker.connection.receive_loop import malformed, piece
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
+from leveret.broker.queue import consumer
 from leveret.broker.vhost.publish_route import inspect
 
 LIMIT = 300  # octets of the largest message allowed here
@@ -221,8 +225,8 @@ class Session:
 
     def feed(self, frames: list[bytes]) -> None:
         """Receive the frames, then wait until all is done."""
-        for piece in self.split(frames):
-            self.client.receive(piece)
+        for octets in self.split(frames):
+            self.client.receive(octets)
         self.node.clock.run()
         self._look()
 
@@ -520,9 +524,20 @@ def hurried_sessions() -> list[Session]:
     return [Session(whole, looks=looks) for looks in (1, 2, 5)]
 
 
+@contextmanager
+def limits_of_sizes(*, small: bool) -> Iterator[None]:
+    """Let bodies of some dozen octets be large ones: they are taken in pieces, and sent without a copy."""
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            patch.setattr(receive_loop, "_PIECE_OCTETS", 24)
+            patch.setattr(receive_loop, "LARGE", 100)
+            patch.setattr(consumer, "SPLIT_LIMIT", 50)
+        yield
+
+
 @settings(max_examples=80)
-@given(seed=st.integers(0, 1 << 32), phases=st.integers(1, 4), size=st.integers(1, 24))
-def test_the_split_of_a_stream_does_not_matter(seed, phases, size):
+@given(seed=st.integers(0, 1 << 32), phases=st.integers(1, 4), size=st.integers(1, 24), small=st.booleans())
+def test_the_split_of_a_stream_does_not_matter(seed, phases, size, small):
     """A valid stream has the effects of the reference, whatever reads it arrives in and however short steps are."""
     reference = Session(by_frame, PlainClient)
     others = [*sessions(seed), *hurried_sessions()]
@@ -531,8 +546,9 @@ def test_the_split_of_a_stream_does_not_matter(seed, phases, size):
         frames = script.phase(size)
         reference.feed(frames)
         expected = reference.seen()
-        for session in others:
-            session.feed(frames)
+        with limits_of_sizes(small=small):
+            for session in others:
+                session.feed(frames)
         refused = "channel.close " in str(expected["frames"])
         for session in others:
             # What a channel still gets that an error closes in the same read depends on the time there is.
@@ -541,8 +557,8 @@ def test_the_split_of_a_stream_does_not_matter(seed, phases, size):
 
 
 @settings(max_examples=80)
-@given(seed=st.integers(0, 1 << 32), size=st.integers(1, 12), faults=st.integers(1, 3))
-def test_an_invalid_stream_fails_the_same_way(seed, size, faults):
+@given(seed=st.integers(0, 1 << 32), size=st.integers(1, 12), faults=st.integers(1, 3), small=st.booleans())
+def test_an_invalid_stream_fails_the_same_way(seed, size, faults, small):
     """Frames lost, doubled, swapped or garbled end a connection in the same way, whatever reads they arrive in."""
     script = Script(seed, Session(by_frame))
     frames = script.phase(size, settling=False)
@@ -561,7 +577,8 @@ def test_an_invalid_stream_fails_the_same_way(seed, size, faults):
             frames[at] = bytes(garbled)
     expected = None
     for session in sessions(seed):
-        session.feed(frames)
+        with limits_of_sizes(small=small and expected is not None):
+            session.feed(frames)
         seen = session.seen()
         expected = expected or seen
 
@@ -674,6 +691,221 @@ def test_a_large_frame_arrives_in_pieces():
         client.receive(octets[at : at + 65536])
 
     assert [body] == [message.body for message in ready_messages(node.vhosts["/"].queues["q"].backing)]
+
+
+READ = 65536
+
+
+def begun(size: int, *, rest: int, reads: int = READ) -> tuple[Client, bytes]:
+    """Return a client that has sent a message of `size` octets but for the last `rest` bytes, and those."""
+    client = Client()
+    client.declare("q")
+    octets = publish_frames("q", random.Random(2).randbytes(size))
+    for at in range(0, len(octets) - rest, reads):
+        client.receive(octets[at : min(at + reads, len(octets) - rest)])
+    return client, octets[len(octets) - rest :]
+
+
+@given(st.integers(0, 300_000), st.integers(0, 300_000), st.integers(0, 300_000))
+def test_a_piece_keeps_no_more_than_its_size_beside_it(before, size, after):
+    """A part of a read that is kept while a body arrives never keeps more bytes of the read than it has itself."""
+    data = bytes(before + size + after)
+    taken = piece(data, before, before + size)
+
+    assert size == len(taken)
+    assert type(taken) is bytes or len(data) <= 2 * size
+    assert size == len(data) or data is not taken
+
+
+@pytest.mark.parametrize("size", [40_000, 100_000, 1_048_576])
+def test_a_body_is_copied_once(size):
+    """A read inside a body is kept as it is, and the body is joined when its last byte is there."""
+    client, rest = begun(size, rest=17_000)
+    channel = client.connection.channels[1]
+    before = len(channel.parts)
+    first = rest[:16_384]
+    client.receive(first)
+
+    assert first is channel.parts[before]
+    assert [] == client.connection._chunks
+    client.receive(rest[16_384:])
+    (message,) = ready_messages(client.node.vhosts["/"].queues["q"].backing)
+    assert random.Random(2).randbytes(size) == message.body
+    assert [] == channel.parts
+
+
+def test_small_reads_of_a_body_are_joined():
+    """A peer that sends a body byte by byte makes the broker keep a few pieces, not one for each read."""
+    client, rest = begun(100_000, rest=50_000)
+    channel = client.connection.channels[1]
+    before = len(channel.parts)
+    for at in range(len(rest) - 1):
+        client.receive(rest[at : at + 1])
+
+    assert before + 3 == len(channel.parts)
+    assert receive_loop._PIECE_OCTETS > len(client.connection._chunks)
+    client.receive(rest[-1:])
+    assert 1 == client.node.vhosts["/"].queues["q"].ready_count
+
+
+def test_a_body_may_end_the_channel_while_it_arrives():
+    """The rest of a body whose channel has been closed is ignored, and what follows is read."""
+    client, rest = begun(200_000, rest=40_000)
+    connection = client.connection
+    connection._close_channel(connection.channels[1], precondition_failed("no more"), 0, 0)
+    client.receive(rest[:20_000])
+    client.receive(
+        rest[20_000:] + encode_method(1, ChannelMethods.CloseOk()) + encode_method(2, ChannelMethods.Open())
+    )
+
+    assert "2 channel.open-ok" in client.sent()[-1]
+    assert 0 == client.node.vhosts["/"].queues["q"].ready_count
+    assert "open" == connection.state
+
+
+def test_a_connection_may_be_closed_while_a_body_arrives():
+    """Close-ok is found after the rest of a body, whatever that contains."""
+    client, rest = begun(200_000, rest=40_000)
+    client.connection.force_close("enough")
+    close_ok = encode_method(0, Wire.CloseOk())
+    client.receive(rest[:20_000])
+    client.receive(rest[20_000:] + close_ok[:5])
+    assert "closing" == client.connection.state
+    client.receive(close_ok[5:])
+
+    assert "closed" == client.connection.state
+
+
+def test_a_frame_in_pieces_ends_as_others_do():
+    """A wrong frame end is 501 with the beginning of the frame, as for a frame that arrives whole."""
+    errors = []
+    for reads in (READ, 1 << 20):
+        client, _rest = begun(100_000, rest=1, reads=reads)
+        client.receive(b"\x07")
+        errors += client.sent()[-1:]
+
+    assert "501" in errors[0]
+    assert errors[0] == errors[1]
+
+
+def test_nothing_follows_a_body_during_an_alarm():
+    """A body in pieces that is complete during an alarm is published, and blocks the connection before the next."""
+    client, rest = begun(100_000, rest=20_000)
+    client.node.set_alarm("memory")
+    client.receive(rest + encode_method(1, declare("later")) + publish_frames("q", b"next"))
+
+    assert 1 == client.node.vhosts["/"].queues["q"].ready_count
+    assert "later" not in client.node.vhosts["/"].queues
+    assert client.connection.blocked
+
+
+def test_a_route_is_looked_up_again_when_a_body_in_pieces_is_complete():
+    """A permission that is revoked while a body arrives counts."""
+    client, rest = begun(100_000, rest=20_000)
+    client.node.users.set_permissions("guest", "/", ".*", "^$", ".*")
+    client.receive(rest)
+
+    assert "1 channel.close reply_code=403" in client.sent()[-1]
+
+
+@pytest.mark.parametrize("reads", [1 << 20, READ])
+def test_a_frame_longer_than_what_is_missing_is_refused(reads):
+    """A body frame that exceeds the declared size is 501, in pieces as whole, and nothing of it is published."""
+    client = Client()
+    client.declare("q")
+    *begun, last = cut(publish_frames("q", bytes(200_000), frame_max=100_008))
+    longer = b"\x03\x00\x01" + (110_000).to_bytes(4, "big") + bytes(110_000) + b"\xce"
+    octets = b"".join((*begun, longer))
+    for at in range(0, len(octets), reads):
+        client.receive(octets[at : at + reads])
+
+    assert 100_008 == len(last)
+    assert "501" in client.sent()[-1]
+    assert 0 == client.node.vhosts["/"].queues["q"].ready_count
+
+
+def test_an_interrupted_publish_is_routed_when_it_is_complete():
+    """Changes of bindings count for a content whose last frame follows a publish of another channel."""
+    session = Session(whole)
+    *begun, body = cut(publish_frames("k", b"one", exchange="direct", channel=2))
+    other = cut(publish_frames("k", b"two", exchange="direct", channel=1))
+    session.feed([publish_frames("k", b"none", exchange="direct", channel=2), *begun])
+    Client(session.node, port=50001).send(bind("q2", "direct", "k"))
+    session.feed([other[0], body, *other[1:]])
+
+    bodies = [message.body for message in ready_messages(session.node.vhosts["/"].queues["q2"].backing)]
+    assert [b"one", b"two"] == bodies
+
+
+def test_an_interrupted_body_has_all_its_frames():
+    """A body whose frames are interrupted by publishes of other channels is complete."""
+    session = Session(whole)
+    method, header, first, second = cut(publish_frames("q1", b"12345678", frame_max=12))
+    other = cut(publish_frames("q2", b"abc", channel=2))
+    session.feed([*other, *other, method, header, other[0], first, *other[1:]])
+    session.feed([other[0], second, *other[1:]])
+
+    queues = session.node.vhosts["/"].queues
+    assert [b"12345678"] == [message.body for message in ready_messages(queues["q1"].backing)]
+    assert [b"abc"] * 4 == [message.body for message in ready_messages(queues["q2"].backing)]
+    assert (queues["q2"],) == tuple(session.client.connection.published_to)
+
+
+def test_the_queues_of_the_last_publish_are_known():
+    """Flow control gets the queues of the last of several publishes that interrupt each other."""
+    session = Session(whole)
+    one, two = (cut(publish_frames(f"q{number}", b"abc", channel=number)) for number in (1, 2))
+    session.feed([*one, *two])
+    for last, before in ((one, two), (two, one)):
+        session.client.receive(b"".join((before[0], last[0], before[1], last[1], before[2], last[2])))
+        queues = [queue.name for queue in session.client.connection.published_to]
+        assert ["q1" if last is one else "q2"] == queues
+
+
+@pytest.mark.parametrize("reads", [1 << 20, READ, 20_000])
+def test_large_bodies_that_interrupt_each_other_are_kept_apart(reads):
+    """Large body frames of two channels in turn reach the bodies of their own channels."""
+    client = Client()
+    client.send(ChannelMethods.Open(), 2)
+    client.declare("q")
+    bodies = [random.Random(number).randbytes(600_000) for number in (1, 2)]
+    frames = [cut(publish_frames("q", body, channel=number)) for number, body in enumerate(bodies, 1)]
+    octets = b"".join(frame for pair in zip(*frames, strict=True) for frame in pair)
+    for at in range(0, len(octets), reads):
+        client.receive(octets[at : at + reads])
+
+    assert bodies == [message.body for message in ready_messages(client.node.vhosts["/"].queues["q"].backing)]
+
+
+def test_headers_are_remembered_within_bounds():
+    """Publishes that interrupt each other with ever new sizes all arrive, and a bounded number of headers is kept."""
+    node = Node()
+    client = Client(node)
+    client.send(ChannelMethods.Open(), 2)
+    client.declare("q")
+    for size in range(1, 1000):
+        one, two = (cut(publish_frames("q", bytes(size), channel=number)) for number in (1, 2))
+        client.receive(b"".join(frame for pair in zip(one, two, strict=True) for frame in pair))
+
+    assert 1998 == node.vhosts["/"].queues["q"].ready_count
+    assert 256 >= len(client.connection._heads)
+
+
+def test_contents_are_remembered_for_each_channel():
+    """Publishes on two channels in turn have the bodies and properties of their own channels."""
+    node = Node()
+    client = Client(node)
+    client.send(ChannelMethods.Open(), 2)
+    client.declare("q")
+    for number in range(20):
+        client.receive(
+            publish_frames("q", b"one%d" % (number % 10), content_type="a")
+            + publish_frames("q", b"second%d" % (number % 10), channel=2, app_id="b")
+        )
+    bodies = [message.body for message in ready_messages(node.vhosts["/"].queues["q"].backing)]
+
+    assert [b"one%d" % (n % 10) if m else b"second%d" % (n % 10) for n in range(20) for m in (1, 0)] == bodies
+    assert {1, 2} >= client.connection._contents.keys()
 
 
 def test_messages_may_be_too_large_for_the_configuration():

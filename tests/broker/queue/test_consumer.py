@@ -84,6 +84,63 @@ def test_deliveries_carry_what_was_published(bodies, keys, numbers, frame_max, r
     assert [(taker, seq_id) for seq_id in range(len(bodies))] == list(on.unacked.values())
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"", b"a", b"b", bytes(40), b"\xce" * 40, bytes(60), bytes(600)]),
+            st.sampled_from([{}, {"delivery_mode": 2}, {"priority": 3}, {"app_id": "x" * 250}]),
+            st.sampled_from([1, 3]),
+            st.sampled_from([0, 30]),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from([131072, 40]),
+)
+def test_contents_of_another_channel_are_framed_for_this_one(contents, frame_max):
+    """Whatever came before it, a content of another channel is delivered as it would be alone."""
+    on = channel(2, frame_max=frame_max)
+    messages = [
+        Message(
+            shortstr("") + shortstr("q"),
+            content_frames(number, size, build(len(body), **properties), body),
+            number,
+        )
+        for body, properties, number, size in contents
+    ]
+    consumer(on).deliver(range(len(messages)), messages, redelivered=False)
+    sent = b"".join(on.outbox.frames)
+
+    expected = b""
+    for tag, one in enumerate(messages):
+        alone = channel(2, frame_max=frame_max)
+        alone.delivery_tag = tag
+        consumer(alone).deliver([0], [one], redelivered=False)
+        expected += b"".join(alone.outbox.frames)
+    assert expected == sent
+    assert [body for body, *_ in contents] == [item.body for item in parse(sent)]
+
+
+def test_what_is_remembered_of_contents_is_bounded():
+    """A consumer keeps no start of a content with long properties."""
+    on = channel(2)
+    taker = consumer(on)
+    long = Message(b"\0\0", content_frames(1, 0, build(1, app_id="x" * 250, user_id="y" * 250), b"a"), 1)
+    taker.deliver([0, 1, 2], [long] * 3, redelivered=False)
+
+    assert 512 >= len(taker._start[0])
+    assert [b"a"] * 3 == [item.body for item in parse(b"".join(on.outbox.frames))]
+
+
+def test_large_content_of_another_channel_is_not_copied():
+    """The frames of a large message on another channel are views of the content that was published."""
+    on = channel(2)
+    large = message(bytes(100_000), number=1)
+    consumer(on).deliver([0], [large], redelivered=False)
+
+    assert [large.content] == [part.obj for part in on.outbox.frames if isinstance(part, memoryview)]
+    assert [bytes(100_000)] == [item.body for item in parse(b"".join(on.outbox.frames))]
+
+
 def test_large_content_is_passed_on_uncopied():
     """The frames of a large message in the outbox are the very object that was published."""
     on = channel()
