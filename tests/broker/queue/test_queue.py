@@ -39,6 +39,8 @@ def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
         frame_max=131072,
         driver=driver,
         notifies_cancel=True,
+        name="127.0.0.1:1 -> 127.0.0.1:5672",
+        user=SimpleNamespace(name="guest"),
         run_in_slices=run_in_slices,
     )
 
