@@ -1,5 +1,7 @@
 """Job `health`: hot queues, and slow, stalled or missing consumers, detected without fixed thresholds.
 
+The episodes of the whole range are those of `episodes`; the rest of this module is about the end of the range.
+
 The verdicts are those of LinkedIn's Burrow about consumers of a log, adapted to queues. They are based on the last
 intervals only, on changes of a queue's backlog and on settled messages. Messages settled by consumers are those
 delivered, minus those requeued and those unacked now: that includes consumers without acks.
@@ -14,36 +16,93 @@ delivered, minus those requeued and those unacked now: that includes consumers w
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
-from leveret.analytics.figures import bars
+from leveret.analytics.episodes import (
+    ALONE,
+    BEHIND,
+    MINUTE,
+    QUEUE,
+    STALLED,
+    bins,
+    found,
+    history,
+    longer,
+    with_consumers,
+)
+from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, clocks, last
+from leveret.analytics.series import FULL_US, bin_seconds, clocks, last
 
 OK: Final = "ok"
 STOPPED: Final = "stopped"
-STALLED: Final = "stalled"
-BEHIND: Final = "falling behind"
 INTERVALS: Final = 10
 """Number of intervals in the window."""
 HOT: Final = 3.0
 """Multiple of a node's median publish rate from which a queue is hot, if it is one of the `SHOWN` busiest."""
 IDLE_CAPACITY: Final = 0.5
 SHOWN: Final = 20
-_QUEUE: Final = ("node", "vhost", "queue")
+DRAWN: Final = 7
+"""Number of queues in a figure of lines."""
+TOLD: Final = 5
+"""Number of episodes among the facts."""
+_QUEUE: Final = QUEUE
 _OBJECT: Final = (*_QUEUE, "boot_id", "since_ms")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
-    """Return `queues`, each with its verdict, and `totals`."""
+    """Return `queues`, each with its verdict at the end, `episodes`, `history` and `totals`."""
     rows = data.table("queue_interval")
     seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
     counters = ("pub", "delivered", "acked")
+    seconds = bin_seconds(rows)
+    made = data.keep(bins(rows, min(seconds, MINUTE)))
+    found_episodes = data.keep(found(longer(made, MINUTE)))
+    told = episodes(found_episodes, data.whole("event") if data.has("event") else None)
+    judged = data.keep(verdicts(rows, clocks(*seen)))
     return {
-        "queues": hot(data.keep(verdicts(rows, clocks(*seen)))).orderBy(*_QUEUE),
+        "queues": hot(judged.join(over_range(made, found_episodes), list(_QUEUE), "left")).orderBy(*_QUEUE),
+        "episodes": told.orderBy(F.desc("worst"), *_QUEUE, "start", "what"),
+        "history": history(made, seconds).orderBy(*_QUEUE, "time"),
         "totals": last(rows, "queue_interval", ("node",), counters).orderBy("node"),
     }
+
+
+def episodes(found: DataFrame, events: DataFrame | None) -> DataFrame:
+    """Return episodes as users read them: with times, and who consumed."""
+    named = (
+        found.withColumn("who", F.lit(None).cast("string"))
+        if events is None
+        else with_consumers(found, events)
+    )
+    return named.select(
+        *_QUEUE,
+        "what",
+        F.timestamp_millis("start_ms").alias("start"),
+        F.timestamp_millis("end_ms").alias("end"),
+        ((F.col("end_ms") - F.col("start_ms")) / 60_000).alias("minutes"),
+        "before",
+        "worst",
+        F.timestamp_millis("worst_ms").alias("worst_at"),
+        "after",
+        "pub",
+        "settled",
+        "fewest",
+        "consumers",
+        "who",
+    )
+
+
+def over_range(made: DataFrame, found: DataFrame) -> DataFrame:
+    """Return for each queue, over the whole range: publish `rate` (messages a second), longest backlog, `episodes`."""
+    each = made.groupBy(*_QUEUE).agg(
+        (F.sum("pub") * 1e6 / F.sum("step_us")).alias("rate"),
+        F.max("most").alias("longest"),
+        F.timestamp_millis(F.min_by("most_ms", F.struct(-F.col("most"), "most_ms"))).alias("longest_at"),
+    )
+    counts = found.groupBy(*_QUEUE).agg(F.count("what").cast("bigint").alias("episodes"))
+    return each.join(counts, list(_QUEUE), "left").fillna(0, ["episodes"])
 
 
 def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
@@ -78,7 +137,6 @@ def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         F.max_by("consumers", "mono_us").alias("consumers"),
         F.max_by("capacity", "mono_us").alias("capacity"),
         F.min("ready").alias("least"),
-        ((F.max("mono_us") - F.min("mono_us")) / 1e6).alias("span_s"),
         grown("ready").alias("grown"),
         grown("delivered").alias("delivered"),
         (grown("delivered") - grown("requeued") - grown("unacked")).alias("settled"),
@@ -108,15 +166,15 @@ def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         "mode",
         verdict.alias("verdict"),
         busy.alias("consumers_busy"),
-        *("window_s", "span_s", "ready", "grown", "unacked", "pub", "delivered", "settled", "consumers"),
+        *("window_s", "ready", "grown", "unacked", "pub", "delivered", "settled", "consumers"),
         "capacity",
     )
 
 
 def hot(queues: DataFrame) -> DataFrame:
-    """Add each queue's publish `rate` (messages a second), its `share` of the node's, and whether it is `hot`."""
+    """Add each queue's `share` of its node's publish `rate`, and whether it is `hot`."""
     node = Window.partitionBy("node")
-    rated = queues.withColumn("rate", F.coalesce(F.try_divide("pub", "span_s"), F.lit(0.0)))
+    rated = queues.fillna(0, ["rate", "episodes"])
     usual = rated.filter(F.col("rate") > 0).groupBy("node").agg(F.median("rate").alias("usual"))
     place = F.row_number().over(node.orderBy(F.desc("rate"), *_QUEUE))
     return (
@@ -127,7 +185,7 @@ def hot(queues: DataFrame) -> DataFrame:
             "hot",
             (F.col("place") <= SHOWN) & F.coalesce(F.col("rate") > HOT * F.col("usual"), F.lit(False)),
         )
-        .drop("usual", "span_s", "place")
+        .drop("usual", "place")
     )
 
 
@@ -135,34 +193,46 @@ def describe(written: Written) -> Page:
     """Return the report."""
     totals = written.rows("totals", "node")
     number = written.table("queues").count()
+    past = written.rows("episodes", F.desc("worst"), *_QUEUE, "start")
     wrong = written.rows(
         "queues", "verdict", *_QUEUE, where=(F.col("verdict") != OK) | F.col("consumers_busy")
     )
-    busiest = written.rows("queues", F.desc("rate"), *_QUEUE)[:SHOWN]
+    busiest = written.rows("queues", F.desc("rate"), *_QUEUE, where=F.col("rate") > 0)[:SHOWN]
     judged = written.table("queues").groupBy("verdict").count().collect()
     counts = {row["verdict"]: row["count"] for row in judged}
     alone = written.count("queues", (F.col("verdict") == STOPPED) & (F.col("consumers") == 0))
-    facts = [
-        f"{counts.get(verdict, 0):,} of {number_of(number, 'queue')}: {verdict}."
-        for verdict in (STOPPED, STALLED, BEHIND)
-    ]
+    at_end = ", ".join(f"{counts.get(verdict, 0):,} {verdict}" for verdict in (STOPPED, STALLED, BEHIND))
     busy = written.count("queues", F.col("consumers_busy"))
     rated = sum(row["hot"] for row in busiest)
-    facts += [
-        f"{alone:,} of the {STOPPED} queues had no consumer.",
+    facts = [
+        *_told(past),
+        f"At the end, of {number_of(number, 'queue')}: {at_end}. {alone:,} of the {STOPPED} queues had no consumer.",
         number_of(busy, "queue has", "queues have")
         + f" a backlog and consumers that are busy more than {1 - IDLE_CAPACITY:.0%} of the time.",
         f"{number_of(rated, 'queue is hot', 'queues are hot')}: more than {HOT:g} times the median rate.",
     ]
     return Page(
-        title="Queues and their consumers",
+        title="Queue health",
         lead=f"{number_of(number, 'queue')} at the end. Total, including deleted queues: "
         f"{number_of(sum(row['pub'] for row in totals), 'message')} published, "
         f"{sum(row['delivered'] for row in totals):,} delivered, {sum(row['acked'] for row in totals):,} acked.",
         facts=facts,
         sections=[
+            _backlogs(written),
             Section(
-                "Queues whose consumers do not keep up",
+                "When consumers did not keep up",
+                "Over the whole range, longest backlog first. before, worst and after: ready messages at the start, at "
+                "most (worst_at) and at the end; pub and settled: messages meanwhile; fewest and consumers: least and "
+                "greatest number of consumers; who: their users and connections, where the export has them. Times "
+                "are in UTC.",
+                columns=(
+                    *(*_QUEUE, "what", "start", "end", "minutes", "before", "worst", "worst_at", "after"),
+                    *("pub", "settled", "fewest", "consumers", "who"),
+                ),
+                rows=past,
+            ),
+            Section(
+                "Queues whose consumers do not keep up at the end",
                 "In messages. ready, unacked, consumers and capacity (consumer capacity, 0 to 1) are the values at the "
                 "end; grown (the increase of ready), delivered and settled cover the last window_s seconds.",
                 columns=(
@@ -174,13 +244,16 @@ def describe(written: Written) -> Page:
             ),
             Section(
                 f"The {SHOWN} busiest queues",
-                "rate: messages published per second; share: fraction of the node's rate.",
+                "rate: messages published per second over the range; share: fraction of the node's rate; longest: "
+                "longest backlog, in messages; episodes: number of times above.",
                 bars(
                     "messages published/s",
                     [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest],
-                ),
+                )
+                if busiest
+                else None,
                 "busiest",
-                columns=(*_QUEUE, "rate", "share", "hot"),
+                columns=(*_QUEUE, "rate", "share", "hot", "longest", "longest_at", "episodes"),
                 rows=busiest,
             ),
             Section(
@@ -193,10 +266,63 @@ def describe(written: Written) -> Page:
     )
 
 
+def _told(past: list[Row]) -> list[str]:
+    """Return the worst episodes in words."""
+    if not past:
+        return ["No queue fell behind, stalled or lacked a consumer for minutes in this range."]
+    queues = {tuple(row[name] for name in _QUEUE) for row in past}
+    words = {ALONE: "had no consumer", STALLED: "was stalled", BEHIND: "fell behind"}
+    facts = []
+    for row in past[:TOLD]:
+        few = "" if row["fewest"] == row["consumers"] else f"{row['fewest']:,} to "
+        who = f" ({row['who']})" if row["who"] else ""
+        served = "" if row["what"] == ALONE else f"; {few}{number_of(row['consumers'], 'consumer')}{who}"
+        facts.append(
+            f"{row['queue']} ({row['vhost']}, {row['node']}) {words[row['what']]} from {row['start']} to "
+            f"{row['end']}: {number_of(row['worst'], 'message')} at worst ({row['worst_at']}){served}."
+        )
+    more = len(past) - TOLD
+    return [
+        number_of(len(queues), "queue did", "queues did") + " not keep up at some time in this range.",
+        *facts,
+        *([f"{number_of(more, 'more time', 'more times')} below."] if more > 0 else []),
+    ]
+
+
+def _backlogs(written: Written) -> Section:
+    """Return a figure of the longest backlogs, or of the rates if there was none; none if nothing happened."""
+    column, label = "most", "ready messages"
+    if not written.count("history", F.col("most") > 0):
+        column, label = "pub", "messages published/s"
+    longest = (
+        written.table("history").groupBy(*_QUEUE).agg(F.max(column).alias("level")).filter(F.col("level") > 0)
+    )
+    few = longest.orderBy(F.desc("level"), *_QUEUE).limit(DRAWN).collect()
+    lines = [
+        series_of(
+            f"{row['vhost']} {row['queue']}",
+            written.rows("history", "time", where=_is(row)),
+            column,
+        )
+        for row in few
+    ]
+    title = f"The {DRAWN} longest backlogs" if column == "most" else f"The {DRAWN} busiest queues over time"
+    if not lines:
+        return Section(title, "Nothing was published, and no message waited.")
+    return Section(title, "Times are in UTC.", panels(Panel("", label, lines, zero=True)), "backlogs")
+
+
+def _is(queue: Row) -> Column:
+    condition = F.lit(True)
+    for name in _QUEUE:
+        condition &= F.col(name) == F.lit(queue[name])
+    return condition
+
+
 JOB: Final = Job(
     name="health",
     needs=("queue_interval",),
     compute=compute,
     describe=describe,
-    uses=("node_interval",),
+    uses=("node_interval", "event"),
 )

@@ -129,15 +129,19 @@ class Input:
         if self._versions is None:
             self._versions = {}
             if self.has("event"):
-                starts = self._all("event").filter(F.col("kind") == "start")
+                starts = self.whole("event").filter(F.col("kind") == "start")
                 if self.scope.until_ms is not None:
                     starts = starts.filter(F.col("ts") <= self.scope.until_ms)
                 latest = starts.groupBy("node").agg(F.max_by("name", "ts").alias("version"))
                 self._versions = {row["node"]: row["version"] for row in latest.collect()}
         return self._versions
 
-    def _all(self, name: str) -> DataFrame:
-        """Return the rows of a table at all times, without reading twice what is read anyway."""
+    def whole(self, name: str) -> DataFrame:
+        """Return the rows of a table at all times, whatever the scope.
+
+        Raises:
+            InputError: the table has no files.
+        """
         if not self.scope.has_range:
             return self.placed(name)
         table, folder = tables()[name], self.directory / name

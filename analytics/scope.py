@@ -70,7 +70,7 @@ class Scope:
                 wanted &= (F.col("scope") == "queue") & (F.col("name") == self.queue)
             elif table.name == "event":
                 # The name of an event is that of its object, which is a queue or not.
-                wanted &= F.col("kind").startswith("queue_") & (F.col("name") == self.queue)
+                wanted &= F.col("kind").rlike("^(queue|consumer)_") & (F.col("name") == self.queue)
         return wanted
 
     def options(self) -> list[str]:

@@ -1,0 +1,184 @@
+import random
+
+import pytest
+from made_rows import START, Made, quiet, row
+
+from leveret.analytics.episodes import ALONE, BEHIND, STALLED
+from leveret.analytics.health import JOB, compute
+from leveret.analytics.job import run
+
+HOUR = 3600
+INTERVAL = 10
+FROM, UNTIL = 1200, 1620
+"""Seven minutes, in seconds, in which something is wrong."""
+
+
+def queue(name, *, came, took, consumers=1, held=0, **names):
+    """Yield the rows of a queue, one each interval; rates in messages per second, all may be functions of the time."""
+
+    def at(value, second):
+        return value(second) if callable(value) else value
+
+    ready, pub, given, unacked = 0, 0, 0, 0
+    for second in range(0, HOUR + 1, INTERVAL):
+        new = round(at(came, second) * INTERVAL) if second else 0
+        ready, pub = ready + new, pub + new
+        gone = min(ready, round(at(took, second) * INTERVAL))
+        kept = min(ready - gone, at(held, second) - unacked) if at(held, second) > unacked else 0
+        unacked += kept
+        ready, given = ready - gone - kept, given + gone + kept
+        yield row(
+            "queue_interval",
+            second,
+            queue=name,
+            ready=ready,
+            unacked=unacked,
+            consumers=at(consumers, second),
+            pub=pub,
+            delivered=given,
+            capacity=1.0,
+            **names,
+        )
+
+
+def wrong(second):
+    """Return whether it is in the seven minutes."""
+    return FROM < second <= UNTIL
+
+
+def seconds(episode, name):
+    """Return a time of an episode in seconds from the start."""
+    return episode[name].timestamp() - START / 1000
+
+
+def found(spark, rows, **more):
+    """Return the episodes of these rows."""
+    return compute(Made(spark, {"queue_interval": rows, **more}))["episodes"].collect()
+
+
+def test_seven_minutes_of_falling_behind_are_found_in_an_hour(spark):
+    """Consumers that were slow for seven minutes have an episode: when, how long the backlog was, who consumed.
+
+    What was worked off later is not hidden by the end of the range, at which all is well.
+    """
+    rows = [
+        *queue("emails", came=10, took=lambda second: 4 if wrong(second) else 20),
+        *queue("orders", came=10, took=20),
+    ]
+    names = {"name": "emails", "vhost": ""}
+    worker, other = ({"user": user, "connection": f"10.0.0.{user[-1]}:4711"} for user in ("w1", "w2"))
+    events = [
+        row("event", 0, kind="consumer_added", **names, detail=worker),
+        row("event", 100, kind="consumer_added", **names, detail=other),
+        row("event", 900, kind="consumer_removed", **names, detail=other),
+        row("event", 0, kind="consumer_added", vhost="", name="orders", detail=other),
+    ]
+
+    (episode,) = found(spark, rows, event=events)
+
+    assert ("emails", BEHIND, 6 * (UNTIL - FROM)) == (episode["queue"], episode["what"], episode["worst"])
+    assert (FROM, UNTIL, UNTIL) == (
+        seconds(episode, "start"),
+        seconds(episode, "end"),
+        seconds(episode, "worst_at"),
+    )
+    assert (1, 1, "w1 10.0.0.1:4711") == (episode["fewest"], episode["consumers"], episode["who"])
+
+
+def test_consumers_that_hang_or_are_missing_have_episodes(spark):
+    """Minutes without a consumer, and minutes in which consumers settle nothing, are told apart."""
+    rows = [
+        *queue(
+            "reports",
+            came=1,
+            took=lambda second: 0 if wrong(second) else 5,
+            consumers=lambda second: 0 if wrong(second) else 2,
+        ),
+        *queue(
+            "hanging",
+            came=1,
+            took=lambda second: 0 if wrong(second) else 5,
+            held=lambda second: 5 if wrong(second) else 0,
+        ),
+    ]
+
+    episodes = {(each["queue"], each["what"]): each for each in found(spark, rows)}
+
+    assert {("reports", ALONE), ("hanging", STALLED)} == episodes.keys()
+    alone = episodes["reports", ALONE]
+    assert pytest.approx(7, abs=1.5) == alone["minutes"]
+    assert (420, 0) == (alone["worst"], alone["fewest"])
+    assert alone["who"] is None
+
+
+LOADS = random.Random(7).choices(range(5, 16), k=HOUR // INTERVAL + 2)
+HARMLESS = {
+    "burst": {"came": lambda second: 200 if second == FROM else 1, "took": 3},
+    "noise": {
+        "came": lambda second: LOADS[second // INTERVAL],
+        "took": lambda second: LOADS[second // INTERVAL - 1],
+    },
+    "up and down": {"came": 10, "took": lambda second: 20 * (second // 40 % 2)},
+    "batches": {"came": 10, "took": lambda second: 0 if second % 60 else 1000},
+    "empty": {"came": 10, "took": 10},
+    "idle": {"came": 0, "took": 0, "consumers": 0},
+}
+
+
+def test_what_is_no_trouble_has_no_episode(spark):
+    """Bursts, fluctuations, batches every minute, and queues without messages are no episodes."""
+    rows = [each for name, life in HARMLESS.items() for each in queue(name, **life)]
+
+    assert [] == [(each["queue"], each["what"], each["minutes"]) for each in found(spark, rows)]
+
+
+def test_slow_growth_below_the_fluctuations_of_minutes_is_found(spark):
+    """A backlog that grows by less in a minute than it fluctuates is found in quarters of an hour, as one episode."""
+    rows = []
+    for second in range(0, 4 * HOUR, 30):
+        ready = 1000 + second // 10 + 100 * (second // 150 % 2)
+        rows.append(
+            row(
+                "queue_interval",
+                second,
+                queue="leak",
+                ready=ready,
+                consumers=1,
+                pub=10 * second,
+                delivered=10 * second - ready + 1000,
+            )
+        )
+
+    (episode,) = found(spark, rows)
+
+    assert (BEHIND, True) == (episode["what"], episode["minutes"] > 180)
+    assert 1000 + 4 * 360 - 100 < episode["worst"]
+
+
+def test_the_page_tells_the_episodes_and_has_no_empty_chart(spark, tmp_path):
+    """Facts name the queue, the time, the worst backlog and the consumers; a chart shows the backlog."""
+    rows = [*queue("emails", came=10, took=lambda second: 4 if wrong(second) else 20)]
+
+    page = run(JOB, Made(spark, {"queue_interval": rows}), tmp_path / "health", quiet)
+
+    assert "1 queue did not keep up at some time in this range." == page.facts[0]
+    assert page.facts[1].startswith(
+        "emails (, here) fell behind from 2026-11-21 07:40:00 to 2026-11-21 07:47:00: "
+    )
+    assert "2,520 messages at worst" in page.facts[1]
+    assert page.facts[1].endswith("; 1 consumer.")
+    assert page.sections[0].figure is not None
+
+
+def test_a_range_in_which_nothing_happened_has_no_chart(spark, tmp_path):
+    """Without messages the page says so, instead of drawing axes around nothing."""
+    rows = [*queue("idle", came=0, took=0)]
+
+    page = run(JOB, Made(spark, {"queue_interval": rows}), tmp_path / "health", quiet)
+
+    assert (None, "Nothing was published, and no message waited.") == (
+        page.sections[0].figure,
+        page.sections[0].text,
+    )
+    assert all(section.figure is None for section in page.sections)
+    assert page.facts[0].startswith("No queue fell behind")
