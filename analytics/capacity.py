@@ -3,6 +3,10 @@
 By the utilisation law the utilisation of a processor is the rate times the CPU time of a message: a line through the
 intervals, whose slope is that time. The other limit is the permitted delay: the greatest rate at which the event loop
 is late by at most `LATE_US`.
+
+The line is no law for rates that were not seen: the broker batches more the more there is to do, so a message costs
+less at higher rates, and a saturation found by the line is a lower bound. Beyond `FARTHEST` times the greatest rate
+nothing is estimated.
 """
 
 from typing import Final
@@ -19,6 +23,8 @@ LATE_US: Final = 10_000
 GROUPS: Final = 20
 FEW: Final = 3
 """Minimum number of intervals for a fitted line."""
+FARTHEST: Final = 2
+"""Multiple of the greatest rate seen up to which the line is believed."""
 EXPLAINED: Final = 0.5
 """Minimum fraction of the variance that a line must explain."""
 SHOWN: Final = 20
@@ -66,10 +72,11 @@ def by_rate(taken: DataFrame) -> DataFrame:
 def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
     """Return the cost of a message on each node, and its maximum rate.
 
-    `cpu_us` is the CPU time of a message, `rest` the utilisation without messages, `saturated_at` the rate at which one
-    processor is fully used; null if the line explains too little, because the load hardly changed. `at_most_us` is all
-    CPU time divided by all messages. `borne` is the greatest rate of a group that is not late, `late_from` the least of
-    those above it that are.
+    `cpu_us` is the CPU time of a message, `rest` the utilisation without messages; null if the line explains too
+    little, because the load hardly changed. `at_least` is a lower bound of the rate that saturates one processor: where
+    the line reaches it (`saturated_at`), or `FARTHEST` times the greatest rate if that is less; then `saturated_at` is
+    null. `at_most_us` is all CPU time divided by all messages. `borne` is the greatest rate of a group that is not
+    late, `late_from` the least of those above it that are.
     """
     enough = (F.count("rate") >= FEW) & (F.regr_slope("busy", "rate") > 0)
     believed = enough & (F.regr_r2("busy", "rate") >= EXPLAINED)
@@ -89,6 +96,7 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
         .groupBy("node")
         .agg(F.min("rate").alias("late_from"))
     )
+    saturated, farthest = (1 - F.col("rest")) / F.col("slope"), FARTHEST * F.col("greatest")
     found = cost.join(late, "node", "left").join(borne, "node", "left")
     return found.select(
         "node",
@@ -97,7 +105,8 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
         "at_most_us",
         "rest",
         "r2",
-        ((1 - F.col("rest")) / F.col("slope")).alias("saturated_at"),
+        F.when(saturated <= farthest, saturated).alias("saturated_at"),
+        F.when(F.col("slope").isNotNull(), F.least(saturated, farthest)).alias("at_least"),
         "borne",
         "late_from",
         "greatest",
@@ -137,8 +146,8 @@ def describe(written: Written) -> Page:
             )
         )
     columns = (
-        *("node", "intervals", "cpu_us", "at_most_us", "rest", "r2", "saturated_at", "borne", "late_from"),
-        "greatest",
+        *("node", "intervals", "cpu_us", "at_most_us", "rest", "r2", "saturated_at", "at_least"),
+        *("borne", "late_from", "greatest"),
     )
     sections.append(
         Section(
@@ -146,9 +155,10 @@ def describe(written: Written) -> Page:
             "cpu_us: CPU time per message published and delivered, in microseconds (the slope of CPU use over "
             "rate); at_most_us: total CPU time divided by the number of messages; rest: CPU use without messages; "
             f"r2: coefficient of determination, below {EXPLAINED:g} the slope is meaningless. In messages published "
-            "per second: saturated_at: rate at full CPU use; borne: highest rate with an event loop delay of at "
-            f"most {LATE_US / 1000:g} ms; late_from: lowest rate with a longer delay; greatest: highest measured "
-            "rate.",
+            "per second: saturated_at: rate at full CPU use of one core, a lower bound as messages are batched, empty "
+            f"beyond {FARTHEST} times the greatest rate seen; at_least: the same, but at most that multiple; borne: "
+            f"highest rate with an event loop delay of at most {LATE_US / 1000:g} ms; late_from: lowest rate with a "
+            "longer delay; greatest: highest measured rate.",
             columns=columns,
             rows=found,
         )
@@ -163,17 +173,21 @@ def describe(written: Written) -> Page:
 
 
 def _fact(row: Row) -> str:
-    if row["saturated_at"] is not None:
-        return (
-            f"{row['node']}: {row['cpu_us']:.4g} us of CPU time per message; saturated at "
-            f"{row['saturated_at']:,.0f} messages per second."
-        )
     if row["at_most_us"] is None:
         return f"{row['node']}: no messages were published, so no estimate is possible."
-    return (
-        f"{row['node']}: {row['at_most_us']:.4g} us of CPU time per message at most; the load varied too little "
-        "to separate the cost of messages from the rest."
-    )
+    if row["cpu_us"] is None:
+        return (
+            f"{row['node']}: {row['at_most_us']:.4g} us of CPU time per message at most; the load varied too little "
+            "to separate the cost of messages from the rest."
+        )
+    cost = f"{row['node']}: {row['cpu_us']:.4g} us of CPU time per message at up to {row['greatest']:,.0f} per second"
+    bound = "a lower bound, as messages are batched and cost less at higher rates"
+    if row["saturated_at"] is None:
+        return (
+            f"{cost}; one core sustains at least {row['at_least']:,.0f} per second, {FARTHEST} times the greatest rate "
+            f"seen ({bound}; nothing is estimated beyond)."
+        )
+    return f"{cost}; one core is saturated at {row['saturated_at']:,.0f} per second or more ({bound})."
 
 
 JOB: Final = Job(

@@ -133,9 +133,23 @@ def test_the_cost_of_a_message_is_found_again(data, tmp_path, spark):
     assert pytest.approx(25 + 0.025e6 / 5000, rel=0.05) == steady["at_most_us"]
     assert "one" not in found
     said = {fact.split(":")[0]: fact for fact in page.facts}
-    assert "us of CPU time per message; saturated at" in said["varied"]
+    assert varied["saturated_at"] == varied["at_least"] <= 2 * varied["greatest"]
+    assert "one core is saturated at" in said["varied"]
+    assert "a lower bound, as messages are batched" in said["varied"]
     assert "the load varied too little" in said["steady"]
     assert "no messages were published" in said["idle"]
+
+
+def test_no_rate_is_estimated_far_beyond_those_that_were_seen(spark):
+    """A node seen at 36 to 110 messages per second is said to sustain twice that, whatever the line says."""
+    chance = random.Random(3)
+    rows = list(node_rows([chance.uniform(36, 110) for _ in range(300)], 1000, "small"))
+
+    (found,) = capacity.compute(Made(spark, {"node_interval": rows}))["nodes"].collect()
+
+    assert found["cpu_us"] > 1000
+    assert (None, 2 * found["greatest"]) == (found["saturated_at"], found["at_least"])
+    assert found["at_least"] < 230
 
 
 # -- churn --------------------------------------------------------------------------------------------------------------
