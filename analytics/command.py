@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 import click
 
 from leveret.analytics.names import ALL, EMBEDDED, NOT_IN_ALL, NOT_LIMITED, SUMMARIES
+from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse as parse_objective
 from leveret.analytics.times import EXAMPLES, TimeError, parse
 
 PROGRAM: Final = "leveret analyze"
@@ -48,6 +49,14 @@ def _time(_context: click.Context, _parameter: click.Parameter, text: str | None
         raise click.BadParameter(f"times in words need the package {error.name}") from error
 
 
+def _objective(_context: click.Context, _parameter: click.Parameter, text: str) -> Objective:
+    """Parse an objective."""
+    try:
+        return parse_objective(text)
+    except ObjectiveError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG
 )
@@ -77,6 +86,14 @@ def _time(_context: click.Context, _parameter: click.Parameter, text: str | None
 @click.option("--vhost", metavar="NAME", help="Only queues and exchanges of this virtual host.")
 @click.option("--queue", metavar="NAME", help="Only queues of this name.")
 @click.option(
+    "--objective",
+    metavar="SHARE",
+    callback=_objective,
+    default=DEFAULT.words(),
+    show_default=True,
+    help="The latency that users want, for its error budget.",
+)
+@click.option(
     "--master", metavar="URL", help=f"Spark master; by default {EMBEDDED} (this machine, all cores)."
 )
 @click.option(
@@ -104,6 +121,7 @@ def main(
     until: int | None,
     vhost: str | None,
     queue: str | None,
+    objective: Objective,
     master: str | None,
     settings: Sequence[tuple[str, str]],
     follow: float | None,
@@ -133,7 +151,7 @@ def main(
             os.EX_UNAVAILABLE,
         )
     asked = running.Asked(
-        names, directory, output, (since, until, vhost, queue), master, dict(settings), follow
+        names, directory, output, (since, until, vhost, queue), objective, master, dict(settings), follow
     )
     failure = running.run(asked, report_progress, progress=not quiet and sys.stderr.isatty())
     if failure is not None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
+from leveret.analytics import paging
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input, InputError, source, url
 from leveret.analytics.schemas import Table, tables
@@ -21,9 +22,6 @@ GAP: Final = 2.5
 CLOCK_US: Final = 1_000_000
 """Permitted drift of the wall clock against the monotonic clock between two rows, in microseconds."""
 INVARIANTS: Final = {
-    "queue_interval": {
-        "alpha + beta + gamma + delta differs from ready": "alpha + beta + gamma + delta != ready"
-    },
     "exchange_interval": {
         "pub_in differs from routed + returned + dropped": "pub_in != routed + unroutable_returned + unroutable_dropped"
     },
@@ -31,7 +29,9 @@ INVARIANTS: Final = {
         "count differs from the sum of the buckets": "count != aggregate(b, 0L, (total, bucket) -> total + bucket.c)"
     },
 }
-"""Conditions that no row of a table may meet, by name."""
+"""Conditions that no row of a table may meet, by name; those of `queue_interval` are in `paging`."""
+NEAR: Final = 0.1
+"""Greatest relative difference of two means of the same waits, one of them of samples."""
 _PARTITIONS: Final = (
     "table string",
     "dt string",
@@ -145,7 +145,9 @@ def _lacking(rows: DataFrame, stored: DataFrame, table: Table) -> DataFrame:
 
 
 def validate(data: Input) -> dict[str, DataFrame]:
-    """Return `tables` (rows read), `findings` (contradictory rows) and `gaps` (times without rows of a node).
+    """Return `tables` (rows read), `findings` (contradictory rows), `gaps` (times without rows of a node) and `waits`.
+
+    `waits` compares the mean waits of queues by Little's law with those of the samples.
 
     Raises:
         InputError: there is no table at all.
@@ -154,6 +156,11 @@ def validate(data: Input) -> dict[str, DataFrame]:
     if not there:
         raise InputError(f"no tables in {data.directory}")
     found = [findings(data.table(table.name), table) for table in there]
+    waits = None
+    if data.has("queue_interval"):
+        histograms = data.table("latency_hist") if data.has("latency_hist") else None
+        broken, waits = paging.checked(data.table("queue_interval"), histograms)
+        found.append(broken.select(F.lit("queue_interval").alias("table"), "what", "rows"))
     counted = [
         (name, count.lines, count.rows, sum(count.aside.values()))
         for name, count in sorted(data.counted.items())
@@ -162,6 +169,8 @@ def validate(data: Input) -> dict[str, DataFrame]:
         "tables": _made(data.spark, counted, _COUNTS),
         "findings": reduce(DataFrame.unionByName, found).filter(F.col("rows") > 0).orderBy("table", "what"),
     }
+    if waits is not None:
+        result["waits"] = waits.orderBy(F.desc("gap"), "node", "vhost", "queue")
     if data.has("node_interval"):
         result["gaps"] = gaps(data.table("node_interval")).orderBy("node", "start")
     return result
@@ -238,6 +247,13 @@ def describe_validate(written: Written) -> Page:
         if found or missing
         else "No contradictions and no gaps.",
     ]
+    waits = written.rows("waits", F.desc("gap")) if written.has("waits") else []
+    if waits:
+        near = sum(row["gap"] <= NEAR for row in waits)
+        facts.append(
+            f"Mean waits by Little's law and by samples agree to {NEAR:.0%} in {near:,} of "
+            f"{number_of(len(waits), 'queue in a steady state', 'queues in a steady state')}."
+        )
     return Page(
         title="Data quality",
         lead="Checks that every line is a valid row, counters never decrease, sums agree and no interval is missing.",
@@ -246,6 +262,13 @@ def describe_validate(written: Written) -> Page:
             Section("Tables", "", columns=("table", "lines", "rows", "aside"), rows=counted),
             Section("Contradictions", "", columns=("table", "what", "rows"), rows=found),
             Section("Gaps", "", columns=("node", "boot_id", "start", "end", "missing_s"), rows=missing),
+            Section(
+                "Waiting times, computed in two ways",
+                "Of queues in which few messages waited at the start and the end (boundary). little_ms: mean wait by "
+                "Little's law; measured_ms: mean of the samples; gap: their relative difference.",
+                columns=("node", "vhost", "queue", "little_ms", "measured_ms", "samples", "boundary", "gap"),
+                rows=waits,
+            ),
         ],
     )
 

@@ -12,6 +12,7 @@ from typing import Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, source, url, whole
 from leveret.analytics.schemas import tables
 from leveret.analytics.scope import EVERYTHING, Scope
@@ -29,11 +30,20 @@ class Follower:
         directory: the directory of the export.
         output: receives the rows and checkpoints.
         scope: the rows to give to jobs; all are read.
+        objective: the latency that users want.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path, output: Path, scope: Scope = EVERYTHING) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: Path,
+        output: Path,
+        scope: Scope = EVERYTHING,
+        objective: Objective = DEFAULT,
+    ) -> None:
         self._spark = spark
         self._scope = scope
+        self._objective = objective
         self._source = Input(spark, directory, output)
         self._folder = output.resolve() / FOLLOWED
 
@@ -51,7 +61,7 @@ class Follower:
                 aside[name] = {
                     row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
                 }
-        return Input(self._spark, self._folder / "rows", self._folder, aside, self._scope)
+        return Input(self._spark, self._folder / "rows", self._folder, aside, self._scope, self._objective)
 
     def _read(self, name: str) -> None:
         table = tables()[name]

@@ -16,12 +16,10 @@ from leveret.analytics.histograms import (
     summed,
 )
 from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.series import bin_seconds, start_of_bin
 
-OBJECTIVE_US: Final = 100_000
-TARGET: Final = 0.999
-"""The service level objective: the fraction of messages to be within `OBJECTIVE_US`."""
 SLOWEST: Final = 100
 _WHAT: Final = ("metric", "mode")
 _COLUMNS: Final = ("count", "mean_us", "min_us", *(f"{name}_us" for name in QUANTILES), "max_us")
@@ -59,7 +57,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
         ),
         "curves": curve.orderBy(*_WHAT, "us"),
         "heat": bands(timed).orderBy("metric", "time", "low_us"),
-        "objective": objective(timed).orderBy(*_WHAT, "time"),
+        "objective": objective(timed, data.objective).orderBy(*_WHAT, "time"),
     }
 
 
@@ -79,17 +77,18 @@ def bands(timed: DataFrame) -> DataFrame:
     )
 
 
-def objective(timed: DataFrame) -> DataFrame:
-    """Return the share of samples above `OBJECTIVE_US` for each time, and the burn rate of the error budget.
+def objective(timed: DataFrame, wanted: Objective) -> DataFrame:
+    """Return the share of samples beyond an objective for each time, and the burn rate of the error budget.
 
-    A burn rate of 1 uses up exactly what `TARGET` permits; 10 is ten times as fast. A bucket counts as above if its
-    least value is.
+    A burn rate of 1 uses up exactly what the objective permits; 10 is ten times as fast. A bucket counts as beyond if
+    its least value is.
     """
-    above = F.sum(F.when(lowest(F.col("i")) > OBJECTIVE_US, F.col("c")).otherwise(0))
+    above = F.sum(F.when(lowest(F.col("i")) > wanted.us, F.col("c")).otherwise(0))
     return (
         timed.groupBy(*_WHAT, "time")
         .agg((above / F.sum("c")).alias("above"))
-        .withColumn("burn", F.col("above") / (1 - TARGET))
+        .withColumn("burn", F.col("above") / (1 - wanted.share))
+        .withColumn("objective", F.lit(wanted.words()))
     )
 
 
@@ -185,8 +184,8 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
         ),
         Section(
             f"{metric}: burn rate of the error budget",
-            f"Objective: {TARGET:.1%} within {OBJECTIVE_US / 1000:g} ms. At a burn rate of 1 it is just met. Times "
-            "are in UTC.",
+            f"Objective: {burnt[0]['objective'] if burnt else ''}. At a burn rate of 1 it is just met. Times are in "
+            "UTC.",
             panels(Panel("", "burn rate", burns, zero=True, rule=1)),
             f"{metric}-burn",
         ),

@@ -1,4 +1,4 @@
-"""Job `paging`: messages by state, moves between memory and disk, and a consistency check of waiting times.
+"""Job `paging`: messages by state, moves between memory and disk, and waiting times. Its own checks are `validate`'s.
 
 By Little's law the mean number of waiting messages is their rate times their mean wait. The number comes from areas,
 which the broker keeps exactly; the wait from samples. The law is exact for a period that begins and ends with an empty
@@ -10,7 +10,7 @@ or in the delta (entirely on disk). `BROKEN` lists the conditions under which ro
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, Row, functions as F
 
 from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
@@ -19,6 +19,19 @@ from leveret.analytics.series import bin_seconds, counted, last, start_of_bin, s
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
+WORDS: Final = {
+    "alpha": "in memory",
+    "beta": "transient, body on disk",
+    "gamma": "persistent, body on disk",
+    "delta": "entirely on disk",
+    "unacked": "unacked",
+    "t_ab": "bodies paged out (transient)",
+    "t_ag": "bodies paged out (persistent)",
+    "t_to_delta": "moved entirely to disk",
+    "t_from_delta": "read back from disk",
+    "t_unacked_out": "bodies of unacked paged out",
+}
+"""Names of states and moves for users."""
 COUNTERS: Final = ("pub", "delivered", "acked", "requeued", "expired", "dropped", "dead_lettered", "purged")
 AREAS: Final = ("area_ready", "area_unacked", *(f"area_{state}" for state in STATES))
 _SUMMED: Final = (*COUNTERS, *MOVES, *AREAS)
@@ -48,23 +61,38 @@ BROKEN_STEPS: Final = {
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
-    """Return `queues`, `residence`, `moves`, `totals` and `broken`."""
+    """Return `queues`, `residence`, `moves` and `totals`."""
     rows = data.table("queue_interval")
     seconds = bin_seconds(rows)
-    # The rows are sorted, so unused columns are dropped first.
-    narrow = rows.select(*_OBJECT, "ts", "mono_us", "mode", "ready", "delta", *COUNTERS, *MOVES, *AREAS)
-    taken = steps(narrow, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
-    found = data.keep(parts(taken, seconds))
-    queues = by_queue(lives(found))
-    if data.has("latency_hist"):
-        queues = with_measured(queues, data.table("latency_hist"))
+    found = data.keep(parts(_steps(rows), seconds))
     return {
-        "queues": queues.orderBy(*_QUEUE),
+        "queues": by_queue(lives(found)).orderBy(*_QUEUE),
         "residence": residence(found, seconds).orderBy("node", "time"),
         "moves": moves(found, seconds).orderBy("node", "time"),
         "totals": last(rows, "queue_interval", ("node", "mode"), COUNTERS).orderBy("node", "mode"),
-        "broken": broken(rows, found).orderBy("what"),
     }
+
+
+def checked(rows: DataFrame, histograms: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
+    """Return the checks for `validate`: counts of contradictory rows, and the waits by Little's law and by samples.
+
+    Args:
+        rows: rows of `queue_interval`.
+        histograms: rows of `latency_hist`; without them there are no samples to compare with.
+    """
+    found = parts(_steps(rows), bin_seconds(rows))
+    if histograms is None:
+        return broken(rows, found), None
+    waits = with_measured(by_queue(lives(found)), histograms)
+    return broken(rows, found), waits.filter(F.col("gap").isNotNull()).select(
+        *_QUEUE, "little_ms", "measured_ms", "samples", "boundary", "gap"
+    )
+
+
+def _steps(rows: DataFrame) -> DataFrame:
+    # The rows are sorted, so unused columns are dropped first.
+    narrow = rows.select(*_OBJECT, "ts", "mono_us", "mode", "ready", "delta", *COUNTERS, *MOVES, *AREAS)
+    return steps(narrow, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
 
 
 def parts(taken: DataFrame, seconds: int) -> DataFrame:
@@ -210,14 +238,20 @@ def describe(written: Written) -> Page:
     for node in sorted({row["node"] for row in over_time}):
         mine = [row for row in over_time if row["node"] == node]
         changes = [row for row in moved if row["node"] == node]
-        levels = [series_of(state, mine, state) for state in (*STATES, "unacked")]
-        rates = [series_of(move.removeprefix("t_"), changes, move) for move in MOVES]
+        levels = [series_of(WORDS[state], mine, state) for state in (*STATES, "unacked")]
+        # Moves that never happened would only fill the legend.
+        rates = [series_of(WORDS[move], changes, move) for move in MOVES if any(row[move] for row in changes)]
+        drawn = [Panel("", "messages", levels, zero=True)]
+        if rates:
+            drawn.append(Panel("", "messages/s", rates, zero=True))
+        told = (
+            "Right: moves between memory and disk." if rates else "No message moved between memory and disk."
+        )
         sections.append(
             Section(
                 f"{node}: messages by state",
-                "Left: average numbers of ready messages by state and of unacked messages. Right: transitions. "
-                "Times are in UTC.",
-                panels(Panel("", "messages", levels, zero=True), Panel("", "messages/s", rates, zero=True)),
+                f"Average numbers of ready messages by state and of unacked messages. {told} Times are in UTC.",
+                panels(*drawn),
                 f"states-{len(sections)}",
             )
         )
@@ -235,16 +269,14 @@ def describe(written: Written) -> Page:
     )
     columns = [*_QUEUE, "mode", "seconds", "pub", "delivered", "acked", "mean_ready", "mean_unacked"]
     columns += [f"share_{state}" for state in STATES] + ["thrash", "little_ms"]
-    if queues and "measured_ms" in queues[0]:
-        columns += ["measured_ms", "samples", "gap"]
     sections += [
         Section(
             "Queues",
             "pub, delivered, acked: messages in the time covered; mean_*: average numbers of messages; share_*: "
             "fraction of the ready time spent in each state; thrash: messages read back from disk / messages "
-            "published; little_ms: time in the ready state by Little's law, in ms; measured_ms: average of the "
-            "samples; gap: relative difference of the two; boundary: messages waiting at the start and end / "
-            f"messages that left, roughly the error of Little's law (no gap is given above {SETTLED:g}).",
+            "published; little_ms: mean time in the ready state by Little's law, in ms; boundary: messages waiting at "
+            "the start and end / messages that left, roughly the error of Little's law. alpha: in memory; beta and "
+            "gamma: body on disk, of transient and persistent messages; delta: entirely on disk.",
             columns=[*columns, "boundary"],
             rows=queues,
         ),
@@ -255,19 +287,8 @@ def describe(written: Written) -> Page:
             rows=totals,
         ),
     ]
-    wrong = written.rows("broken", "what", where=F.col("rows") > 0)
-    if wrong:
-        sections.append(
-            Section(
-                "Contradictory rows",
-                "A defect of the broker or of this report; please report it.",
-                columns=("what", "rows"),
-                rows=wrong,
-            )
-        )
     number = written.table("queues").count()
     thrashing = written.count("queues", F.col("thrash") > 0)
-    contradicting = number_of(sum(row["rows"] for row in wrong), "row contradicts", "rows contradict")
     return Page(
         title="Paging",
         lead=f"{number_of(number, 'queue')}. Since the start: "
@@ -275,20 +296,20 @@ def describe(written: Written) -> Page:
         f"{sum(row['acked'] for row in totals):,} acked.",
         facts=[
             f"{thrashing:,} of {number_of(number, 'queue')} had messages read back from disk.",
-            f"{contradicting} the rules of the paging states.",
-            *_agreement(written),
+            *_longest(queues),
         ],
         sections=sections,
     )
 
 
-def _agreement(written: Written) -> list[str]:
-    if "gap" not in written.table("queues").columns:
+def _longest(queues: list[Row]) -> list[str]:
+    if not queues or not queues[0]["mean_ready"]:
         return []
-    known = written.count("queues", F.col("gap").isNotNull())
-    near = written.count("queues", F.col("gap") <= NEAR)
-    of = number_of(known, "queue in a steady state", "queues in a steady state")
-    return [f"Little's law and the samples agree to {NEAR:.0%} in {near:,} of {of}."] if known else []
+    row = queues[0]
+    wait = "" if row["little_ms"] is None else f", each for {row['little_ms']:,.4g} ms on average"
+    return [
+        f"Most messages waited in {row['queue']} ({row['vhost']}): {row['mean_ready']:,.4g} on average{wait}."
+    ]
 
 
 JOB: Final = Job(
@@ -296,5 +317,4 @@ JOB: Final = Job(
     needs=("queue_interval",),
     compute=compute,
     describe=describe,
-    uses=("latency_hist",),
 )

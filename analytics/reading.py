@@ -14,6 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
 
@@ -79,6 +80,7 @@ class Input:
         output: the output directory; lines that were set aside are kept in its `quarantine`, by table.
         aside: number of lines set aside when the Parquet in `directory` was made, by table and reason.
         scope: the rows to give to jobs.
+        objective: the latency that users want.
     """
 
     def __init__(
@@ -88,11 +90,13 @@ class Input:
         output: Path,
         aside: Mapping[str, Mapping[str, int]] | None = None,
         scope: Scope = EVERYTHING,
+        objective: Objective = DEFAULT,
     ) -> None:
         self.spark = spark
         self.directory = directory.resolve()
         self.output = output.resolve()
         self.scope = scope
+        self.objective = objective
         self.counted: dict[str, Counted] = {}
         self.seen: dict[str, Seen] = {}
         self._aside = aside or {}

@@ -21,6 +21,7 @@ from leveret.analytics.java import JavaError
 from leveret.analytics.job import Page
 from leveret.analytics.jobs import JOBS
 from leveret.analytics.names import ALL, NOT_IN_ALL, NOT_LIMITED
+from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.scope import Scope, written
 from leveret.analytics.session import session
@@ -44,6 +45,7 @@ class Asked:
     directory: Path
     output: Path
     limits: tuple[int | None, int | None, str | None, str | None]
+    objective: Objective
     master: str | None
     settings: Mapping[str, str]
     follow: float | None
@@ -63,10 +65,10 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
         report_progress("starting Spark")
         with session(asked.master, asked.settings, progress=progress) as spark:
             if asked.follow is None:
-                data = Input(spark, asked.directory, asked.output, scope=scope)
+                data = Input(spark, asked.directory, asked.output, scope=scope, objective=asked.objective)
                 analyse(asked.names, data, asked.output, report_progress)
             else:
-                follower = Follower(spark, asked.directory, asked.output, scope)
+                follower = Follower(spark, asked.directory, asked.output, scope, asked.objective)
                 keep_looking(
                     asked.names, follower, asked.output, asked.follow, report_progress, _stop_on_signals()
                 )

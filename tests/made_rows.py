@@ -9,6 +9,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from leveret.analytics import report
 from leveret.analytics.job import run
+from leveret.analytics.objective import DEFAULT
 from leveret.analytics.schemas import tables
 from leveret.analytics.scope import EVERYTHING
 
@@ -71,6 +72,7 @@ class Made:
 
     directory = Path("nowhere")
     scope = EVERYTHING
+    objective = DEFAULT
 
     def __init__(self, spark, rows):
         self.spark = spark

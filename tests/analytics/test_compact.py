@@ -180,7 +180,10 @@ def test_counters_that_fall_are_found_once_for_each_fall(data):
 def test_sums_that_do_not_add_up_are_found(data):
     """States that are not the ready messages, publishes that went nowhere, buckets that are not the samples."""
     made = data({
-        "queue_interval": [row("queue_interval", ready=3, alpha=1, gamma=1), row("queue_interval", 5, ready=1, delta=1)],
+        "queue_interval": [
+            row("queue_interval", ready=3, alpha=1, beta=1, t_ab=1),
+            row("queue_interval", 5, ready=1, delta=1, t_ab=1, t_to_delta=1),
+        ],
         "exchange_interval": [row("exchange_interval", pub_in=5, routed=4)],
         "latency_hist": [row("latency_hist", count=3, b=[{"i": 1, "c": 2}])],
     })  # fmt: skip

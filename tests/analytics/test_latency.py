@@ -6,7 +6,8 @@ import pytest
 from made_rows import Made, histogram, row, run_twice
 
 from leveret.analytics.histograms import QUANTILES
-from leveret.analytics.latency import JOB, OBJECTIVE_US, compute
+from leveret.analytics.latency import JOB, compute
+from leveret.analytics.objective import DEFAULT
 from leveret.analytics.reading import InputError
 from leveret.analytics.series import BINS_S, MOST_BINS, bin_seconds
 
@@ -34,7 +35,7 @@ def made(seconds=60, queues=3, seed=1):
 
 
 ROWS, SAMPLES = made()
-LATE = [OBJECTIVE_US // 2] * 995 + [OBJECTIVE_US * 2] * 5
+LATE = [DEFAULT.us // 2] * 995 + [DEFAULT.us * 2] * 5
 
 
 @pytest.fixture(scope="module")
