@@ -119,7 +119,7 @@ constraints: $(VENV)/.installed-test
 	$(INSTALL) 'uv>=0.5'
 	$(BIN)/python requirements/pin.py $(ARGS)
 
-BENCHES := analytics backlog delayed embedded fairness fixtures hotpath ladder latency load_tool management \
+BENCHES := analytics backlog delayed embedded fairness fixtures following hotpath ladder latency load_tool management \
 	management_clients paper peek retention scale shovel stalls store suites \
 	tls topic topology transactions ui
 
@@ -160,6 +160,7 @@ campaign.disk-full = tests/crash/diskfull.py
 campaign.faults = tests/crash/run.py faults -n $(or $(N),200)
 campaign.flips = tests/crash/run.py flips -n $(or $(N),10000)
 campaign.exchange = tests/crash/run.py exchange -n $(or $(N),1000)
+campaign.followed = tests/followed/run.py -n $(or $(N),20)
 campaign.fuzz = tests/fuzz/run.py --cases $(or $(N),20000)
 campaign.handshakes = tests/handshakes/run.py --count $(or $(N),100000)
 campaign.management = tests/management_beside/run.py

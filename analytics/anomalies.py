@@ -51,7 +51,7 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     """Return the rates of each queue: `rate`, over the number of `intervals` up to `ts`.
 
     As a queue has a row whenever something changes, the increase over several intervals belongs to the last of them. It
-    is spread over all of them only if an expected row is missing.
+    is spread over all of them only if an expected row is missing, or old rows were folded.
     """
     # Every step here is per queue, so rows are partitioned only once.
     taken = steps(rows.repartition("node", "vhost", "queue"), "queue_interval", RATES).join(
@@ -70,7 +70,7 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         added, one = F.col(f"d_{name}") * 1e6, F.lit(1)
         last = part(name, F.col("ts"), added / interval, one)
         before = part(name, F.col("ts") - F.round(interval / 1000).cast("bigint"), F.lit(0.0), quiet)
-        even = part(name, F.col("ts"), added / F.greatest(interval, "step_us"), one)
+        even = part(name, F.col("ts"), added / F.greatest(interval, "step_us"), F.greatest(one, quiet + 1))
         return F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
 
     each = F.explode(F.flatten(F.array(*map(parts, RATES))))

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.figures import Panel, panels, series_of
+from leveret.analytics.folding import times
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
 from leveret.analytics.series import bin_seconds, start_of_bin
@@ -39,12 +40,12 @@ def ends(*seen: DataFrame) -> DataFrame:
 
 def over_time(rows: DataFrame, seconds: int) -> DataFrame:
     """Return the counts of each of `COMING` by node and bin of so many `seconds`, including zeros."""
-    placed = rows.select("node", "kind", start_of_bin(F.col("ts"), seconds).alias("bin"))
+    placed = rows.select("node", "kind", "detail", start_of_bin(F.col("ts"), seconds).alias("bin"))
     bins = placed.groupBy("node").agg(
         F.explode(F.sequence(F.min("bin"), F.max("bin"), F.lit(seconds * 1000).cast("bigint"))).alias("bin")
     )
     counts = placed.groupBy("node", "bin").agg(
-        *[F.count_if(F.col("kind") == kind).alias(kind) for kind in COMING]
+        *[F.sum(F.when(F.col("kind") == kind, times()).otherwise(0)).alias(kind) for kind in COMING]
     )
     return (
         bins.join(counts, ["node", "bin"], "left")
@@ -58,7 +59,7 @@ def failures(rows: DataFrame) -> DataFrame:
     return (
         rows.filter(F.col("kind") == "auth_failed")
         .groupBy(_detail("peer").alias("peer"), F.col("name").alias("user"))
-        .agg(F.count("*").alias("failed"), *_span())
+        .agg(F.sum(times()).alias("failed"), *_span())
     )
 
 
@@ -67,16 +68,21 @@ def clients(rows: DataFrame) -> DataFrame:
     # A connection is named after both its ports: another one of the same name comes after the first has ended.
     order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
     known = rows.filter(F.col("kind").isin("connection_opened", "connection_closed"))
+    # Folded events have no connection of their own.
     lasted = F.when(
-        (F.col("kind") == "connection_closed") & (F.lag("kind").over(order) == "connection_opened"),
+        (F.col("name") != "")
+        & (F.col("kind") == "connection_closed")
+        & (F.lag("kind").over(order) == "connection_opened"),
         (F.col("mono_us") - F.lag("mono_us").over(order)) / 1e6,
     )
     return (
         known.withColumn("lasted", lasted)
         .groupBy(_detail("peer").alias("peer"), _detail("user").alias("user"))
         .agg(
-            F.count_if(F.col("kind") == "connection_opened").alias("opened"),
-            F.count_if(F.col("kind") == "connection_closed").alias("closed"),
+            *[
+                F.sum(F.when(F.col("kind") == f"connection_{way}", times()).otherwise(0)).alias(way)
+                for way in ("opened", "closed")
+            ],
             F.median("lasted").alias("median_s"),
             *_span(),
         )

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 import click
 
-from leveret.analytics.names import ALL, EMBEDDED, NOT_IN_ALL, NOT_LIMITED, SUMMARIES
+from leveret.analytics.names import ALL, EMBEDDED, NOT_FOLLOWED, NOT_LIMITED, SUMMARIES
 from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse as parse_objective
 from leveret.analytics.times import EXAMPLES, TimeError, parse
 
@@ -160,8 +160,8 @@ def main(
 
 def _wrong(names: Sequence[str], limits: set[str], follow: float | None) -> str:
     """Return what is wrong with options that are right each for itself; empty if nothing is."""
-    if follow is not None and NOT_IN_ALL & set(names):
-        return f"--follow cannot be combined with {', '.join(NOT_IN_ALL & set(names))}"
+    if follow is not None and (named := [name for name in names if name in NOT_FOLLOWED]):
+        return f"--follow cannot be combined with {', '.join(named)}"
     for option, excluded in NOT_LIMITED.items():
         if option in limits and (named := [name for name in names if name in excluded]):
             return f"{option} does not apply to {', '.join(named)}"

@@ -1,25 +1,137 @@
-"""Incremental reading while the broker writes (driver: waits): only new files are read in each round.
+"""Incremental reading while the broker writes (driver: waits): each round costs what the new rows cost.
 
-A Spark stream reads each closed file of a table once, and stores its rows as Parquet for the jobs. The stream's
-checkpoint records the files read, so a stop neither loses nor repeats rows: a batch that is repeated replaces its
-earlier output.
+A Spark stream reads each closed file of a table once, and stores its rows as Parquet for the jobs, in a directory for
+each batch. The stream's checkpoint records the files read, so a stop neither loses nor repeats rows: a batch that is
+repeated replaces its earlier output.
+
+After some batches, all are folded to one directory (`folding`), which keeps what the jobs read bounded, however long
+the history. A directory counts once Spark has finished it (`_SUCCESS`), and the newest folded one takes the place of
+all that it was made from, which are removed then: a kill at any moment leaves all rows in place, once.
 """
 
-from collections.abc import Iterable
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StructType
 
+from leveret.analytics.folding import fold
 from leveret.analytics.objective import DEFAULT, Objective
-from leveret.analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, source, url, whole
-from leveret.analytics.schemas import tables
+from leveret.analytics.reading import ASIDE, QUARANTINE, Counted, Input, lines, set_aside, source, url, whole
+from leveret.analytics.schemas import Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
 
 FOLLOWED: Final = "followed"
 """Directory of the output for rows, lines that were set aside, and checkpoints."""
 FILES_AT_ONCE: Final = 200
+BATCHES: Final = 8
+"""Number of batches from which they are folded."""
+DONE: Final = "_SUCCESS"
+"""File that Spark writes last."""
+_BATCH: Final = re.compile(r"batch=(\d+)")
+_FOLDED: Final = re.compile(r"folded-(\d+)-(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stored:
+    """The directories with all rows of a stream so far.
+
+    Args:
+        folded: the directory of folded rows; None before the first.
+        through: number of the last batch that is in it; -1 for none.
+        rows: number of rows that were folded to it.
+        batches: directories of later batches, by number.
+    """
+
+    folded: Path | None
+    through: int
+    rows: int
+    batches: Mapping[int, Path]
+
+    @property
+    def folders(self) -> list[Path]:
+        """Return all directories."""
+        return [*([] if self.folded is None else [self.folded]), *self.batches.values()]
+
+
+def stored(folder: Path) -> Stored:
+    """Find the directories with all rows below a table's; what is unfinished or replaced does not count."""
+    found = [path for path in folder.glob("*") if (path / DONE).exists()]
+    folded = [(int(name[1]), int(name[2]), path) for path in found if (name := _FOLDED.fullmatch(path.name))]
+    through, rows, newest = max(folded, default=(-1, 0, None))
+    numbered = {int(name[1]): path for path in found if (name := _BATCH.fullmatch(path.name))}
+    later = {number: numbered[number] for number in sorted(numbered) if number > through}
+    return Stored(newest, through, rows, later)
+
+
+def replace(
+    spark: SparkSession, folder: Path, schema: StructType, folding: Callable[[DataFrame], DataFrame]
+) -> None:
+    """Fold the batches below a table's directory, with what was folded before, and remove what is replaced."""
+    known = stored(folder)
+    if not known.batches:
+        return
+    through = max(known.batches)
+    new = spark.read.schema(schema).parquet(*map(source, known.batches.values())).count()
+    rows = spark.read.schema(schema).parquet(*map(source, known.folders))
+    target = folder / f"folded-{through}-{known.rows + new}"
+    folding(rows).write.mode("overwrite").parquet(url(target))
+    remove_replaced(folder)
+
+
+def remove_replaced(folder: Path) -> None:
+    """Remove directories whose rows are in a newer one, and folded ones that were not finished."""
+    known = stored(folder)
+    for path in folder.glob("*"):
+        name = _BATCH.fullmatch(path.name)
+        is_old = name is not None and int(name[1]) <= known.through
+        if is_old or (_FOLDED.fullmatch(path.name) and path != known.folded):
+            shutil.rmtree(path)
+
+
+class Followed(Input):
+    """The rows of a follower so far, as input of jobs.
+
+    Args:
+        spark: the session.
+        folder: the follower's directory.
+        folders: the directories with the rows of each table.
+        read: number of rows that were read of each table.
+        aside: number of lines set aside, by table and reason.
+        scope: the rows to give to jobs.
+        objective: the latency that users want.
+    """
+
+    is_folded = True
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        folders: Mapping[str, Sequence[Path]],
+        read: Mapping[str, int],
+        aside: Mapping[str, Mapping[str, int]],
+        scope: Scope = EVERYTHING,
+        objective: Objective = DEFAULT,
+    ) -> None:
+        super().__init__(spark, folder, folder, aside, scope, objective)
+        self._folders = folders
+        self._read = read
+
+    def suffix(self, name: str) -> str | None:
+        """Return the format of a table's files, if there are any."""
+        return "parquet" if self._folders.get(name) else None
+
+    def _parquet(self, table: Table) -> DataFrame:
+        return self.spark.read.schema(table.schema).parquet(*map(source, self._folders[table.name]))
+
+    def _count(self, table: Table, rows: int) -> Counted:
+        return Counted(self._read.get(table.name, rows), self._aside.get(table.name, {}))
 
 
 class Follower:
@@ -31,6 +143,7 @@ class Follower:
         output: receives the rows and checkpoints.
         scope: the rows to give to jobs; all are read.
         objective: the latency that users want.
+        batches: number of batches from which they are folded.
     """
 
     def __init__(
@@ -40,28 +153,49 @@ class Follower:
         output: Path,
         scope: Scope = EVERYTHING,
         objective: Objective = DEFAULT,
+        batches: int = BATCHES,
     ) -> None:
         self._spark = spark
         self._scope = scope
         self._objective = objective
+        self._batches = batches
         self._source = Input(spark, directory, output)
         self._folder = output.resolve() / FOLLOWED
 
-    def catch_up(self, names: Iterable[str]) -> Input:
-        """Read new files of these tables, as far as they exist; return all rows so far.
+    def catch_up(self, names: Iterable[str]) -> Followed:
+        """Read new files of these tables, as far as they exist; return all rows so far, old ones folded.
 
         Raises:
             StreamingQueryException: Spark could not read or write something.
         """
-        aside = {}
+        folders: dict[str, list[Path]] = {}
+        read: dict[str, int] = {}
+        aside: dict[str, dict[str, int]] = {}
         for name in names:
             if self._source.suffix(name) == "jsonl":
                 self._read(name)
-                kept = self._spark.read.schema(ASIDE).parquet(source(self._folder / QUARANTINE / name))
-                aside[name] = {
-                    row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
-                }
-        return Input(self._spark, self._folder / "rows", self._folder, aside, self._scope, self._objective)
+            rows, bad = self._folder / "rows" / name, self._folder / QUARANTINE / name
+            if not stored(rows).folders:
+                continue
+            self._fold(tables()[name], rows, bad)
+            known = stored(rows)
+            folders[name] = known.folders
+            read[name] = known.rows
+            if known.batches:
+                fresh = self._spark.read.schema(tables()[name].schema)
+                read[name] += fresh.parquet(*map(source, known.batches.values())).count()
+            kept = self._spark.read.schema(ASIDE).parquet(*map(source, stored(bad).folders))
+            aside[name] = {row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()}
+        return Followed(self._spark, self._folder, folders, read, aside, self._scope, self._objective)
+
+    def _fold(self, table: Table, rows: Path, bad: Path) -> None:
+        for folder in (rows, bad):
+            remove_replaced(folder)
+        if len(stored(rows).batches) >= self._batches:
+            replace(self._spark, rows, table.schema, lambda found: _folded(found, table))
+        if len(stored(bad).batches) >= self._batches:
+            schema = self._spark.createDataFrame([], ASIDE).schema
+            replace(self._spark, bad, schema, lambda found: found.coalesce(1))
 
     def _read(self, name: str) -> None:
         table = tables()[name]
@@ -83,3 +217,11 @@ class Follower:
             .start()
         )
         query.awaitTermination()
+
+
+def _folded(rows: DataFrame, table: Table) -> DataFrame:
+    """Return a table's rows with old ones folded, from its newest row."""
+    if not table.has_clock:
+        return rows
+    newest = rows.agg(F.max("ts").alias("newest")).collect()[0]["newest"]
+    return rows if newest is None else fold(rows, table, newest)

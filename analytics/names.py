@@ -26,4 +26,6 @@ NOT_LIMITED: Final[Mapping[str, frozenset[str]]] = {
     "--queue": frozenset({"compact", "confirm-compare", "capacity", "churn", "routing"}),
 }
 """Jobs that an option does not apply to: their tables have no times, or are about a whole node or exchanges."""
+NOT_FOLLOWED: Final = frozenset({"compact", "validate", "confirm-compare"})
+"""Jobs that need each row as it was written, or the records of runs that have ended."""
 EMBEDDED: Final = "local[*]"

@@ -74,6 +74,9 @@ class Seen:
 class Input:
     """The tables under one directory. Each is checked once, on first use.
 
+    Attributes:
+        is_folded: True if old rows were folded (`folding`).
+
     Args:
         spark: the session.
         directory: holds a directory for each table; every worker of a cluster must see it under this name.
@@ -82,6 +85,8 @@ class Input:
         scope: the rows to give to jobs.
         objective: the latency that users want.
     """
+
+    is_folded = False
 
     def __init__(
         self,
@@ -150,7 +155,7 @@ class Input:
             return self.placed(name)
         table, folder = tables()[name], self.directory / name
         if self.suffix(name) == "parquet":
-            return self.spark.read.schema(table.schema).parquet(source(folder))
+            return self._parquet(table)
         return whole(lines(self.spark.read, folder, table))
 
     def placed(self, name: str) -> DataFrame:
@@ -180,13 +185,21 @@ class Input:
             self._kept.pop().unpersist()
 
     def _compacted(self, table: Table) -> DataFrame:
-        rows = self.spark.read.schema(table.schema).parquet(source(self.directory / table.name))
+        rows = self._parquet(table)
         if self.scope.has_range and set(PLACE) <= set(rows.columns):
             rows = rows.filter(self.scope.hours())
         (found,) = rows.agg(F.count("*").alias("count"), *self._sights(table)).collect()
-        self.counted[table.name] = Counted(found["count"], self._aside.get(table.name, {}))
+        self.counted[table.name] = self._count(table, found["count"])
         self.seen[table.name] = _seen([found])
         return rows
+
+    def _parquet(self, table: Table) -> DataFrame:
+        """Return all rows of a table in Parquet."""
+        return self.spark.read.schema(table.schema).parquet(source(self.directory / table.name))
+
+    def _count(self, table: Table, rows: int) -> Counted:
+        """Return the counts of a table in Parquet that has so many rows."""
+        return Counted(rows, self._aside.get(table.name, {}))
 
     def _exported(self, table: Table) -> DataFrame:
         read = lines(self.spark.read, self.directory / table.name, table)

@@ -20,13 +20,15 @@ from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
 from leveret.analytics.job import Page
 from leveret.analytics.jobs import JOBS
-from leveret.analytics.names import ALL, NOT_IN_ALL, NOT_LIMITED
+from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
 from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.scope import Scope, written
 from leveret.analytics.session import session
 
 PROGRAM: Final = "leveret analyze"
+GRACE_SECONDS: Final = 2
+"""Time in which a signal that has ended Java reaches this process, too."""
 NODES: Final = 10
 """Number of nodes that a page names."""
 _SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
@@ -60,27 +62,26 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
         progress: show Spark's own bar on the terminal.
     """
     scope = Scope(*asked.limits)
+    stopping = None if asked.follow is None else _stop_on_signals()
     try:
         asked.output.mkdir(parents=True, exist_ok=True)
         report_progress("starting Spark")
         with session(asked.master, asked.settings, progress=progress) as spark:
-            if asked.follow is None:
+            if asked.follow is None or stopping is None:
                 data = Input(spark, asked.directory, asked.output, scope=scope, objective=asked.objective)
                 analyse(asked.names, data, asked.output, report_progress)
             else:
                 follower = Follower(spark, asked.directory, asked.output, scope, asked.objective)
-                keep_looking(
-                    asked.names, follower, asked.output, asked.follow, report_progress, _stop_on_signals()
-                )
-    except JavaError as error:
-        return str(error), os.EX_UNAVAILABLE
-    except report.PagesError as error:
+                keep_looking(asked.names, follower, asked.output, asked.follow, report_progress, stopping)
+    except (JavaError, report.PagesError) as error:
         return str(error), os.EX_UNAVAILABLE
     except InputError as error:
         return str(error), os.EX_DATAERR
-    except OSError as error:
-        return str(error), os.EX_CANTCREAT
-    except (PySparkException, Py4JError) as error:
+    except (OSError, PySparkException, Py4JError) as error:
+        if stopping is not None and stopping.wait(GRACE_SECONDS):
+            return None  # Java was ended as well; the next start goes on from what is stored
+        if isinstance(error, OSError):
+            return str(error), os.EX_CANTCREAT
         return f"Spark failed: {_one_line(error)}", os.EX_SOFTWARE
     return None
 
@@ -98,6 +99,8 @@ def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Ca
         InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
     """
     wanted = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
+    if data.is_folded:
+        wanted = [name for name in wanted if name not in NOT_FOLLOWED]
     skipped: dict[str, str] = {}
     pages: list[tuple[str, Page]] = []
     for name in wanted:
@@ -168,6 +171,9 @@ def about(data: Input, tables: Sequence[str]) -> list[str]:
     if not data.scope.is_all:
         lines.append(f"Only: {data.scope.words()}")
     rows = ", ".join(f"{name} {each.rows:,}" for name, each in seen.items())
+    if data.is_folded and rows:
+        read = ", ".join(f"{name} {data.counted[name].rows:,}" for name in seen)
+        return [*lines, f"Rows: {read}, those older than half an hour folded to {rows}"]
     return [*lines, *([f"Rows: {rows}"] if rows else [])]
 
 
@@ -175,6 +181,10 @@ def command_line(words: Sequence[str]) -> str:
     """Return the command with these words, without the values of Spark's keys."""
     shown = [_SECRET.sub(r"\1...", word) for word in words]
     return f"{PROGRAM} {shlex.join(shown)}"
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """Raised between two steps of a round that is not to be finished."""
 
 
 class Stopping(Protocol):
@@ -203,15 +213,25 @@ def keep_looking(
         output: the output directory.
         seconds: pause between the end of a round and the next.
         report_progress: called with progress messages.
-        stopping: checked before each round.
+        stopping: checked before each step of a round: pages are those of this round or of the one before.
     """
-    wanted = [job for name, job in JOBS.items() if name in names or ALL in names]
+    wanted = [
+        job for name, job in JOBS.items() if name in names or (ALL in names and name not in NOT_FOLLOWED)
+    ]
     needed = dict.fromkeys(table for job in wanted for table in job.tables)
+
+    def report_or_stop(text: str) -> None:
+        if stopping.is_set():
+            raise Stopped
+        report_progress(text)
+
     while not stopping.is_set():
         try:
-            analyse(names, follower.catch_up(needed), output, report_progress)
+            analyse(names, follower.catch_up(needed), output, report_or_stop)
         except InputError as error:
             report_progress(f"{error}; waiting")
+        except Stopped:
+            break
         stopping.wait(seconds)
 
 

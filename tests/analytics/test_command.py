@@ -1,8 +1,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyspark
@@ -101,10 +103,11 @@ def test_wrong_arguments_are_reported(arguments, message):
     assert message in result.output
 
 
-def test_following_and_compacting_do_not_go_together(tmp_path):
-    """A copy of the input is not made again and again."""
+@pytest.mark.parametrize("name", ["compact", "validate", "confirm-compare"])
+def test_jobs_that_need_each_row_as_it_was_written_do_not_follow(tmp_path, name):
+    """A copy of the input is not made again and again, nor is each row checked again and again."""
     result = CliRunner().invoke(
-        main, ["compact", "--follow", "5", "--input", str(tmp_path), "--output", str(tmp_path / "out")]
+        main, ["latency", name, "--follow", "5", "--input", str(tmp_path), "--output", str(tmp_path / "out")]
     )
 
     assert os.EX_USAGE == result.exit_code
@@ -315,6 +318,54 @@ def test_a_plain_run_leaves_what_following_set_aside(spark, data, tmp_path):
     ):
         rows = spark.read.schema(ASIDE).parquet(str(kept / "latency_hist")).collect()
         assert lines == sorted(found["line"] for found in rows)
+
+
+def group_of(command, log):
+    """Start a command in a process group of its own."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "leveret", "analyze", *map(str, command)],
+            stdout=output,
+            stderr=output,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+
+
+@pytest.mark.timeout(600)
+def test_following_ends_cleanly_with_its_process_group(tmp_path):
+    """SIGTERM to all processes at once, as service managers send it, ends the command with success and no complaint."""
+    add(tmp_path / "in", "latency_hist", 1, latencies(0, 5))
+    page, log = tmp_path / "out" / "latency" / "report.html", tmp_path / "log"
+    started = group_of(
+        [
+            "latency",
+            "--follow",
+            "1",
+            "--quiet",
+            "--input",
+            tmp_path / "in",
+            "--output",
+            tmp_path / "out",
+            *QUICK,
+        ],
+        log,
+    )
+    try:
+        end = time.monotonic() + 280
+        while not page.exists():
+            assert started.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        os.killpg(started.pid, signal.SIGTERM)
+
+        assert 0 == started.wait(280)
+        assert not re.search("ERROR|Exception|leveret analyze:", log.read_text())
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
 
 
 class Rounds:

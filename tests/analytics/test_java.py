@@ -69,12 +69,24 @@ def test_a_java_that_cannot_be_run_is_none(tmp_path):
         probe(tmp_path)
 
 
-def test_a_whole_java_is_given_as_it_is(tmp_path):
-    """With the module that Spark asks for, no script is needed and none is written."""
+def test_a_whole_java_gets_every_argument(tmp_path):
+    """With the module that Spark asks for, the script passes on all arguments, and SIGTERM is ignored by the Java."""
+    java = probe(make(tmp_path / "java"))
+
+    home = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    arguments = ["a b", "--add-modules=jdk.incubator.vector"]
+    result = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+
+    assert arguments == result.stdout.split("\n")[:-1]
+    assert "trap '' TERM\n" in (home / "bin" / "java").read_text()
+
+
+def test_a_whole_java_needs_no_cache(tmp_path):
+    """A Java that can do without the script is used as it is if that cannot be written."""
+    (tmp_path / "cache").write_text("a file")
     java = probe(make(tmp_path / "java"))
 
     assert java.home == home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
-    assert not (tmp_path / "cache").exists()
 
 
 def test_the_script_leaves_the_option_out_and_nothing_else(tmp_path):
