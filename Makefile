@@ -119,8 +119,8 @@ constraints: $(VENV)/.installed-test
 	$(INSTALL) 'uv>=0.5'
 	$(BIN)/python requirements/pin.py $(ARGS)
 
-BENCHES := analytics backlog delayed embedded fairness fixtures following hotpath ladder latency load_tool management \
-	management_clients paper peek retention scale shovel stalls store suites \
+BENCHES := analytics backlog delayed embedded fairness field fixtures following hotpath ladder latency load_tool \
+	management management_clients paper peek retention scale shovel stalls store suites \
 	tls topic topology transactions ui
 
 bench: $(VENV)/.installed-test

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pamqp import commands, frame
 
 from bench.client import ack_frame, publish_frames
+from bench.endpoint import Endpoint, endpoint
 
 FRAME_MAX = 131072
 CHUNK_OCTETS = 256 * 1024
@@ -32,7 +33,7 @@ class Bulk:
     """One connection with one channel.
 
     Args:
-        port: the broker's, on 127.0.0.1.
+        place: the broker's port on 127.0.0.1, or its endpoint.
         patience: seconds to wait for a connection, and later for data.
 
     Raises:
@@ -40,8 +41,9 @@ class Bulk:
 
     """
 
-    def __init__(self, port: int, *, patience: float = PATIENCE) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), patience)
+    def __init__(self, place: int | Endpoint, *, patience: float = PATIENCE) -> None:
+        where = endpoint(place)
+        self.socket = socket.create_connection(("127.0.0.1", where.port), patience)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.patience = patience
         self.rest = b""
@@ -50,9 +52,9 @@ class Bulk:
         self.socket.sendall(b"AMQP\0\0\x09\x01")
         self.reply()
         capabilities = {"capabilities": {"basic.nack": True, "publisher_confirms": True}}
-        self.call(commands.Connection.StartOk(capabilities, "PLAIN", "\0guest\0guest", "en_US"), 0)
+        self.call(commands.Connection.StartOk(capabilities, "PLAIN", where.response, "en_US"), 0)
         self.send(commands.Connection.TuneOk(2047, FRAME_MAX, 0), 0)
-        self.call(commands.Connection.Open("/"), 0)
+        self.call(commands.Connection.Open(where.vhost), 0)
         self.call(commands.Channel.Open())
 
     def close(self) -> None:
@@ -142,11 +144,11 @@ class Bulk:
             self._write(octets)
             self.sent += many
             while self.confirming and self.sent - self.confirmed > window:
-                self._confirms()
+                self.read_confirms()
             if progress is not None:
                 progress(self.sent - before)
         while self.confirming and self.confirmed < self.sent:
-            self._confirms()
+            self.read_confirms()
         self.ready_messages(queue)
         return count / (time.perf_counter() - began)
 
@@ -157,7 +159,7 @@ class Bulk:
         while view:
             readable, writable, _ = select.select([self.socket], [self.socket], [], self.patience)
             if readable:
-                self._confirms()
+                self.read_confirms()
             if writable:
                 view = view[self.socket.send(view[:CHUNK_OCTETS], socket.MSG_DONTWAIT) :]
                 deadline = time.monotonic() + self.patience
@@ -165,7 +167,8 @@ class Bulk:
                 message = f"the broker took nothing for {self.patience:.0f} s"
                 raise BulkError(message)
 
-    def _confirms(self) -> None:
+    def read_confirms(self) -> None:
+        """Wait for data and count the confirms in it."""
         self.read()
         at, octets = 0, self.rest
         while len(octets) - at >= 8:

@@ -14,6 +14,8 @@ from typing import Any, Self, cast
 
 from pamqp import commands, frame
 
+from bench.endpoint import Endpoint, endpoint
+
 frame_at = struct.Struct(">BHI").unpack_from
 method_at = struct.Struct(">BHII").unpack_from
 tag_at = struct.Struct(">Q").unpack_from
@@ -70,11 +72,13 @@ class Client(asyncio.Protocol):
         self._closed: str | None = None
 
     @classmethod
-    async def connect(cls, port: int, channels: int = 1, *, narrow: bool = False, **options: Any) -> Self:
+    async def connect(
+        cls, place: int | Endpoint, channels: int = 1, *, narrow: bool = False, **options: Any
+    ) -> Self:
         """Connect to 127.0.0.1 and open channels 1 to `channels`.
 
         Args:
-            port: the broker's port.
+            place: the broker's port, or its endpoint.
             channels: number of channels.
             narrow: give the socket the smallest receive buffer, so that less data waits in the kernel.
             options: see the class.
@@ -84,12 +88,13 @@ class Client(asyncio.Protocol):
             ClosedError: the broker refused.
 
         """
+        where = endpoint(place)
         loop = asyncio.get_running_loop()
         sock = socket.socket()
         if narrow:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setblocking(False)
-        await loop.sock_connect(sock, ("127.0.0.1", port))
+        await loop.sock_connect(sock, ("127.0.0.1", where.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport, client = await loop.create_connection(lambda: cls(**options), sock=sock)
         start = client.expect()
@@ -99,9 +104,9 @@ class Client(asyncio.Protocol):
             "product": "bench",
             "capabilities": {"basic.nack": True, "publisher_confirms": True},
         }
-        await client.call(commands.Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US"), 0)
+        await client.call(commands.Connection.StartOk(properties, "PLAIN", where.response, "en_US"), 0)
         client.send(commands.Connection.TuneOk(2047, FRAME_MAX, 0), 0)
-        await client.call(commands.Connection.Open("/"), 0)
+        await client.call(commands.Connection.Open(where.vhost), 0)
         await client.open(range(1, channels + 1))
         return client
 

@@ -21,7 +21,7 @@ from statistics import median
 
 import uvloop
 
-from bench import brokers, loads, perftest, results
+from bench import brokers, loads, peers, perftest, results
 from bench.client import Client
 from bench.workloads import FAIR, RELAY_BAR, WORKLOADS, Workload
 
@@ -67,16 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         folder = perftest.fetch(options.perf_test)
-        with brokers.running(options.brokers, settings=options.set, relay=options.relay) as started:
-            peers = uvloop.run(describe(started.values()))
-            print_setting(options, started, peers)
+        with peers.running(options.brokers, options.peer, options.set, options.relay) as started:
+            described = uvloop.run(describe(started.values()))
+            print_setting(options, started, described)
             runs = []
             for run in measure(options, started, folder):
                 runs.append(run)
-                record(options, peers, run)
-        cleared = report(runs, options.brokers)
+                record(options, described, run)
+        cleared = report(runs, list(started))
         if "leveret" in options.brokers and not options.no_accounts:
-            account(options, folder, peers)
+            account(options, folder, described)
     except (brokers.BrokerError, perftest.PerfTestError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
@@ -103,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAMES",
         help="comma-separated: leveret,rabbitmq,relay",
     )
+    peers.option(made)
     made.add_argument("--rounds", type=int, default=3, help="how often everything is run (default 3)")
     made.add_argument("--seconds", type=int, default=7, help="length of one run (default 7)")
     made.add_argument(
@@ -184,21 +185,22 @@ def run_once(
 ) -> Run:
     """Run one workload against one broker and clean up after it."""
     tag = f"bench-{workload.name}-{os.getpid()}-{number}"
-    flags = loads.prepare(broker.port, workload, tag)
+    place = peers.endpoint_of(broker)
+    flags = loads.prepare(place, workload, tag)
     broker.reset_peak()
     cpu, began = broker.cpu_seconds(), time.monotonic()
     everything, children = brokers.machine_cpu_seconds(), children_cpu_seconds()
     flushes, octets = brokers.flushes(broker.log), broker.disk_octets()
     seconds = 60 if workload.drained else max(options.seconds, workload.seconds)
     warm_up = 1 if workload.drained else options.warm_up
-    figures = perftest.run_all(folder, broker.port, flags, seconds, warm_up)
+    figures = perftest.run_all(folder, place, flags, seconds, warm_up)
     flushes = None if flushes is None else (brokers.flushes(broker.log) or 0) - flushes
     octets = broker.disk_octets() - octets
     cpu = broker.cpu_seconds() - cpu
     foreign = brokers.machine_cpu_seconds() - everything - cpu - (children_cpu_seconds() - children)
     capacity = (time.monotonic() - began) * (os.cpu_count() or 1)
     peak = broker.peak_rss()
-    left = uvloop.run(loads.clean(broker.port, workload, tag))
+    left = uvloop.run(loads.clean(place, workload, tag))
     messages = max(figures.received_total, figures.sent_total * workload.copies, workload.drained, 1)
     return Run(
         workload=workload.name,
@@ -235,7 +237,7 @@ def counted(workload: Workload, figures: perftest.Figures) -> float:
     return min(bounds)
 
 
-def account(options: argparse.Namespace, folder: Path, peers: Mapping[str, str]) -> None:
+def account(options: argparse.Namespace, folder: Path, described: Mapping[str, str]) -> None:
     """Run each workload that keeps messages once more on a Leveret of its own, and report its storage counters."""
     names = [name for name in options.workload if WORKLOADS[name].kept]
     if not names:
@@ -252,7 +254,7 @@ def account(options: argparse.Namespace, folder: Path, peers: Mapping[str, str])
                 continue
             started["leveret"].stop()
             counters = started["leveret"].storage_counters()
-        record(options, peers, dataclasses.replace(run, storage=counters))
+        record(options, described, dataclasses.replace(run, storage=counters))
         parts = [
             f"{counters[key] / run.messages:>10.4f}" if key in counters else f"{'-':>10}"
             for key in ("written", "early", "commits")
@@ -273,7 +275,7 @@ async def describe(started: Iterable[brokers.Broker]) -> dict[str, str]:
     """Return the product and version of every broker, from its `connection.start`."""
     versions = {}
     for broker in started:
-        client = await Client.connect(broker.port)
+        client = await Client.connect(peers.endpoint_of(broker))
         properties = (client.greeting and client.greeting.server_properties) or {}
         versions[broker.name] = " ".join(
             str(properties[key]) for key in ("product", "version", "platform") if key in properties
@@ -284,7 +286,7 @@ async def describe(started: Iterable[brokers.Broker]) -> dict[str, str]:
 
 
 def print_setting(
-    options: argparse.Namespace, started: Mapping[str, brokers.Broker], peers: Mapping[str, str]
+    options: argparse.Namespace, started: Mapping[str, brokers.Broker], described: Mapping[str, str]
 ) -> None:
     """Print the compared brokers and the machine."""
     length = (
@@ -295,7 +297,7 @@ def print_setting(
     print(f"{machine}, Python {platform.python_version()}, uvloop {version('uvloop')}")
     print("persistent messages: every broker but the relay confirms after a flush to disk")
     for name, broker in started.items():
-        print(f"  {name:<9} {peers[name]}: {broker.queue.settings}; up in {broker.started_in:.2f} s")
+        print(f"  {name:<9} {described[name]}: {broker.settings}; up in {broker.started_in:.2f} s")
     rates = f"{'counted':>9}{'sent':>9}{'received':>9}{'confirmed':>10}{'whole run':>10}"
     costs = f"{'CPU us':>8}{'p99 ms':>8}{'peak MB':>8}{'left':>9}{'other %':>8}{'flushes':>9}{'disk B':>8}"
     print(f"\n{'round':>5} {'workload':<16}{'broker':<10}{rates}{costs}")
@@ -387,9 +389,9 @@ def imbalance(run: Run, workload: Workload) -> float:
     return max(sent, received) / max(min(sent, received), 1)
 
 
-def record(options: argparse.Namespace, peers: Mapping[str, str], run: Run) -> None:
+def record(options: argparse.Namespace, described: Mapping[str, str], run: Run) -> None:
     """Append a run to today's file in `bench/results/` as a line of JSON."""
-    entry = {"perf_test": options.perf_test, "seconds": options.seconds, "peer": peers[run.broker]}
+    entry = {"perf_test": options.perf_test, "seconds": options.seconds, "peer": described[run.broker]}
     results.append({**entry, **dataclasses.asdict(run)})
 
 

@@ -6,6 +6,8 @@ so delays of a slow client or broker are included. One connection publishes, ano
 `--confirm` measures confirms instead: 2,000 persistent messages of 1,500 bytes a second into a durable queue, from the
 time each was due to its confirm, without a consumer (every message must be on disk) and with one that acknowledges at
 once; compared with a raw append and fdatasync on the same disk in the same run.
+
+`--part table`, `rpc` or `awaited` run a part of `bench.latency_parts`, to which `--peer` adds a broker that runs.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from statistics import median
 import uvloop
 from pamqp import commands
 
-from bench import brokers
+from bench import brokers, peers
 from bench.bulk import CONFIRM_ACK, Bulk, BulkError, ack_at, frame_at
 from bench.client import Client, publish_frames
 from bench.results import Report
@@ -254,10 +256,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement (default 5)")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each broker (default 3)")
     parser.add_argument("--no-ack", action="store_true", help="consume without acknowledgements")
+    parser.add_argument(
+        "--part",
+        nargs="+",
+        choices=("table", "rpc", "awaited"),
+        default=[],
+        metavar="PART",
+        help="instead: table, rpc or awaited (see bench.latency_parts)",
+    )
+    parser.add_argument(
+        "--idle", type=int, nargs="+", default=[0, 100, 5000], help="connections in the table"
+    )
+    parser.add_argument("--size", type=int, default=1500, help="bytes of a message in table and awaited")
+    peers.option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args(arguments)
     rounds: dict[str, list[list[float]]] = {}
     try:
+        if options.part:
+            from bench import latency_parts  # noqa: PLC0415 - it uses this module
+
+            return latency_parts.main(options, options.part)
         if options.confirm:
             return 1 if confirm_table(options) else 0
         options.rate = options.rate or 5000

@@ -11,6 +11,7 @@ import uvloop
 from pamqp import commands
 
 from bench.client import Client, ClosedError, publish_frames
+from bench.endpoint import Endpoint
 from bench.workloads import Workload
 
 QUEUES_PER_EXCHANGE = 15
@@ -18,11 +19,11 @@ WINDOW = 4000
 """Maximum number of unconfirmed messages while a queue is filled."""
 
 
-def prepare(port: int, workload: Workload, tag: str) -> list[list[str]]:
+def prepare(port: int | Endpoint, workload: Workload, tag: str) -> list[list[str]]:
     """Declare and fill the queues of a workload.
 
     Args:
-        port: the broker's port.
+        port: the broker's port, or its endpoint.
         workload: the workload.
         tag: a unique name for this run's queues.
 
@@ -54,7 +55,7 @@ def groups(queues: int) -> list[tuple[int, int]]:
     return [(first, min(first + share - 1, queues)) for first in range(1, queues + 1, share)]
 
 
-async def declare(port: int, tag: str, queues: int) -> None:
+async def declare(port: int | Endpoint, tag: str, queues: int) -> None:
     """Declare the durable exchanges and queues of the paper's workload and bind each queue by its name."""
     client = await Client.connect(port)
     for at, (first, last) in enumerate(groups(queues)):
@@ -67,7 +68,7 @@ async def declare(port: int, tag: str, queues: int) -> None:
     client.close()
 
 
-async def fill(port: int, queue: str, count: int, size: int) -> None:
+async def fill(port: int | Endpoint, queue: str, count: int, size: int) -> None:
     """Declare a durable queue and store `count` persistent messages in it, all confirmed.
 
     Raises:
@@ -103,7 +104,7 @@ async def confirmed(client: Client, count: int, patience: float = 60.0) -> None:
             raise ClosedError(message)
 
 
-async def clean(port: int, workload: Workload, tag: str) -> int | None:
+async def clean(port: int | Endpoint, workload: Workload, tag: str) -> int | None:
     """Delete the objects of `prepare` and PerfTest; return the ready messages found, None if they had gone."""
     if not workload.named_queue and not workload.queues:
         return None
@@ -117,7 +118,7 @@ async def clean(port: int, workload: Workload, tag: str) -> int | None:
     return left
 
 
-async def leftover(port: int, queues: Sequence[str]) -> int | None:
+async def leftover(port: int | Endpoint, queues: Sequence[str]) -> int | None:
     """Delete queues; return the ready messages in them, None if one had deleted itself."""
     total = 0
     for queue in queues:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench import maven
+from bench.endpoint import Endpoint, endpoint
 
 CACHE = Path(__file__).resolve().parent / "cache"
 VERSION = "2.22.1"
@@ -56,17 +57,19 @@ def fetch(version: str = VERSION) -> Path:
         raise PerfTestError(str(error)) from error
 
 
-def run(folder: Path, port: int, flags: list[str], seconds: int, warm_up: int) -> Figures:
+def run(folder: Path, place: int | Endpoint, flags: list[str], seconds: int, warm_up: int) -> Figures:
     """Run one PerfTest against a broker on loopback and parse its figures; see `run_all`."""
-    return run_all(folder, port, [flags], seconds, warm_up)
+    return run_all(folder, place, [flags], seconds, warm_up)
 
 
-def run_all(folder: Path, port: int, flags: list[list[str]], seconds: int, warm_up: int) -> Figures:
+def run_all(
+    folder: Path, place: int | Endpoint, flags: list[list[str]], seconds: int, warm_up: int
+) -> Figures:
     """Run several PerfTests concurrently against a broker on loopback and add up their figures.
 
     Args:
         folder: the folder of `fetch`.
-        port: the broker's AMQP port on 127.0.0.1; guest may log in.
+        place: the broker's AMQP port on 127.0.0.1, where guest may log in, or its endpoint.
         flags: the workload of each.
         seconds: duration of sending (`-z`).
         warm_up: initial seconds excluded from `sent`, `received` and `confirmed`.
@@ -74,16 +77,16 @@ def run_all(folder: Path, port: int, flags: list[list[str]], seconds: int, warm_
     Raises:
         PerfTestError: one failed, hung or reported nothing.
     """
-    command = command_line(folder, port, seconds)
+    command = command_line(folder, place, seconds)
     with ThreadPoolExecutor(len(flags)) as pool:
         outputs = list(pool.map(lambda each: _output([*command, *each], seconds), flags))
     return added([parse(output, warm_up) for output in outputs])
 
 
-def command_line(folder: Path, port: int, seconds: int) -> list[str]:
+def command_line(folder: Path, place: int | Endpoint, seconds: int) -> list[str]:
     """Return the command of a PerfTest that sends for `seconds` to a broker on loopback, without a workload."""
     command = ["java", "-cp", f"{folder}/*", "com.rabbitmq.perf.PerfTest"]
-    return [*command, "-h", f"amqp://guest:guest@127.0.0.1:{port}", "-z", str(seconds)]
+    return [*command, "-h", endpoint(place).url, "-z", str(seconds)]
 
 
 def _output(command: list[str], seconds: int) -> str:

@@ -21,6 +21,7 @@ from pamqp import commands, frame
 from bench import brokers, compare, results
 from bench.bulk import Bulk, BulkError
 from bench.client import publish_frames
+from bench.endpoint import Endpoint
 from bench.latency import raw_flushes
 
 CLAIM = 250.0
@@ -39,11 +40,11 @@ Rates = Mapping[tuple[str, str], Sequence[float]]
 """Messages a second of every round, by (way, broker)."""
 
 
-def publish(port: int, way: str, *, seconds: float, size: int, window: int) -> float:
+def publish(port: int | Endpoint, way: str, *, seconds: float, size: int, window: int) -> float:
     """Publish to a queue of its own for `seconds`; return the rate until the last reply.
 
     Args:
-        port: the broker's, on 127.0.0.1.
+        port: the broker's, on 127.0.0.1, or its endpoint.
         way: one of `TITLES`.
         seconds: time in which new messages are begun.
         size: bytes of each body.
@@ -172,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"no consumer, window {options.window:,}; {os.cpu_count()} cores"
             )
             for name, broker in started.items():
-                print(f"  {name:<9} {peers[name]}: {broker.queue.settings}")
+                print(f"  {name:<9} {peers[name]}: {broker.settings}")
             print(f"\n{'round':>5}  {'':<34}{'broker':<10}{'msg/s':>12}{'other %':>8}")
             for number, way, name in turns(options.brokers, options.rounds):
                 if way == FIRST:

@@ -1,0 +1,247 @@
+"""Leveret beside other brokers, with one table and one chart: `python -m bench.field` or `make bench NAME=field`.
+
+Each round runs each workload of PerfTest against each broker in turn. Then, for each broker:
+
+- whether it flushes the disk before it confirms, by the disk's own count while confirms are awaited one by one: `yes`;
+  `no`; or `early` if it confirms without a flush what a consumer has acknowledged meanwhile;
+- the highest rate at which the 99th percentile of the time from due to delivered is at most 10 ms, by binary search:
+  persistent messages of 1,500 bytes, 4 producers, 4 consumers, 1 and 30 durable queues (`bench.open_loop`).
+
+`--peer NAME=URL` adds a broker that runs already. `--write` puts the last run's table into the README and the
+documentation and draws the chart; with `--rounds 0` nothing is measured before.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+import uvloop
+from pamqp import commands
+
+from bench import brokers, compare, field_report, open_loop, peers, perftest, results
+from bench.bulk import Bulk, BulkError
+from bench.client import ClosedError, publish_frames
+from bench.endpoint import Endpoint
+from bench.open_loop import Load, percentile
+from bench.rate_search import highest
+from bench.workloads import WORKLOADS
+
+ROOT = Path(__file__).resolve().parent.parent
+CHOSEN = (
+    "autoack-12", "ack-12-uncapped", "ack-batch", "confirm-ack-12", "fan-1x5", "persist-1500", "paper-1q", "paper-15q",
+)  # fmt: skip
+QUEUES = (1, 30)
+LIMIT = 0.010
+LOWEST, MOST = 500.0, 200_000.0
+SERIES, SINGLE = 4, 50
+"""Series, and confirms in each, that are awaited to count flushes."""
+PART = 0.5
+"""Flushes for each confirm from which a broker flushes before it."""
+
+
+@dataclasses.dataclass(slots=True)
+class Highest:
+    """The highest rate for a number of queues; `limited` if the client was late in the first rate that failed."""
+
+    rate: float
+    limited: bool
+
+
+def flushed(broker: brokers.Broker) -> str:
+    """Return `yes`, `no` or `early`, or `?` if the disk's counters cannot be read."""
+    alone, consumed = (flushes_per_confirm(broker, consumed=each) for each in (False, True))
+    if alone is None or consumed is None:
+        return "?"
+    return "no" if alone < PART else "early" if consumed < PART else "yes"
+
+
+def flushes_per_confirm(broker: brokers.Broker, *, consumed: bool) -> float | None:
+    """Return the disk's flushes for each persistent message whose confirm is awaited; None if they are unknown.
+
+    Flushes of other programs are measured for as long afterwards, and subtracted; the median of some series.
+    """
+    place = peers.endpoint_of(broker)
+    client, reader = Bulk(place), Bulk(place)
+    queue = f"flushed-{os.getpid()}-{time.time_ns()}"
+    parts = []
+    try:
+        client.declare(queue)
+        client.call(commands.Confirm.Select())
+        if consumed:
+            reader.call(commands.Basic.Consume(queue=queue, no_ack=True))
+        octets = publish_frames(queue, b"x" * 1500, persistent=True)
+        for series in range(SERIES):
+            before, began = brokers.flushes(broker.log), time.monotonic()
+            for number in range(1, SINGLE + 1):
+                client.socket.sendall(octets)
+                while client.confirmed < series * SINGLE + number:
+                    client.read_confirms()
+            taken, after = time.monotonic() - began, brokers.flushes(broker.log)
+            time.sleep(taken)
+            later = brokers.flushes(broker.log)
+            if before is None or after is None or later is None:
+                return None
+            parts.append(((after - before) - (later - after)) / SINGLE)
+        client.call(commands.Queue.Delete(queue=queue))
+    finally:
+        client.close()
+        reader.close()
+    return median(parts)
+
+
+def headline(place: Endpoint, queues: int, seconds: float) -> Highest:
+    """Search the highest rate at which p99 is at most `LIMIT` and nothing is missing."""
+    lateness: dict[float, float] = {}
+
+    def holds(rate: float) -> bool:
+        load = Load(rate, seconds, producers=4, consumers=4, queues=queues, gives_up=True)
+        found = open_loop.run(place, load)
+        good = not found.missing and percentile(found.delivered, 99.0) <= LIMIT
+        if not good:
+            lateness[rate] = min(found.late, lateness.get(rate, found.late))
+        print(
+            f"    {queues:>2} queues, {rate:>9,.0f}/s: p99 {1000 * percentile(found.delivered, 99.0):>8.1f} ms, "
+            f"late {1000 * found.late:.1f} ms, {found.missing:,} missing",
+            flush=True,
+        )
+        return good
+
+    rate = highest(holds, lowest=LOWEST, most=MOST)
+    late = lateness.get(min(lateness, default=0.0), 0.0)
+    return Highest(rate, rate > 0 and (late > LIMIT / 2 or rate >= MOST))
+
+
+def measured(options: argparse.Namespace, started: Mapping[str, brokers.Broker]) -> dict[str, object]:
+    """Measure everything; returns the record of the run."""
+    folder = perftest.fetch(options.perf_test) if options.workload else Path()
+    described = uvloop.run(compare.describe(started.values()))
+    compare.print_setting(options, started, described)
+    runs: dict[str, dict[str, list[float]]] = {name: {} for name in started}
+    order = list(started.values())
+    for number in range(1, options.rounds + 1):
+        for workload in options.workload:
+            for broker in order:
+                try:
+                    run = compare.run_once(WORKLOADS[workload], broker, number, options, folder)
+                except perftest.PerfTestError as error:
+                    print(f"{number:>5} {workload:<16}{broker.name:<10}FAILED: {error}", flush=True)
+                    continue
+                print(compare.line(run), flush=True)
+                compare.record(options, described, run)
+                runs[broker.name].setdefault(workload, []).append(run.counted)
+        order.append(order.pop(0))
+    entries = {}
+    for name, broker in started.items():
+        place = peers.endpoint_of(broker)
+        entry: dict[str, object] = {
+            "product": f"version {version('leveret')}" if name == "leveret" else described[name],
+            "settings": broker.settings,
+            "flushed": flushed(broker),
+            "rates": {workload: median(rates) for workload, rates in runs[name].items()},
+        }
+        print(f"  {name}: flushed before the confirm: {entry['flushed']}", flush=True)
+        found = {queues: headline(place, queues, options.search_seconds) for queues in options.queues}
+        entry["highest"] = {str(queues): dataclasses.asdict(each) for queues, each in found.items()}
+        entries[name] = entry
+    return {
+        "tool": "field",
+        "revision": revision(),
+        "machine": machine(),
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "limit_ms": 1000 * LIMIT,
+        "flags": {name: WORKLOADS[name].flags for name in options.workload},
+        "brokers": entries,
+    }
+
+
+def revision() -> str:
+    """Return the short hash of the checkout's commit, with `+` if it has changes."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def machine() -> str:
+    """Return processor, cores and Python."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    model = models[0] if models else platform.machine()
+    return f"{os.cpu_count()} cores of {model}, Python {platform.python_version()}"
+
+
+def last_record() -> dict[str, object]:
+    """Return the record of the last run.
+
+    Raises:
+        BrokerError: there is none.
+
+    """
+    for path in sorted(results.RESULTS.glob("*.jsonl"), reverse=True):
+        for line in reversed(path.read_text().splitlines()):
+            if '"tool": "field"' in line:
+                return dict(json.loads(line))
+    message = "nothing has been measured yet; run it with --rounds 1 or more"
+    raise brokers.BrokerError(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    made = argparse.ArgumentParser(prog="python -m bench.field", description="Leveret beside other brokers")
+    made.add_argument(
+        "--brokers",
+        type=compare.broker_names,
+        default=["leveret", "rabbitmq"],
+        metavar="NAMES",
+        help="comma-separated, to be started: leveret,rabbitmq (default), relay",
+    )
+    peers.option(made)
+    made.add_argument(
+        "--workload", nargs="*", choices=WORKLOADS, default=list(CHOSEN), metavar="NAME", help="PerfTest's"
+    )
+    made.add_argument("--rounds", type=int, default=3, help="of the workloads (default 3); 0: do not measure")
+    made.add_argument("--seconds", type=int, default=6, help="length of a run of PerfTest (default 6)")
+    made.add_argument("--warm-up", type=int, default=compare.WARM_UP, help="first seconds that do not count")
+    made.add_argument(
+        "--queues", type=int, nargs="*", default=list(QUEUES), help="of the search (default 1 30)"
+    )
+    made.add_argument(
+        "--search-seconds", type=float, default=4.0, help="length of each attempt of the search (default 4)"
+    )
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for `leveret serve`")
+    made.add_argument("--perf-test", default=perftest.VERSION, metavar="VERSION", help="PerfTest's version")
+    made.add_argument("--write", action="store_true", help="write the table and the chart of the last run")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write; return 0, or 2 if something could not run."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.rounds:
+            with peers.running(options.brokers, options.peer, options.set) as started:
+                record = measured(options, started)
+            results.append(record)
+        record = last_record()
+    except (brokers.BrokerError, perftest.PerfTestError, BulkError, ClosedError, OSError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    print(field_report.table(record))
+    if options.write:
+        field_report.write(record, ROOT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
