@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 import click
 
+from leveret.analytics.locations import Location, Remote, parse as parse_location
 from leveret.analytics.names import ALL, EMBEDDED, NOT_FOLLOWED, NOT_LIMITED, SUMMARIES
 from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse as parse_objective
 from leveret.analytics.times import EXAMPLES, TimeError, parse
@@ -57,6 +58,22 @@ def _objective(_context: click.Context, _parameter: click.Parameter, text: str) 
         raise click.BadParameter(str(error)) from error
 
 
+def _location(_context: click.Context, _parameter: click.Parameter, text: str) -> Location:
+    """Parse a path or a URL."""
+    place = parse_location(text)
+    if isinstance(place, Path) and place.is_file():
+        raise click.BadParameter(f"{text!r} is a file")
+    return place
+
+
+def _input(context: click.Context, parameter: click.Parameter, text: str) -> Location:
+    """Parse a path or a URL; a directory of this machine must be there."""
+    place = _location(context, parameter, text)
+    if isinstance(place, Path) and not place.is_dir():
+        raise click.BadParameter(f"directory {text!r} does not exist")
+    return place
+
+
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG
 )
@@ -66,15 +83,16 @@ def _objective(_context: click.Context, _parameter: click.Parameter, text: str) 
     "directory",
     metavar="DIR",
     required=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Input: the broker's export.dir, the records of bench.paper, or the output of `compact` (OUTPUT/tables).",
+    callback=_input,
+    help="Input: the broker's export.dir, the records of bench.paper, or the output of `compact` (OUTPUT/tables); "
+    "a path, or a URL that Spark understands (hdfs:, s3a:).",
 )
 @click.option(
     "--output",
     metavar="DIR",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Output: a directory for each job, with its tables in Parquet and report.html.",
+    callback=_location,
+    help="Output: a directory for each job, with its tables in Parquet and report.html; a path or a URL.",
 )
 @click.option(
     "--since",
@@ -115,8 +133,8 @@ def _objective(_context: click.Context, _parameter: click.Parameter, text: str) 
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def main(
     names: Sequence[str],
-    directory: Path,
-    output: Path,
+    directory: Location,
+    output: Location,
     since: int | None,
     until: int | None,
     vhost: str | None,
@@ -138,6 +156,8 @@ def main(
     limits = {"--since": since, "--until": until, "--vhost": vhost, "--queue": queue}
     if wrong := _wrong(names, {option for option, value in limits.items() if value is not None}, follow):
         _fail(wrong, os.EX_USAGE)
+    if follow is not None and isinstance(output, Remote):
+        _fail("--follow needs an output on this machine", os.EX_USAGE)
     if since is not None and until is not None and since > until:
         _fail("--since is later than --until", os.EX_USAGE)
     try:

@@ -9,7 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from leveret.analytics import paging
 from leveret.analytics.job import Job, Page, Section, Written, number_of
-from leveret.analytics.reading import Input, InputError, source, url
+from leveret.analytics.locations import has_files, source, url
+from leveret.analytics.reading import Input, InputError
 from leveret.analytics.schemas import Table, tables
 from leveret.analytics.series import counted
 
@@ -111,7 +112,7 @@ def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, 
 def _stored(data: Input, table: Table) -> DataFrame | None:
     """Return the rows of a table in an output, with `dt` and `hour`; None if it has none."""
     folder = data.output / TABLES / table.name
-    if not any(folder.glob("dt=*/hour=*/*.parquet")):
+    if not has_files(data.spark, folder, "parquet"):
         return None
     return data.spark.read.parquet(source(folder))
 

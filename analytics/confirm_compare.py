@@ -8,13 +8,13 @@ of the machine affect both, and each speed-up has its 95 % interval.
 import json
 from collections.abc import Mapping
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row, Window, functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, Window, functions as F
 
 from leveret.analytics.figures import Panel, Series, panels
 from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.locations import Location, text_of
 from leveret.analytics.ratios import half_width, mean_of_ratios, paired, ratios
 from leveret.analytics.reading import Input, InputError
 
@@ -47,7 +47,7 @@ _RATES: Final = ("published", "confirmed", "received", "nacked")
 _CELL: Final = ("window", "queues")
 
 
-def cuts(directory: Path) -> tuple[float, float]:
+def cuts(spark: SparkSession, directory: Location) -> tuple[float, float]:
     """Return the seconds excluded at a run's start and end, from the plan of the sweep if there is one.
 
     Raises:
@@ -55,10 +55,11 @@ def cuts(directory: Path) -> tuple[float, float]:
     """
     plan = directory / "plan.json"
     try:
-        found = json.loads(plan.read_text(encoding="utf-8"))
+        text = text_of(spark, plan)
+        if text is None:
+            return CUTS
+        found = json.loads(text)
         return float(found["cut_start"]), float(found["cut_end"])
-    except FileNotFoundError:
-        return CUTS
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"cannot read {plan}: {error!r}") from error
 
@@ -160,7 +161,7 @@ def _safety() -> Any:
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `runs`, `rates`, `speed_ups` and `above_three`."""
     samples, costs = data.table("bench_sample"), data.table("bench_cost")
-    runs = data.keep(measured(data.table("bench_run"), samples, costs, cuts(data.directory)))
+    runs = data.keep(measured(data.table("bench_run"), samples, costs, cuts(data.spark, data.directory)))
     compared = runs.filter(F.col("refused").isNull())
     rates = compared.groupBy(*_CELL, "block", "line").agg(F.avg("rate").alias("rate"))
     pairs = paired(rates, BASELINES, _CELL)

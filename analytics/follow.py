@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from leveret.analytics.folding import fold
+from leveret.analytics.locations import Location, source, url
 from leveret.analytics.objective import DEFAULT, Objective
-from leveret.analytics.reading import ASIDE, QUARANTINE, Counted, Input, lines, set_aside, source, url, whole
+from leveret.analytics.reading import ASIDE, QUARANTINE, Counted, Input, lines, set_aside, whole
 from leveret.analytics.schemas import Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
 
@@ -149,7 +150,7 @@ class Follower:
     def __init__(
         self,
         spark: SparkSession,
-        directory: Path,
+        directory: Location,
         output: Path,
         scope: Scope = EVERYTHING,
         objective: Objective = DEFAULT,

@@ -13,7 +13,7 @@ import click
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from leveret.analytics.histograms import highest, lowest
-from leveret.analytics.reading import url
+from leveret.analytics.locations import url
 from leveret.analytics.schemas import VERSION, tables
 from leveret.analytics.session import session
 

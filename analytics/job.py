@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from leveret.analytics.figures import Chart
-from leveret.analytics.reading import Input, source, url
+from leveret.analytics.locations import Location, source, url
+from leveret.analytics.reading import Input
 
 MOST_ROWS: Final = 10_000
 """Maximum rows of a table fetched for a page; a figure with more points shows no more detail."""
@@ -55,7 +55,7 @@ class Written:
         schemas: columns of each table, by its name; the directory may have others from earlier runs.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path, schemas: Mapping[str, StructType]) -> None:
+    def __init__(self, spark: SparkSession, directory: Location, schemas: Mapping[str, StructType]) -> None:
         self._spark = spark
         self._directory = directory
         self._schemas = schemas
@@ -135,7 +135,7 @@ def number_of(count: int, one: str, more: str = "") -> str:
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
-def run(job: Job, data: Input, output: Path, report_progress: Callable[[str], None]) -> Page:
+def run(job: Job, data: Input, output: Location, report_progress: Callable[[str], None]) -> Page:
     """Compute a job's tables, write them in place of those of an earlier run, and return its page.
 
     Args:
@@ -154,8 +154,7 @@ def run(job: Job, data: Input, output: Path, report_progress: Callable[[str], No
         made = job.compute(data)
         for name, table in made.items():
             report_progress(f"computing {name}")
-            # Results are small and ordered; a single file preserves the order.
-            table.coalesce(1).write.mode("overwrite").parquet(url((output / name).resolve()))
+            table.write.mode("overwrite").parquet(url((output / name).resolve()))
     finally:
         data.release()
     report_progress("drawing")

@@ -5,15 +5,14 @@ with the name of its file under the output. No line is dropped silently: lines =
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from leveret.analytics.locations import Location, exists, has_files, source, url
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
@@ -31,8 +30,6 @@ FILE: Final = "_file"
 LINE: Final = "_line"
 TWO: Final = r'\}\s*\{"v":'
 """Two rows on a line: the parser would stop after the first. Within a string a quote has a backslash before it."""
-_WILD: Final = re.compile(r"[*?{}\[\]\\]")
-"""Glob characters of paths, which a backslash escapes."""
 JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -91,8 +88,8 @@ class Input:
     def __init__(
         self,
         spark: SparkSession,
-        directory: Path,
-        output: Path,
+        directory: Location,
+        output: Location,
         aside: Mapping[str, Mapping[str, int]] | None = None,
         scope: Scope = EVERYTHING,
         objective: Objective = DEFAULT,
@@ -116,9 +113,8 @@ class Input:
     def suffix(self, name: str) -> str | None:
         """Return the format of a table's files, `jsonl` or `parquet`; None if there are none."""
         for suffix in ("jsonl", "parquet"):
-            for path in (self.directory / name).rglob(f"*.{suffix}"):
-                if not path.name.startswith((".", "_")):
-                    return suffix
+            if has_files(self.spark, self.directory / name, suffix):
+                return suffix
         return None
 
     def table(self, name: str) -> DataFrame:
@@ -223,7 +219,7 @@ class Input:
                 hours[found["dt"], found["hour"]] = found["count"]
         self.counted[table.name] = Counted(rows, aside, hours)
         kept = self.output / QUARANTINE / table.name
-        if aside or kept.exists():
+        if aside or exists(self.spark, kept):
             set_aside(read).write.mode("overwrite").parquet(url(kept))
         return whole(read)
 
@@ -254,17 +250,7 @@ def _seen(found: Sequence[Row]) -> Seen:
     )
 
 
-def url(path: Path) -> str:
-    """Return the URL of a path for Spark to write to; not `Path.as_uri`, as Spark does not decode `%3D`."""
-    return f"file://{path}"
-
-
-def source(path: Path) -> str:
-    """Return the escaped form of an absolute path for Spark to read from, which takes it for a glob pattern."""
-    return _WILD.sub(r"\\\g<0>", url(path))
-
-
-def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table) -> DataFrame:
+def lines(reader: DataFrameReader | DataStreamReader, folder: Location, table: Table) -> DataFrame:
     """Return every line of a table's files, parsed and checked.
 
     Lines are read as text and parsed by an expression, not by Spark's JSON reader: that one reads only the columns that

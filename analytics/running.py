@@ -6,6 +6,7 @@ import re
 import shlex
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
 from leveret.analytics.job import Page
 from leveret.analytics.jobs import JOBS
+from leveret.analytics.locations import Location, Remote, upload
 from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
 from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
@@ -44,8 +46,8 @@ class Asked:
     """
 
     names: Sequence[str]
-    directory: Path
-    output: Path
+    directory: Location
+    output: Location
     limits: tuple[int | None, int | None, str | None, str | None]
     objective: Objective
     master: str | None
@@ -64,12 +66,13 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
     scope = Scope(*asked.limits)
     stopping = None if asked.follow is None else _stop_on_signals()
     try:
-        asked.output.mkdir(parents=True, exist_ok=True)
+        if isinstance(asked.output, Path):
+            asked.output.mkdir(parents=True, exist_ok=True)
         report_progress("starting Spark")
         with session(asked.master, asked.settings, progress=progress) as spark:
-            if asked.follow is None or stopping is None:
+            if asked.follow is None or stopping is None or isinstance(asked.output, Remote):
                 data = Input(spark, asked.directory, asked.output, scope=scope, objective=asked.objective)
-                analyse(asked.names, data, asked.output, report_progress)
+                deliver(asked.names, data, asked.output, report_progress)
             else:
                 follower = Follower(spark, asked.directory, asked.output, scope, asked.objective)
                 keep_looking(asked.names, follower, asked.output, asked.follow, report_progress, stopping)
@@ -86,7 +89,26 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
     return None
 
 
-def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Callable[[str], None]) -> None:
+def deliver(
+    names: Sequence[str], data: Input, output: Location, report_progress: Callable[[str], None]
+) -> None:
+    """Run jobs as `analyse` does, with an output in any file system: pages are made here, and copied there."""
+    if isinstance(output, Path):
+        analyse(names, data, output, report_progress)
+        return
+    with tempfile.TemporaryDirectory(prefix="leveret-") as place:
+        analyse(names, data, Path(place), report_progress, output)
+        report_progress(f"copying pages to {output}")
+        upload(data.spark, Path(place), output)
+
+
+def analyse(
+    names: Sequence[str],
+    data: Input,
+    output: Path,
+    report_progress: Callable[[str], None],
+    tables: Location | None = None,
+) -> None:
     """Run jobs, each into its own directory, and write their pages; for `all` also an index page.
 
     Args:
@@ -94,6 +116,7 @@ def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Ca
         data: the input.
         output: the output directory.
         report_progress: called with progress messages.
+        tables: directory for the tables, if that is another one.
 
     Raises:
         InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
@@ -107,7 +130,7 @@ def analyse(names: Sequence[str], data: Input, output: Path, report_progress: Ca
         if name not in names and (why := _unsuitable(name, data)):
             skipped[name] = why
             continue
-        page = one_job.run(JOBS[name], data, output / name, _about(name, report_progress))
+        page = one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
         has_index = ALL in names or (output / report.INDEX).exists()
         _write(page, output / name, data, JOBS[name].tables, has_index=has_index)
         pages.append((name, page))

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from leveret.analytics import generate
 from leveret.analytics.folding import fold
 from leveret.analytics.follow import FOLLOWED, Follower
-from leveret.analytics.reading import url
+from leveret.analytics.locations import url
 from leveret.analytics.running import analyse
 from leveret.analytics.schemas import tables
 from leveret.analytics.session import session

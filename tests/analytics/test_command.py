@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyspark
 import pytest
 from click.testing import CliRunner
 from made_rows import histogram, row
@@ -195,32 +194,6 @@ def test_the_command_makes_a_report_with_the_java_of_a_package(data, tmp_path):
     assert list((tmp_path / "report" / "latency" / "by_mode").glob("*.parquet"))
     assert list((tmp_path / "report" / "quarantine" / "latency_hist").glob("*.parquet"))
     assert list((tmp_path / "cache" / "leveret" / "java").glob("*/bin/java"))
-
-
-@pytest.mark.timeout(300)
-def test_spark_submit_runs_it_on_workers_without_python(data, tmp_path):
-    """Submitted as a zip to a master whose worker is a process of its own and has no Python, the job does the same."""
-    made = data({"latency_hist": [*latencies(0, 5), "{"]})
-    archive, output = tmp_path / "leveret.zip", tmp_path / "report"
-    subprocess.run([sys.executable, "-m", "zipfile", "-c", archive, "leveret/"], cwd=ROOT, check=True)
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    done = subprocess.run(
-        [
-            submit, "--master", "local-cluster[1,1,1024]", "--py-files", archive,
-            "--driver-java-options", JAVA_OPTIONS, "--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}",
-            "--conf", "spark.sql.shuffle.partitions=2", ROOT / "analytics" / "__main__.py",
-            "validate", "--input", made.directory, "--output", output,
-        ],
-        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
-        env=environment | {
-            "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere", "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-    )  # fmt: skip
-
-    assert 0 == done.returncode, done.stderr
-    assert "Lines set aside: 1 of 3" in (output / "validate" / "report.html").read_text()
 
 
 @pytest.mark.timeout(300)

@@ -137,14 +137,14 @@ def test_runs_without_a_rate_are_refused(spark, sweep):
 
 def test_the_plan_says_what_does_not_count(tmp_path):
     """The ends that are cut are those of the sweep's plan; without one they have a default; a broken plan is reported."""
-    assert confirm_compare.CUTS == cuts(tmp_path)
+    assert confirm_compare.CUTS == cuts(None, tmp_path)
 
     (tmp_path / "plan.json").write_text(json.dumps({"cut_start": 3, "cut_end": 2}))
-    assert (3.0, 2.0) == cuts(tmp_path)
+    assert (3.0, 2.0) == cuts(None, tmp_path)
 
     (tmp_path / "plan.json").write_text("{")
     with pytest.raises(InputError, match=r"cannot read .*plan\.json"):
-        cuts(tmp_path)
+        cuts(None, tmp_path)
 
 
 def test_costs_are_per_message(sweep):

@@ -1,0 +1,236 @@
+"""Every job runs on a standalone cluster, of a master and two workers without Python, as it does in one process."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+from made_rows import histogram, row
+
+from leveret.analytics import generate, java
+from leveret.analytics.locations import Remote, parse
+from leveret.analytics.names import ALL, SUMMARIES
+from leveret.analytics.reading import Input
+from leveret.analytics.running import analyse, deliver
+
+ROOT = Path(__file__).parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+STARTING = 120
+RUNNING = 600
+BAD = ["{", "", "null", json.dumps(row("event", v=2))]
+SIZES = {"queue_interval": 2000, "bench_run": 1500, "bench_cost": 1500, "bench_sample": 1500}
+JOBS = [ALL, "compact"]
+
+
+@pytest.fixture(scope="module")
+def source(spark, tmp_path_factory):
+    """Tables with something to find for every job, and lines that are no rows."""
+    folder = tmp_path_factory.mktemp("cluster") / "in"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generate, "QUEUES", 2)
+        patch.setattr(generate, "BLOCKS", 2)
+        patch.setattr(generate, "LEAST_SECONDS", 30)
+        for name, made in generate.TABLES.items():
+            generate.write(made(spark, SIZES.get(name, 500)), name, folder, parquet=False)
+    more = {
+        "latency_hist": [
+            row(
+                "latency_hist",
+                second,
+                scope="queue",
+                name=name,
+                metric="deliver",
+                **histogram([second + 9, 70]),
+            )
+            for second in (0, 5)
+            for name in ("очередь", "b")
+        ],
+        "event": [row("event", kind="start", name="0.2.0", detail={"a": 'q"1'}), *BAD],
+    }
+    for name, lines in more.items():
+        text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        place = folder / name / "dt=2026-11-21" / "hour=07"
+        place.mkdir(parents=True)
+        (place / f"{name}-1-0.jsonl").write_text("\n".join(text) + "\n")
+    return folder
+
+
+def process(stack, log, name, *arguments):
+    """Start a part of the cluster, which is ended with the stack."""
+    home = java.find(os.environ).home
+    environment = os.environ | {
+        "JAVA_HOME": str(java.home_for_spark(java.probe(home), os.environ)), "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS, "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": "/nowhere",
+    }  # fmt: skip
+    with log.open("wb") as output:
+        started = subprocess.Popen(
+            [
+                SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}",
+                "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments,
+            ],
+            stdout=output, stderr=output, env=environment, cwd=log.parent,
+        )  # fmt: skip
+    stack.callback(ended, started)
+    return started
+
+
+def ended(started):
+    """End a process. Its Java ignores SIGTERM where it runs by our script."""
+    started.kill()
+    started.wait(STARTING)
+
+
+def said(started, log, pattern):
+    """Wait until a process has written something; return it."""
+    end = time.monotonic() + STARTING
+    while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
+        assert started.poll() is None, log.read_text(errors="replace")[-2000:]
+        assert time.monotonic() < end, log.read_text(errors="replace")[-2000:]
+        time.sleep(0.1)
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """The address of a master with two workers, each of one core."""
+    folder = tmp_path_factory.mktemp("workers")
+    with contextlib.ExitStack() as stack:
+        log = folder / "master.log"
+        master = said(process(stack, log, "master.Master"), log, r"Starting Spark master at (spark://\S+)")
+        logs = [folder / f"worker{number}.log" for number in range(2)]
+        workers = [
+            process(
+                stack, each, "worker.Worker", "--cores", "1", "--memory", "768m",
+                "--work-dir", str(folder / each.stem), master,
+            )
+            for each in logs
+        ]  # fmt: skip
+        for worker, each in zip(workers, logs, strict=True):
+            said(worker, each, r"(Successfully registered with master)")
+        yield master
+
+
+@pytest.fixture(scope="module")
+def outputs(spark, source, cluster, tmp_path_factory):
+    """The outputs of all jobs: submitted to the cluster as a zip, and by the session of the tests."""
+    folder = tmp_path_factory.mktemp("outputs")
+    archive = folder / "leveret.zip"
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", archive, "leveret/"], cwd=ROOT, check=True)
+    settings = {
+        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS, "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false",
+    }  # fmt: skip
+    given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    done = subprocess.run(
+        [
+            SPARK_HOME / "bin" / "spark-submit", "--master", cluster, "--py-files", archive, *given,
+            "--driver-java-options", JAVA_OPTIONS, ROOT / "analytics" / "__main__.py", *JOBS,
+            "--input", source, "--output", folder / "cluster",
+        ],
+        capture_output=True, text=True, cwd=folder, timeout=RUNNING, check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        | {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere", "SPARK_LOCAL_IP": "127.0.0.1"},
+    )  # fmt: skip
+    assert 0 == done.returncode, done.stderr[-4000:]
+    analyse(JOBS, Input(spark, source, folder / "here"), folder / "here", lambda _text: None)
+    return folder
+
+
+def table(spark, folder):
+    """Return the columns and the rows of a table, in the order of its files."""
+    files = sorted(str(path) for path in folder.rglob("*.parquet"))
+    rows = [found for file in files for found in spark.read.parquet(file).collect()]
+    return rows and rows[0].__fields__, [tuple(found) for found in rows]
+
+
+def is_same(one, other):
+    """Return whether two values are equal; sums of floats were made in another order."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
+    return one == other
+
+
+@pytest.mark.timeout(RUNNING + 4 * STARTING)
+def test_every_job_has_the_same_tables_on_a_cluster(spark, outputs):
+    """Tables, columns, rows and their order are the same as in one process; few are empty, and every job has some."""
+    places = sorted(
+        path.relative_to(outputs / "here") for path in (outputs / "here").glob("*/*") if path.is_dir()
+    )
+    empty = set()
+    for place in places:
+        (columns, rows), (other_columns, other_rows) = (
+            table(spark, outputs / where / place) for where in ("here", "cluster")
+        )
+        assert (columns, len(rows)) == (other_columns, len(other_rows)), place
+        if place.parts[0] in {"tables", "quarantine"}:  # in the order in which workers have read them
+            rows, other_rows = sorted(map(str, rows)), sorted(map(str, other_rows))
+        for one, other in zip(rows, other_rows, strict=True):
+            assert all(map(is_same, one, other)), (place, one, other)
+        if not rows:
+            empty.add(str(place))
+
+    assert {*SUMMARIES, "tables", "quarantine"} <= {place.parts[0] for place in places}
+    assert empty <= {"validate/gaps", "validate/findings", "validate/waits", "health/episodes"}
+    assert "churn/report.html" in (outputs / "cluster" / "index.html").read_text()
+
+
+@pytest.fixture
+def mounted(spark, tmp_path):
+    """The URL of a file system that is not `file:`, and the directory of this machine that it leads to."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    name = "fs.viewfs.mounttable.made.link./data"
+    settings.set(name, f"file://{tmp_path}")
+    yield "viewfs://made/data"
+    settings.unset(name)
+
+
+def test_input_and_output_are_in_any_file_system_of_hadoop(spark, mounted, tmp_path):
+    """Under URLs of another file system lines are read, tables, pages and the quarantine are written, and read again."""
+    place = tmp_path / "in" / "latency_hist" / "dt=2026-11-21" / "hour=07"
+    place.mkdir(parents=True)
+    lines = [
+        json.dumps(row("latency_hist", second, scope="node", metric="confirm", **histogram([5])))
+        for second in (0, 5)
+    ]
+    (place / "latency_hist-1-0.jsonl").write_text("\n".join([*lines, "bad"]) + "\n")
+    (place / ".latency_hist-2-0.jsonl.tmp").write_text("half a line")
+    source, output = parse(f"{mounted}/in"), parse(f"{mounted}/out")
+
+    for _ in range(2):
+        deliver(["all", "compact"], Input(spark, source, output), output, lambda _text: None)
+
+    page = (tmp_path / "out" / "latency" / "report.html").read_text()
+    assert "Rows: latency_hist 2" in page
+    assert (tmp_path / "out" / "index.html").exists()
+    assert list((tmp_path / "out" / "latency" / "by_mode").glob("*.parquet"))
+    assert ["bad"] == [
+        found["line"]
+        for found in spark.read.parquet(str(tmp_path / "out" / "quarantine" / "latency_hist")).collect()
+    ]
+    kept = Input(spark, parse(f"{mounted}/out/tables"), output)
+    assert (2, False) == (kept.table("latency_hist").count(), kept.has("event"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/a b/c", Path("/a b/c")),
+        ("in", Path("in")),
+        ("file:/a", Path("/a")),
+        ("file:///a%20b", Path("/a%20b")),
+        ("s3a://bucket/a", Remote("s3a://bucket/a")),
+        ("hdfs:/a", Remote("hdfs:/a")),
+        ("c:/a", Path("c:/a")),
+    ],
+)
+def test_a_location_is_a_path_or_a_url(text, expected):
+    """A scheme makes a URL, but `file:`, which is a path of this machine."""
+    assert expected == parse(text)
