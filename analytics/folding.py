@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.schemas import Table
 
-RECENT_MS: Final = 30 * 60_000
+RECENT_MS: Final = 10 * 60_000
 """Age of the oldest row that is kept as it is."""
-SPANS: Final = ((6 * 3_600_000, 60_000), (7 * 86_400_000, 900_000))
+SPANS: Final = ((2 * 3_600_000, 60_000), (2 * 86_400_000, 900_000))
 """Ages up to which rows have spans of such a length; both in milliseconds. Older ones have spans of `LONGEST_MS`."""
 LONGEST_MS: Final = 3_600_000
 TIMES: Final = "times"

@@ -196,7 +196,7 @@ def about(data: Input, tables: Sequence[str]) -> list[str]:
     rows = ", ".join(f"{name} {each.rows:,}" for name, each in seen.items())
     if data.is_folded and rows:
         read = ", ".join(f"{name} {data.counted[name].rows:,}" for name in seen)
-        return [*lines, f"Rows: {read}, those older than half an hour folded to {rows}"]
+        return [*lines, f"Rows: {read}, those older than ten minutes folded to {rows}"]
     return [*lines, *([f"Rows: {rows}"] if rows else [])]
 
 

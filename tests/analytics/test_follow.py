@@ -159,7 +159,7 @@ def test_rounds_fold_what_came_before(spark, tmp_path):
     assert ["batch=6", "folded-5-6"] == sorted(path.name for path in rows.iterdir())
     assert data.seen["latency_hist"].rows < 7
     assert about(data, ["latency_hist"])[-1].startswith(
-        "Rows: latency_hist 7, those older than half an hour folded to"
+        "Rows: latency_hist 7, those older than ten minutes folded to"
     )
 
 
@@ -217,6 +217,6 @@ def test_a_kill_before_a_batch_was_recorded_counts_no_row_twice(spark, tmp_path)
 
 
 def test_spans_grow_with_age():
-    """The rows that jobs read are bounded: each is kept for half an hour, then spans grow, each by whole spans."""
+    """The rows that jobs read are bounded: each is kept for minutes, then spans grow, each by whole spans."""
     assert RECENT_MS < SPANS[0][0] < SPANS[1][0]
     assert 0 == SPANS[1][1] % SPANS[0][1] == LONGEST_MS % SPANS[1][1]

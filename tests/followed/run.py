@@ -29,8 +29,8 @@ QUICK = (
 EVERY = 0.5
 """Seconds between two files."""
 ROWS = 20
-LONGEST = 25.0
-"""Seconds that a command lives at most."""
+LONGEST = 8.0
+"""Seconds that a command lives at most after its first sign of work."""
 PATIENCE = 300
 
 
@@ -81,6 +81,20 @@ def start(source: Path, output: Path) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
+def work(output: Path) -> set[str]:
+    """Return the names of all files that a command keeps."""
+    return {str(path) for path in (output / "followed").rglob("*")}
+
+
+def wait_for_work(command: subprocess.Popen[bytes], output: Path, before: set[str]) -> None:
+    """Wait until a command has written something of its own."""
+    end = time.monotonic() + PATIENCE
+    while work(output) <= before:
+        if command.poll() is not None or time.monotonic() > end:
+            sys.exit(f"the command ended by itself, or does nothing: {command.poll()}")
+        time.sleep(0.05)
+
+
 def told(page: Path) -> tuple[int, int, int]:
     """Return what a report has: samples, rows, and lines set aside."""
     text = page.read_text() if page.exists() else ""
@@ -102,8 +116,10 @@ def main() -> None:
         growing = Growing(source)
         growing.start()
         for number in range(chosen.kills):
+            before = work(output)
             command = start(source, output)
-            time.sleep(chance.uniform(1, LONGEST))
+            wait_for_work(command, output, before)
+            time.sleep(chance.uniform(0, LONGEST))
             if number % 2:
                 os.killpg(command.pid, signal.SIGKILL)
             else:
