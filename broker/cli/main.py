@@ -145,7 +145,10 @@ def _raise_file_limit() -> None:
 
 def _run(config: Config, outputs: logs.Logs) -> int:
     """Run the broker until it is stopped; returns the exit code."""
+    from leveret.broker.process.memory_allocator import keep_large_blocks  # noqa: PLC0415 - as below
+
     gc.disable()  # while it starts: `Collector.start` takes over
+    keep_large_blocks()
     RECENT.begin()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -7,12 +7,33 @@ the event loop waits only if it needs that allocator meanwhile. The second canno
 memory in use may stay far above the memory that objects take; `in_use` returns the latter as far as it can be known:
 exactly for the first, and for the second estimated from the number of blocks.
 
+The C library returns a freed block to the system at once if it is large, or at the end of its heap with enough free
+memory before it, and the next block of that size costs a page fault for every 4 KiB: more time than to copy it.
+`keep_large_blocks` raises both limits for a process of the broker's own; `malloc_trim` returns what is kept.
+
 Without glibc 2.33 or later nothing is released here and nothing is known.
 """
 
 import ctypes
+import os
 import sys
 from typing import Any
+
+KEPT_BLOCK = 2 * 1024 * 1024
+"""Size in bytes from which a freed block is returned to the system at once."""
+KEPT_END = 8 * 1024 * 1024
+"""Free bytes at the end of the heap from which they are returned at once."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+
+
+def keep_large_blocks() -> None:
+    """Let the C library keep freed blocks of some megabytes, unless the environment sets its limits."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    is_set = "MALLOC_TRIM_THRESHOLD_" in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ
+    if set_option is None or is_set or "_threshold" in os.environ.get("GLIBC_TUNABLES", ""):
+        return
+    set_option(_MMAP_THRESHOLD, KEPT_BLOCK)
+    set_option(_TRIM_THRESHOLD, KEPT_END)
 
 
 class _Info(ctypes.Structure):
