@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 from leveret.analytics.figures import Panel, Series, at, panels
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, clocks, steps
+from leveret.analytics.series import FULL_US, NEAR_MS, clocks, steps
 
 RATES: Final = ("pub", "delivered", "acked")
 FAR: Final = 6.0
@@ -37,21 +37,22 @@ def compute(data: Input) -> dict[str, DataFrame]:
     rows = data.table("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks(rows) if nodes is None else clocks(rows, nodes)
-    unusual = data.keep(runs(judged(rows, clock)))
+    unusual = data.keep(runs(judged(rows, clock, is_folded=data.is_folded)))
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
-        "shown": shown(rows, clock, unusual).orderBy(*_SERIES, "time"),
+        "shown": shown(rows, clock, unusual, is_folded=data.is_folded).orderBy(*_SERIES, "time"),
     }
     if nodes is not None:
         made["limits"] = limits(nodes).orderBy("node", "what")
     return made
 
 
-def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
+def rated(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> DataFrame:
     """Return the rates of each queue: `rate`, over the number of `intervals` up to `ts`.
 
     As a queue has a row whenever something changes, the increase over several intervals belongs to the last of them. It
-    is spread over all of them only if an expected row is missing, or old rows were folded.
+    is spread over all of them only if an expected row is missing, or if the row may stand for several that were folded
+    and then has the weight of all of them.
     """
     # Every step here is per queue, so rows are partitioned only once.
     taken = steps(rows.repartition("node", "vhost", "queue"), "queue_interval", RATES).join(
@@ -59,7 +60,7 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     )
     interval = F.col("interval_us")
     quiet = (F.round(F.col("step_us") / interval) - 1).cast("int")
-    is_whole = F.col("step_us") <= FULL_US + 2 * interval
+    is_whole = F.col("step_us") <= (F.lit(NEAR_MS * 1000) if is_folded else FULL_US + 2 * interval)
 
     def part(name: str, ts: Column, rate: Column, intervals: Column) -> Column:
         return F.struct(
@@ -70,7 +71,12 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         added, one = F.col(f"d_{name}") * 1e6, F.lit(1)
         last = part(name, F.col("ts"), added / interval, one)
         before = part(name, F.col("ts") - F.round(interval / 1000).cast("bigint"), F.lit(0.0), quiet)
-        even = part(name, F.col("ts"), added / F.greatest(interval, "step_us"), F.greatest(one, quiet + 1))
+        even = part(
+            name,
+            F.col("ts"),
+            added / F.greatest(interval, "step_us"),
+            F.greatest(one, quiet + 1) if is_folded else one,
+        )
         return F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
 
     each = F.explode(F.flatten(F.array(*map(parts, RATES))))
@@ -78,9 +84,9 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     return taken.select(*named, each.alias("one")).select(*named, "one.*")
 
 
-def judged(rows: DataFrame, clocks: DataFrame) -> DataFrame:
+def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> DataFrame:
     """Return each rate of each queue with its distance `z` from the usual rate of its hour of the day."""
-    rates = rated(rows, clocks).withColumn("hour", F.hour(F.timestamp_millis("ts")))
+    rates = rated(rows, clocks, is_folded=is_folded).withColumn("hour", F.hour(F.timestamp_millis("ts")))
     group = Window.partitionBy(*_SERIES, "hour")
 
     def median(value: Column) -> Column:
@@ -124,13 +130,13 @@ def runs(rates: DataFrame) -> DataFrame:
     )
 
 
-def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame) -> DataFrame:
+def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame, *, is_folded: bool = False) -> DataFrame:
     """Return the rates of the most unusual series, for the figure."""
     worst = unusual.groupBy(*_SERIES).agg(F.max(F.abs("z")).alias("worst")).orderBy(F.desc("worst"), *_SERIES)
     few = F.broadcast(worst.limit(SHOWN))
     queues = rows.join(few, ["node", "vhost", "queue"], "left_semi")
     return (
-        judged(queues, clocks)
+        judged(queues, clocks, is_folded=is_folded)
         .join(few, list(_SERIES))
         .select(*_SERIES, F.timestamp_millis("ts").alias("time"), "rate", "median")
     )
@@ -177,7 +183,7 @@ def limits(nodes: DataFrame) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    unusual, drawn = written.rows("unusual", "start"), written.rows("shown", *_SERIES, "time")
+    unusual, drawn = written.rows("unusual", "start", *_SERIES), written.rows("shown", *_SERIES, "time")
     near = written.rows("limits", "node", "what") if written.has("limits") else []
     sections: list[Section] = []
     for series in sorted({tuple(row[name] for name in _SERIES) for row in drawn}):

@@ -139,7 +139,7 @@ def describe(written: Written) -> Page:
     times = written.rows("over_time", "time", where=F.col("node").isin(drawn_nodes))
     failed = written.rows("failures", F.desc("failed"), "peer", "user")
     came = written.rows("clients", F.desc("opened"), "peer", "user")
-    alarmed = written.rows("alarms", "start")
+    alarmed = written.rows("alarms", "start", "node", "alarm")
     sections: list[Section] = []
     for node in sorted(drawn_nodes):
         mine = [row for row in times if row["node"] == node]

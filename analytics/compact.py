@@ -238,7 +238,7 @@ def describe_compact(written: Written) -> Page:
 
 def describe_validate(written: Written) -> Page:
     """Return the report of `validate`."""
-    counted, found = written.rows("tables"), written.rows("findings")
+    counted, found = written.rows("tables", "table"), written.rows("findings", "table", "what")
     missing = written.rows("gaps", "node", "start") if written.has("gaps") else []
     aside = sum(row["aside"] for row in counted)
     facts = [
@@ -248,7 +248,7 @@ def describe_validate(written: Written) -> Page:
         if found or missing
         else "No contradictions and no gaps.",
     ]
-    waits = written.rows("waits", F.desc("gap")) if written.has("waits") else []
+    waits = written.rows("waits", F.desc("gap"), "node", "vhost", "queue") if written.has("waits") else []
     if waits:
         near = sum(row["gap"] <= NEAR for row in waits)
         facts.append(

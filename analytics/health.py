@@ -193,7 +193,7 @@ def describe(written: Written) -> Page:
     """Return the report."""
     totals = written.rows("totals", "node")
     number = written.table("queues").count()
-    past = written.rows("episodes", F.desc("worst"), *_QUEUE, "start")
+    past = written.rows("episodes", F.desc("worst"), *_QUEUE, "start", "what")
     wrong = written.rows(
         "queues", "verdict", *_QUEUE, where=(F.col("verdict") != OK) | F.col("consumers_busy")
     )

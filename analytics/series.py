@@ -19,6 +19,8 @@ BINS_S: Final = (5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
 MOST_BINS: Final = 240
 FULL_US: Final = 60_000_000
 """Maximum time in microseconds between two rows of an unchanged object."""
+NEAR_MS: Final = 50_000
+"""Distance in milliseconds below which two rows are not folded ones, which are a minute or more apart."""
 USUAL_MS: Final = 5000
 """Sampling interval of a broker in milliseconds that is assumed if there are too few rows to derive it."""
 
@@ -49,12 +51,12 @@ def clocks(*tables: DataFrame) -> DataFrame:
     moments = (
         reduce(DataFrame.unionByName, each).groupBy("node", "boot_id", "ts").agg(F.max("mono_us").alias("at"))
     )
+    near = F.when(F.col("step") < NEAR_MS, F.col("step"))
     return (
         moments.withColumn("step", F.col("ts") - F.lag("ts").over(boot.orderBy("ts")))
         .groupBy("node", "boot_id")
         .agg(
-            # A low quantile, as old rows that were folded are farther apart.
-            (F.coalesce(F.percentile("step", 0.05), F.lit(USUAL_MS)) * 1000)
+            (F.coalesce(F.median(near), F.median("step"), F.lit(USUAL_MS)) * 1000)
             .cast("bigint")
             .alias("interval_us"),
             F.max("at").alias("until_us"),

@@ -4,12 +4,12 @@ import shutil
 import pytest
 from made_rows import START, Made, histogram, row
 
-from leveret.analytics import churn, latency
+from leveret.analytics import anomalies, churn, latency
 from leveret.analytics.folding import LONGEST_MS, RECENT_MS, SPANS, fold
 from leveret.analytics.follow import DONE, FOLLOWED, Follower, remove_replaced, stored
 from leveret.analytics.running import about
 from leveret.analytics.schemas import tables
-from leveret.analytics.series import last, steps
+from leveret.analytics.series import clocks, last, steps
 
 HOURS = 9
 EVERY = 60
@@ -55,6 +55,24 @@ def test_folded_counters_have_the_same_increases_and_totals(spark):
     assert totals[0] == totals[1]
     spans = (END * 1000 - SPANS[0][0]) // SPANS[1][1] + SPANS[0][0] // SPANS[0][1]
     assert less.count() <= 2 * (spans + 4) < whole.count()
+
+
+def test_a_steady_rate_stays_what_it_was(spark):
+    """Rates of folded rows are those of their spans, with the weight of all intervals: nothing looks like a burst."""
+    rows = [
+        row("queue_interval", second, queue="a", pub=second * 3)
+        for second in (*range(0, END - 900, EVERY), *range(END - 900, END + 1, 5))
+    ]
+    _, less = folded(spark, "queue_interval", rows)
+    clock = clocks(less)
+
+    found = anomalies.rated(less, clock, is_folded=True).filter("what = 'pub'")
+
+    assert [5_000_000] == [each["interval_us"] for each in clock.collect()]
+    assert [(3.0, END // 5)] == [
+        (each["rate"], each["intervals"])
+        for each in found.groupBy("rate").sum("intervals").toDF("rate", "intervals").collect()
+    ]
 
 
 def test_what_was_folded_can_be_folded_again(spark):
