@@ -121,7 +121,7 @@ constraints: $(VENV)/.installed-test
 
 BENCHES := analytics backlog delayed embedded fairness field fixtures following hotpath ladder latency load_tool \
 	management management_clients paper peek retention scale shovel stalls store suites \
-	tls topic topology transactions ui
+	tls tls_clients topic topology transactions ui
 
 bench: $(VENV)/.installed-test
 	$(if $(filter-out $(BENCHES),$(NAME)),$(error NAME is one of: $(BENCHES)))

@@ -1,0 +1,1 @@
+"""Clients in other languages over TLS: `make bench NAME=tls_clients`."""
