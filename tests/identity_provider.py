@@ -15,6 +15,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from issuing import jwk, token
 
 SCOPES = "rabbitmq.tag:administrator rabbitmq.read:*/* rabbitmq.write:*/* rabbitmq.configure:*/*"
+VERIFIER = "v" * 43
+"""A secret of a window that begins a login."""
+CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()
+BACK = "http://127.0.0.1/"
+"""Address that a browser comes back to."""
 
 
 class Provider:
@@ -29,6 +34,8 @@ class Provider:
         asked: the queries of browsers that were sent here.
         exchanged: forms of exchanges.
         metadata: what differs in its OpenID configuration.
+        refresh: True if it gives refresh tokens, each good once.
+        user: the name in its tokens.
 
     """
 
@@ -40,6 +47,9 @@ class Provider:
         self.asked: list[dict[str, str]] = []
         self.exchanged: list[dict[str, str]] = []
         self.metadata: dict[str, Any] = {}
+        self.refresh = False
+        self.user = "ann"
+        self._refresh_tokens: set[str] = set()
         self._codes: dict[str, dict[str, str]] = {}
 
     def configuration(self) -> dict[str, Any]:
@@ -65,6 +75,11 @@ class Provider:
     def exchange(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
         """Return the answer to an exchange of a code, which is good once."""
         self.exchanged.append(form)
+        if form.get("grant_type") == "refresh_token":
+            if not self.refresh or form.get("refresh_token") not in self._refresh_tokens:
+                return 400, {"error": "invalid_grant"}
+            self._refresh_tokens.remove(form["refresh_token"])
+            return 200, self._tokens()
         begun = self._codes.pop(form.get("code", ""), None)
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -78,8 +93,22 @@ class Provider:
             or (self.secret and self.secret != form.get("client_secret") and shown != authorization)
         ):
             return 400, {"error": "invalid_grant"}
-        made = token(exp=int(time.time()) + self.seconds, iss=self.url, sub="ann", scope=self.scopes)
-        return 200, {"access_token": made, "token_type": "Bearer", "expires_in": self.seconds}
+        return 200, self._tokens()
+
+    def _tokens(self) -> dict[str, Any]:
+        made = token(exp=int(time.time()) + self.seconds, iss=self.url, sub=self.user, scope=self.scopes)
+        answer = {"access_token": made, "token_type": "Bearer", "expires_in": self.seconds}
+        if self.refresh:
+            answer["refresh_token"] = secrets.token_urlsafe()
+            self._refresh_tokens.add(answer["refresh_token"])
+        return answer
+
+
+def code_of(provider: Provider, challenge: str = CHALLENGE) -> str:
+    """Return a code, as for a browser."""
+    query = {"client_id": "page", "redirect_uri": BACK, "state": "s"}
+    address = provider.back({**query, "code_challenge": challenge, "code_challenge_method": "S256"})
+    return address.partition("code=")[2].partition("&")[0]
 
 
 class _Handler(BaseHTTPRequestHandler):

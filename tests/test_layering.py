@@ -81,6 +81,7 @@ DRIVERS = (
     "broker.auth.backends.directory",
     "broker.auth.backends.guarded",
     "broker.auth.backends.code_login",
+    "broker.auth.backends.session_renewal",
     "broker.auth.backends.issuer",
     "broker.auth.backends.http",
     "broker.auth.backends.ldap",

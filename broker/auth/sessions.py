@@ -2,6 +2,9 @@
 
 A session belongs to a user as it was at the login: after a change of its password or tags, and after its deletion, the
 token is worth nothing. The table has the hash of each token only, so that who reads memory or a dump cannot log in.
+
+A session whose login ends before it may have a refresh token of an identity provider, with which others renew it
+(`broker.auth.backends.session_renewal`). It is as long as its user is the one of the login.
 """
 
 import secrets
@@ -9,6 +12,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
+from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import User
 
 MOST = 1000
@@ -19,6 +23,12 @@ LONGEST_TOKEN = 64
 """Characters of the longest text that can be a token."""
 
 
+EARLY_SECONDS = 60.0
+"""Time before the end of a login at which it is renewed; a quarter of its time if that is shorter."""
+AGAIN_SECONDS = 5.0
+"""Time between two attempts to renew one login."""
+
+
 class Accounts(Protocol):
     """The users (`broker.auth.users.Users`)."""
 
@@ -26,9 +36,25 @@ class Accounts(Protocol):
         """Return a user that has logged in as it is now; None if it was deleted."""
 
 
+class Renewal(NamedTuple):
+    """A way to renew the login of a session.
+
+    Attributes:
+        secret: the refresh token.
+        due: seconds of the wall clock since the epoch at which the login is to be renewed.
+        peer: address of the client at the login.
+
+    """
+
+    secret: Password
+    due: float
+    peer: str
+
+
 class _Session(NamedTuple):
     user: User
     used: float
+    renewal: Renewal | None = None
 
 
 class Sessions:
@@ -51,18 +77,19 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, user: User, now: float) -> str:
+    def begin(self, user: User, now: float, renewal: Renewal | None = None) -> str:
         """Begin a session; returns its token.
 
         Args:
             user: who has logged in.
             now: seconds of a monotonic clock.
+            renewal: how its login is renewed; None if it is not.
 
         """
         while len(self._sessions) >= MOST:
             del self._sessions[next(iter(self._sessions))]
         token = secrets.token_urlsafe(TOKEN_OCTETS)
-        self._sessions[_key(token)] = _Session(user, now)
+        self._sessions[_key(token)] = _Session(user, now, renewal)
         return token
 
     def find(self, token: str, now: float, *, is_used: bool = True) -> User | None:
@@ -92,6 +119,62 @@ class Sessions:
         """End a session, if there is one with this token."""
         if 0 < len(token) <= LONGEST_TOKEN:
             self._sessions.pop(_key(token), None)
+
+    def renewable(self, now: float) -> dict[bytes, tuple[User, Renewal]]:
+        """Return users and renewals of the sessions that can be renewed, by the key of the session; ends idle ones.
+
+        Args:
+            now: seconds of a monotonic clock.
+
+        """
+        found = {}
+        for key, session in list(self._sessions.items()):
+            if session.renewal is None:
+                continue
+            if now - session.used > self._idle_seconds:
+                del self._sessions[key]
+            else:
+                found[key] = (session.user, session.renewal)
+        return found
+
+    def renew(self, key: bytes, before: Renewal, user: User | None, after: Renewal | None) -> bool:
+        """Put a new login in the place of that of a session.
+
+        Args:
+            key: key of the session.
+            before: the renewal that was used.
+            user: the user of the new login; None to end the session.
+            after: how that is renewed in its turn.
+
+        Returns:
+            False if there is no such session any more, or it was renewed by somebody else.
+
+        """
+        session = self._sessions.get(key)
+        if session is None or session.renewal is not before:
+            return False
+        if user is None:
+            del self._sessions[key]
+        else:
+            self._sessions[key] = session._replace(user=user, renewal=after)
+        return True
+
+
+def renewal_of(expires: float | None, secret: Password | None, peer: str, wall: int) -> Renewal | None:
+    """Return how and when a login is renewed; None if it does not end, or without a refresh token.
+
+    Args:
+        expires: seconds of the wall clock since the epoch at which the login ends.
+        secret: the refresh token.
+        peer: address of the client.
+        wall: milliseconds since the epoch.
+
+    """
+    if secret is None or expires is None:
+        return None
+    now = wall / 1000
+    early = min(EARLY_SECONDS, (expires - now) / 4)
+    return Renewal(secret, max(expires - early, now + AGAIN_SECONDS), peer)
 
 
 def _key(token: str) -> bytes:

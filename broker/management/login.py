@@ -3,7 +3,9 @@
 from urllib.parse import parse_qsl
 
 from leveret.broker.administration.access import Right, authorize
+from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import BackendUser
+from leveret.broker.auth.sessions import renewal_of
 from leveret.broker.auth.users import User
 from leveret.broker.http.browsers import check_origin, cookie_with, refuse_foreign, token_of
 from leveret.broker.http.call import Answer, Call, Done, Item, Steps
@@ -51,12 +53,24 @@ def login(call: Call) -> Steps:
     return session_of(call, user)
 
 
-def session_of(call: Call, user: User) -> Answer:
-    """Begin a session of a user who has logged in; raises ForbiddenError if the user may not use the API."""
+def session_of(call: Call, user: User, refresh: Password | None = None) -> Answer:
+    """Begin a session of a user who has logged in; raises ForbiddenError if the user may not use the API.
+
+    Args:
+        call: the call.
+        user: the user.
+        refresh: the token by which the login is renewed; None if it is not.
+
+    """
     authorize(call.broker.users, user, Right.MANAGEMENT)
     if isinstance(user, BackendUser):
         user = user.in_session(call.broker.wall_clock())
-    token = call.broker.sessions.begin(user, call.broker.now())
+    renewal = None
+    if refresh is not None and isinstance(user, BackendUser):
+        renewal = renewal_of(user.expires, refresh, call.peer or HERE, call.broker.wall_clock())
+    token = call.broker.sessions.begin(user, call.broker.now(), renewal)
+    if renewal is not None:
+        call.broker.backends.keep_sessions(call.broker)
     return Item("ok", {"set-cookie": cookie_with(token, call.headers)})
 
 

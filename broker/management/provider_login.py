@@ -36,9 +36,10 @@ def login_by_code(call: Call) -> Steps:
     peer = call.peer or HERE
     check_failures(call.broker, "", peer)
     verdict = yield Callback(partial(backends.log_in_by_code, *values, peer))
-    name = verdict.name if isinstance(verdict, BackendUser) else ""
-    user = judged(call.broker, name, peer, verdict)
-    return session_of(call, user)
+    found, refresh = (verdict, None) if isinstance(verdict, LoginRefusedError) else verdict
+    name = found.name if isinstance(found, BackendUser) else ""
+    user = judged(call.broker, name, peer, found)
+    return session_of(call, user, refresh)
 
 
 def _backends(call: Call) -> Any:

@@ -24,6 +24,7 @@ from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, User
 
 if TYPE_CHECKING:
     from leveret.broker.auth.backends.code_login import CodeLogin
+    from leveret.broker.auth.backends.session_renewal import SessionBroker
 
 log = logging.getLogger("leveret.connection")
 
@@ -89,6 +90,7 @@ class AccessControl:
         self._now = now
         self._in_step = in_step
         self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: asyncio.Task[None] | None = None
         self._counted = tuple(counted)
         self.epoch = 0
         self.code_login: CodeLogin | None = None
@@ -183,21 +185,48 @@ class AccessControl:
         verifier: str,
         redirect_uri: str,
         peer: str,
-        done: Callable[[BackendUser | LoginRefusedError], object],
+        done: Callable[[tuple[BackendUser, Password | None] | LoginRefusedError], object],
     ) -> None:
-        """Authenticate a user whom the identity provider has sent back with a code (`CodeLogin.token`)."""
+        """Authenticate a user whom the identity provider has sent back with a code (`CodeLogin.tokens`).
+
+        The answer is the user, and the refresh token if the provider has given one.
+        """
         work = self._login_by_code(code, verifier, redirect_uri, peer)
         self._run(work, done, LoginRefusedError("internal error"))
 
-    async def _login_by_code(self, code: str, verifier: str, redirect_uri: str, peer: str) -> BackendUser:
+    async def _login_by_code(
+        self, code: str, verifier: str, redirect_uri: str, peer: str
+    ) -> tuple[BackendUser, Password | None]:
         assert self.code_login is not None  # noqa: S101 - the caller has looked
         try:
-            token = await self.code_login.token(code, verifier, redirect_uri)
+            tokens = await self.code_login.tokens(code, verifier, redirect_uri)
         except BackendError as error:
             raise LoginRefusedError(str(error)) from None
         # only where tokens are checked: others have no business with them
         taking = [at for at, step in enumerate(self._steps) if step.authn.renews]
-        return await self._login("", Password(token), peer, taking)
+        return await self._login("", Password(tokens.access), peer, taking), tokens.refresh
+
+    async def renewed_by(
+        self, refresh: Password, user: BackendUser, peer: str
+    ) -> tuple[BackendUser, Password | None]:
+        """Return the user of a session as a new token of the provider has it, and the next refresh token.
+
+        Raises:
+            LoginRefusedError: the provider refuses, or the new token is none of the user.
+            BackendError: the provider does not answer.
+
+        """
+        assert self.code_login is not None  # noqa: S101 - it has begun the session
+        tokens = await self.code_login.renewed(refresh)
+        return await self._renewed(user, Password(tokens.access), peer), tokens.refresh
+
+    def keep_sessions(self, broker: "SessionBroker") -> None:
+        """Renew the sessions of a broker that have a refresh token, as long as there are any."""
+        from leveret.broker.auth.backends.session_renewal import SessionRenewal  # noqa: PLC0415 - only if it is used
+
+        if self._renewing is None or self._renewing.done():
+            work = SessionRenewal(broker, self.renewed_by).run()
+            self._renewing = self._run(work, lambda _: None, None)
 
     # -- for the management API ---------------------------------------------------------------------------------------
 
@@ -299,11 +328,14 @@ class AccessControl:
                 return _failed(backend, error)
         return Decision(bool(user.authorizers))
 
-    def _run(self, work: Coroutine[Any, Any, Any], done: Callable[[Any], object], otherwise: Any) -> None:
+    def _run(
+        self, work: Coroutine[Any, Any, Any], done: Callable[[Any], object], otherwise: Any
+    ) -> asyncio.Task[None]:
         """Run a coroutine as a task, and call `done` with its result; with `otherwise` if it has a bug."""
         task = asyncio.get_running_loop().create_task(self._answered(work, done, otherwise))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _answered(
         self, work: Coroutine[Any, Any, Any], done: Callable[[Any], object], otherwise: Any

@@ -3,7 +3,8 @@
 Theory. The page makes a secret (the verifier) and sends the browser to the provider with its hash. The browser comes
 back with a code, which the page gives to the broker together with the verifier; the broker changes both into a token at
 the provider. So no script ever has the token, the provider need not answer scripts of other origins, and a secret of
-the client, if there is one, stays here. The token is then a login like any other (`oauth2.OAuth2Backend`).
+the client, if there is one, stays here. The token is then a login like any other (`oauth2.OAuth2Backend`). A refresh
+token, if the provider gives one, is in the session, which is renewed by it (`session_renewal.SessionRenewal`).
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.issuer import DISCOVERY, tls_context
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
+from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
 
 log = logging.getLogger("leveret.management")
@@ -33,7 +35,7 @@ AT_ONCE: Final = 16
 MOST_OCTETS: Final = 64 * 1024
 """Maximum length of an answer of the provider."""
 _LONGEST: Final = 4096
-"""Characters of the longest code, and of the longest address to come back to."""
+"""Characters of the longest code, of the longest refresh token, and of the longest address to come back to."""
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _REFUSED: Final = frozenset({400, 401, 403})
 
@@ -51,6 +53,19 @@ class Endpoints(NamedTuple):
     authorization: str
     token: str
     methods: tuple[str, ...] = ()
+
+
+class Tokens(NamedTuple):
+    """Tokens of the provider, for a code or for a refresh token.
+
+    Attributes:
+        access: the token that is a login.
+        refresh: a token for further ones; None if there is none.
+
+    """
+
+    access: str
+    refresh: Password | None = None
 
 
 class CodeLogin:
@@ -96,8 +111,8 @@ class CodeLogin:
     def _metadata_url(self) -> str:
         return self.settings.metadata_url or self.provider_url.rstrip("/") + DISCOVERY
 
-    async def token(self, code: str, verifier: str, redirect_uri: str) -> str:
-        """Exchange a code for a token.
+    async def tokens(self, code: str, verifier: str, redirect_uri: str) -> Tokens:
+        """Exchange a code for a token, and one to renew it if the provider gives that.
 
         Args:
             code: the code.
@@ -111,26 +126,47 @@ class CodeLogin:
         """
         if not 0 < len(code) <= _LONGEST or len(redirect_uri) > _LONGEST or not _VERIFIER.fullmatch(verifier):
             raise LoginRefusedError("the identity provider's answer is not complete")
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "client_id": self.settings.client_id,
+            "code_verifier": verifier,
+        }
+        return await self._exchanged(form)
+
+    async def renewed(self, refresh: Password) -> Tokens:
+        """Exchange a refresh token for a token; the refresh token stays if the provider gives no other.
+
+        Raises:
+            LoginRefusedError: the provider refuses.
+            BackendError: the provider does not answer.
+
+        """
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": refresh.octets().decode(),
+            "client_id": self.settings.client_id,
+        }
+        found = await self._exchanged(form)
+        return found._replace(refresh=found.refresh or refresh)
+
+    async def _exchanged(self, form: dict[str, str]) -> Tokens:
         if self._at_work >= AT_ONCE:
             raise BackendError("too many logins by the identity provider at once")
         self._at_work += 1
         try:
             endpoints = await self.endpoints()
-            form = {
-                "grant_type": "authorization_code",
-                "code": code,
-                "redirect_uri": redirect_uri,
-                "client_id": self.settings.client_id,
-                "code_verifier": verifier,
-            }
             headers = self._authenticated(endpoints, form)
             answer = await self._asked("POST", endpoints.token, form, headers)
         finally:
             self._at_work -= 1
-        token = answer.get("access_token")
+        token, refresh = answer.get("access_token"), answer.get("refresh_token")
         if not isinstance(token, str) or str(answer.get("token_type", "bearer")).lower() != "bearer":
             raise LoginRefusedError("the identity provider gives no token")
-        return token
+        if not isinstance(refresh, str) or not 0 < len(refresh) <= _LONGEST or not refresh.isascii():
+            return Tokens(token)
+        return Tokens(token, Password(refresh))
 
     def _authenticated(self, endpoints: Endpoints, form: dict[str, str]) -> dict[str, str]:
         """Return the headers of a request of this client, whose secret may be in the form instead."""
@@ -175,7 +211,8 @@ class CodeLogin:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise BackendError(type(error).__name__) from None
         if form is not None and status in _REFUSED:
-            raise LoginRefusedError("the identity provider refuses the code")
+            kind = "code" if "code" in form else "refresh token"
+            raise LoginRefusedError(f"the identity provider refuses the {kind}")
         if status != 200 or len(octets) > MOST_OCTETS:  # noqa: PLR2004 - OK
             raise BackendError(f"status {status}, {len(octets)} bytes")
         try:

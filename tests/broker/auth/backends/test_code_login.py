@@ -1,13 +1,12 @@
 """Login by an identity provider, as the broker sees it: exchanges, failures, configuration and API."""
 
 import base64
-import hashlib
 from typing import Any
 
 import pytest
 from api import Api
 from fakes import Node
-from identity_provider import providing
+from identity_provider import BACK, VERIFIER, code_of, providing
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.code_login import FAILED_SECONDS, CodeLogin
@@ -15,9 +14,6 @@ from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Setti
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.config.config import ConfigError, load
 
-VERIFIER = "v" * 43
-BACK = "http://127.0.0.1/"
-CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()
 CANARY = "canary-secret"
 
 
@@ -49,21 +45,14 @@ def login_by(provider: Any, clock: Clock, **more: str) -> CodeLogin:
     return CodeLogin(settings, OAuth2Settings(resource_server_id="rabbitmq"), clock)
 
 
-def code_of(provider: Any, challenge: str = CHALLENGE) -> str:
-    """Return a code, as for a browser."""
-    query = {"client_id": "page", "redirect_uri": BACK, "state": "s"}
-    address = provider.back({**query, "code_challenge": challenge, "code_challenge_method": "S256"})
-    return address.partition("code=")[2].partition("&")[0]
-
-
 async def test_a_code_is_a_token_once(provider, clock):
     """Together with the secret that the provider knows the hash of, and only the first time."""
     login = login_by(provider, clock)
     code = code_of(provider)
 
-    assert (await login.token(code, VERIFIER, BACK)).startswith("eyJ")
+    assert (await login.tokens(code, VERIFIER, BACK)).access.startswith("eyJ")
     with pytest.raises(LoginRefusedError, match="refuses the code"):
-        await login.token(code, VERIFIER, BACK)
+        await login.tokens(code, VERIFIER, BACK)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +61,7 @@ async def test_a_code_is_a_token_once(provider, clock):
 async def test_a_stolen_code_is_worth_nothing(provider, clock, verifier, back):
     """Without the secret of the window that has begun, or for another address."""
     with pytest.raises(LoginRefusedError, match="refuses the code"):
-        await login_by(provider, clock).token(code_of(provider), verifier, back)
+        await login_by(provider, clock).tokens(code_of(provider), verifier, back)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +71,7 @@ async def test_a_stolen_code_is_worth_nothing(provider, clock, verifier, back):
 async def test_values_that_cannot_be_right_are_not_sent(provider, clock, values):
     """The provider is not asked about them."""
     with pytest.raises(LoginRefusedError, match="not complete"):
-        await login_by(provider, clock).token(*values)
+        await login_by(provider, clock).tokens(*values)
 
     assert [] == provider.exchanged
 
@@ -96,7 +85,7 @@ async def test_the_secret_of_the_client_is_shown_as_the_provider_wants_it(provid
     provider.metadata = {} if methods is None else {"token_endpoint_auth_methods_supported": methods}
     login = login_by(provider, clock, client_secret=CANARY)
 
-    assert (await login.token(code_of(provider), VERIFIER, BACK)).startswith("eyJ")
+    assert (await login.tokens(code_of(provider), VERIFIER, BACK)).access.startswith("eyJ")
     assert in_form == ("client_secret" in provider.exchanged[0])
 
 
