@@ -57,6 +57,13 @@ BACKENDS: Final[tuple[Key, ...]] = (
     Key(name="auth_oauth2.resource_server_id", kind="string", default="",
         attribute="backends.oauth2.resource_server_id",
         doc="Name of the broker among the resources of the issuer: it must be in the audience of tokens."),
+    Key(name="auth_oauth2.resource_servers.$name.id", kind="string", default="",
+        doc="A further name of the broker among the resources of the issuer; `$name` if not set. The audience of a "
+        "token must contain exactly one of all names, whose scopes it has then."),
+    Key(name="auth_oauth2.resource_servers.$name.scope_prefix", kind="string", default="",
+        doc="The beginning of its scopes; `auth_oauth2.scope_prefix` if not set, or its `id` and a dot."),
+    Key(name="auth_oauth2.resource_servers.$name.additional_scopes_key", kind="string", default="",
+        doc="Its further claims with scopes; `auth_oauth2.additional_scopes_key` if not set."),
     Key(name="auth_oauth2.issuer", kind="address", default="", attribute="backends.oauth2.issuer",
         doc="The issuer of tokens. Tokens of another one are refused, and without `jwks_uri` and signing keys its "
         "keys are found by its OpenID configuration."),

@@ -14,6 +14,7 @@ from leveret.broker.auth.backends.settings import (
     HTTPSettings,
     Name,
     OAuth2Settings,
+    ResourceServer,
     Step,
     is_protected,
 )
@@ -42,7 +43,7 @@ def backend_settings(
     settings = BackendSettings(
         chain=chain,
         http=HTTPSettings(tls=ClientTLS(**parts.get("http.tls", {})), **parts.get("http", {})),
-        oauth2=OAuth2Settings(**parts.get("oauth2", {}), **_oauth2(family, problems)),
+        oauth2=_oauth2_settings(parts.get("oauth2", {}), family, problems),
         cache=cache,
         login=CodeLoginSettings(**parts.get("login", {})),
     )
@@ -113,6 +114,34 @@ def _chain(family: Callable[[str], dict[str, Any]], problems: list[str]) -> tupl
     return tuple(steps[number] for number in sorted(steps)) or (Step(),)
 
 
+def _oauth2_settings(
+    parts: dict[str, Any], family: Callable[[str], dict[str, Any]], problems: list[str]
+) -> OAuth2Settings:
+    """Return the settings of the OAuth 2 backend; resource servers have the general ones where they have none."""
+    settings = OAuth2Settings(**parts, **_oauth2(family, problems))
+    prefix = "auth_oauth2.resource_servers"
+    fields = {
+        name: family(f"{prefix}.$name.{name}") for name in ("id", "scope_prefix", "additional_scopes_key")
+    }
+    names = dict.fromkeys(name for values in fields.values() for name in values)
+    servers: dict[str, ResourceServer] = {}
+    for name in names:
+        server_id = fields["id"].get(name, name)
+        scope_prefix = fields["scope_prefix"].get(name, settings.scope_prefix)
+        if not server_id or server_id in servers or server_id == settings.resource_server_id:
+            problems.append(f"{prefix}.{name}.id: '{server_id}' is there twice, or empty")
+        servers[server_id] = ResourceServer(
+            server_id,
+            f"{server_id}." if scope_prefix is None else scope_prefix,
+            fields["additional_scopes_key"].get(name, settings.additional_scopes_key),
+        )
+    if servers and not settings.verify_aud:
+        problems.append(
+            f"auth_oauth2.verify_aud = false excludes {prefix}: the audience tells which is meant"
+        )
+    return msgspec.structs.replace(settings, resource_servers=tuple(servers.values()))
+
+
 def _oauth2(family: Callable[[str], dict[str, Any]], problems: list[str]) -> dict[str, Any]:
     """Return the settings of the OAuth 2 backend that several keys make."""
     prefix = "auth_oauth2"
@@ -140,7 +169,7 @@ def _missing(settings: OAuth2Settings) -> list[str]:
     if find_spec("jwt") is None:
         problems.append("auth_backends: oauth2 needs the package PyJWT: pip install 'leveret[oauth2]'")
         return problems
-    if not settings.resource_server_id:
+    if not settings.servers:
         problems.append("auth_oauth2.resource_server_id is missing")
     if not (settings.jwks_uri or settings.issuer or settings.signing_keys):
         problems.append("auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing")

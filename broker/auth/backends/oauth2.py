@@ -1,14 +1,16 @@
 """The OAuth 2 backend: a token in place of the password decides, as with rabbitmq_auth_backend_oauth2. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from leveret.broker.auth.backends.issuer import Issuer
 from leveret.broker.auth.backends.scopes import scopes_of
-from leveret.broker.auth.backends.settings import OAuth2Settings
+from leveret.broker.auth.backends.settings import OAuth2Settings, ResourceServer
 from leveret.broker.auth.backends.tokens import (
     Rules,
     TokenError,
     UnknownKeyError,
+    audience_of,
     key_of_pem,
     verified,
 )
@@ -44,7 +46,8 @@ class OAuth2Backend:
         self._wall = wall
         keys = [key_of_pem(name, path.read_bytes()) for name, path in settings.signing_keys.items()]
         self._issuer = Issuer(settings, keys, now)
-        audience = settings.resource_server_id if settings.verify_aud else None
+        self._servers = settings.servers
+        audience = frozenset(self._servers) if settings.verify_aud else None
         self._rules = Rules(settings.algorithms, audience, settings.issuer)
 
     async def log_in(self, name: str, password: Password) -> Login:
@@ -58,11 +61,12 @@ class OAuth2Backend:
             except UnknownKeyError:
                 keys = await self._issuer.keys(unknown=True)
                 claims = verified(token, keys, default, self._rules, now)
+            server = self._server(claims)
             scopes = scopes_of(
                 claims,
-                resource=self._settings.resource_server_id,
-                prefix=self._settings.prefix,
-                additional=self._settings.additional_scopes_key.split(),
+                resource=server.id,
+                prefix=server.prefix,
+                additional=server.additional_scopes_key.split(),
                 aliases=self._settings.scope_aliases,
             )
         except (TokenError, ValueError) as error:
@@ -72,6 +76,16 @@ class OAuth2Backend:
         if user is None:
             raise LoginRefusedError("token refused: it has no name of a user")
         return Login(user, scopes.tags, scopes, claims.get("exp"))
+
+    def _server(self, claims: Mapping[str, Any]) -> ResourceServer:
+        """Return the name of the broker that a verified token is for: without `verify_aud` there is only one."""
+        if len(self._servers) == 1:
+            return next(iter(self._servers.values()))
+        return next(
+            self._servers[each]
+            for each in audience_of(claims)
+            if isinstance(each, str) and each in self._servers
+        )
 
     async def find(self, name: str) -> Login:
         """Refuse: without a token nothing is known about a user."""

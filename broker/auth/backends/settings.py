@@ -108,6 +108,21 @@ class LDAPSettings(msgspec.Struct, frozen=True):
         return self.port or (LDAPS_PORT if self.use_ssl else LDAP_PORT)
 
 
+class ResourceServer(msgspec.Struct, frozen=True):
+    """A name that the broker has among the resources of the issuer.
+
+    Attributes:
+        id: what the audience of its tokens contains.
+        prefix: the beginning of its scopes.
+        additional_scopes_key: further claims with scopes, with spaces between them.
+
+    """
+
+    id: str
+    prefix: str
+    additional_scopes_key: str = ""
+
+
 class OAuth2Settings(msgspec.Struct, frozen=True):
     """Settings of the OAuth 2 backend."""
 
@@ -123,11 +138,18 @@ class OAuth2Settings(msgspec.Struct, frozen=True):
     scope_prefix: str | None = None
     scope_aliases: Mapping[str, tuple[str, ...]] = {}
     verify_aud: bool = True
+    resource_servers: tuple[ResourceServer, ...] = ()
 
     @property
     def prefix(self) -> str:
         """The beginning of the scopes for this broker."""
         return f"{self.resource_server_id}." if self.scope_prefix is None else self.scope_prefix
+
+    @property
+    def servers(self) -> dict[str, ResourceServer]:
+        """All names of the broker, by `id`."""
+        first = ResourceServer(self.resource_server_id, self.prefix, self.additional_scopes_key)
+        return {each.id: each for each in (first, *self.resource_servers) if each.id}
 
 
 class CodeLoginSettings(msgspec.Struct, frozen=True):

@@ -66,13 +66,13 @@ class Rules(NamedTuple):
 
     Attributes:
         algorithms: the allowed algorithms.
-        audience: what the audience must contain; None for anything.
+        audience: names of which the audience must contain exactly one; None for anything.
         issuer: the issuer; '' for any.
 
     """
 
     algorithms: tuple[str, ...]
-    audience: str | None
+    audience: frozenset[str] | None
     issuer: str
 
 
@@ -185,12 +185,20 @@ def _check_times(claims: Mapping[str, Any], now: float) -> None:
         raise TokenError("it is not valid yet")
 
 
+def audience_of(claims: Mapping[str, Any]) -> list[Any]:
+    """Return what the audience of a token contains."""
+    audience = claims.get("aud")
+    found = audience.split() if isinstance(audience, str) else audience
+    return found if isinstance(found, list) else []
+
+
 def _check_addressee(claims: Mapping[str, Any], rules: Rules) -> None:
     if rules.issuer and claims.get("iss") != rules.issuer:
         raise TokenError("its issuer is another one")
     if rules.audience is None:
         return
-    audience = claims.get("aud")
-    found = audience.split() if isinstance(audience, str) else audience
-    if not isinstance(found, list) or rules.audience not in found:
+    named = {each for each in audience_of(claims) if isinstance(each, str)} & rules.audience
+    if not named:
         raise TokenError("its audience is another one")
+    if len(named) > 1:
+        raise TokenError("its audience has several of the resource servers")

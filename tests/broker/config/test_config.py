@@ -785,6 +785,42 @@ def test_tokens_need_an_extra(monkeypatch):
         load(settings=[*TOKENS, "auth_oauth2.issuer=https://i"])
 
 
+def test_several_resource_servers_have_the_general_settings_where_they_have_none():
+    """Each has a name, a prefix that follows from it, and its own claims if it says so."""
+    pytest.importorskip("jwt")
+    prefix = "auth_oauth2.resource_servers"
+    lines = [TOKENS[0], "auth_oauth2.issuer=https://i", "auth_oauth2.additional_scopes_key=roles"]
+    settings = [
+        f"{prefix}.one.id=orders",
+        f"{prefix}.two.scope_prefix=",
+        f"{prefix}.two.additional_scopes_key=more",
+    ]
+    oauth2 = load(settings=[*lines, *settings]).backends.oauth2
+
+    assert {("orders", "orders.", "roles"), ("two", "", "more")} == {
+        (each.id, each.prefix, each.additional_scopes_key) for each in oauth2.servers.values()
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["auth_oauth2.verify_aud=false"], "verify_aud = false excludes"),
+        (["auth_oauth2.resource_servers.b.id=orders"], "'orders' is there twice"),
+        (["auth_oauth2.resource_servers.r.scope_prefix=x"], "'r' is there twice"),
+        (["auth_oauth2.resource_servers.a.oauth_provider_id=p"], "is not supported"),
+    ],
+)
+def test_resource_servers_that_cannot_be_told_apart_are_errors(settings, problem):
+    """A token must be for one of them."""
+    pytest.importorskip("jwt")
+    lines = [*TOKENS, "auth_oauth2.issuer=https://i", "auth_oauth2.resource_servers.a.id=orders"]
+    with pytest.raises(ConfigError) as caught:
+        load(settings=[*lines, *settings])
+
+    assert problem in str(caught.value)
+
+
 DIRECTORY = [
     "auth_backends.1=ldap",
     "auth_ldap.servers.1=localhost",

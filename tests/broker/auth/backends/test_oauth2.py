@@ -14,7 +14,7 @@ from issuing import NOW, issuing, jwk, token
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.issuer import good_for
 from leveret.broker.auth.backends.oauth2 import OAuth2Backend
-from leveret.broker.auth.backends.settings import OAuth2Settings
+from leveret.broker.auth.backends.settings import OAuth2Settings, ResourceServer
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.connection.connection import EXPIRED
@@ -72,6 +72,30 @@ async def test_a_token_is_a_login(issuer):
             with pytest.raises(aiormq.exceptions.ProbableAuthenticationError):
                 await connect(server, "guest", bad)
         await connection.close()
+
+
+async def test_the_audience_says_whose_scopes_a_token_has(issuer):
+    """With several resource servers each token has the scopes of its own one; a token for two, or for none, is refused."""
+    clock = Clock()
+    servers = (ResourceServer("orders", "orders/"), ResourceServer("bills", "", "roles"))
+    backend = OAuth2Backend(_settings(issuer, resource_servers=servers), clock.now, clock.wall)
+    scope = "rabbitmq.tag:management orders/tag:monitoring tag:policymaker"
+    found = {}
+    for audience in ("rabbitmq", "orders", ["x", "bills"], ["orders", "bills"], "x", None):
+        secret = Password(token(aud=audience, scope=scope, roles=["tag:administrator"]))
+        try:
+            found[str(audience)] = (await backend.log_in("", secret)).tags
+        except LoginRefusedError as error:
+            found[str(audience)] = str(error)
+
+    assert {
+        "rabbitmq": ("management",),
+        "orders": ("monitoring",),
+        "['x', 'bills']": ("policymaker", "administrator"),
+        "['orders', 'bills']": "token refused: its audience has several of the resource servers",
+        "x": "token refused: its audience is another one",
+        "None": "token refused: its audience is another one",
+    } == found
 
 
 async def test_a_connection_ends_with_its_token(issuer):

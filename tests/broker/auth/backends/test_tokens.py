@@ -17,7 +17,7 @@ from leveret.broker.auth.backends.tokens import (
 )
 from leveret.broker.auth.rights import Question
 
-RULES = Rules(("RS256", "ES256", "PS256"), "rabbitmq", "https://issuer.test")
+RULES = Rules(("RS256", "ES256", "PS256"), frozenset({"rabbitmq", "second"}), "https://issuer.test")
 KEYS = keys_of(
     {"keys": [jwk("k1"), jwk("ec1"), jwk("ps", alg="PS256"), {"kty": "oct", "k": "AAAA", "kid": "o"}]}
 )
@@ -74,6 +74,7 @@ BAD = {
     "other audience": token(aud="other"),
     "audience missing": token(aud=None),
     "audience inside": token(aud="rabbitmq2"),
+    "two resource servers": token(aud=["rabbitmq", "second"]),
     "audience an object": signed(RS, claims(aud={"rabbitmq": 1})),
     "other issuer": token(iss="https://issuer.test.evil"),
     "issuer missing": token(iss=None),
