@@ -3,6 +3,9 @@
 Reports the rate and the latency under PerfTest over TLS beside plain ones, for each broker in the same run, the memory
 of idle connections, and the processor time of full and of resumed handshakes. The certificate has a P-256 key; clients
 speak TLS 1.3. A connection counts up to the broker's first method, with all that it costs beside the handshake.
+
+A resumed handshake is hardly cheaper than a full one: with a P-256 key it spares one signature and the certificate,
+about a fifth of OpenSSL's time, but not the key exchange, which TLS 1.3 repeats, nor the new tickets.
 """
 
 import argparse
