@@ -126,10 +126,13 @@ DRIVERS = (
     "broker.client.tls",
     "broker.perf.run",
     "broker.process.audit_writer",
+    "broker.replication.keeper",
     "broker.replication.postgresql",
+    "broker.persistence.replicated_store",
     "broker.process.garbage_collector",
     "broker.process.logs",
     "broker.process.sd_notify",
+    "broker.server.replicated_server",
     "broker.server.resource_monitor",
     "broker.server.server",
     "broker.server.shutdown",
@@ -146,7 +149,7 @@ DRIVERS = (
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens again, while the reader's waits.
-THREADS = ("storage.store.snapshot", "storage.store.tables")
+THREADS = ("storage.store.replica", "storage.store.snapshot", "storage.store.tables")
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
@@ -167,7 +170,7 @@ THIRD_PARTY = {
     "pytest": ("leveret.pytest_plugin",),
     "psycopg": ("broker.replication.postgresql",),
     "psutil": ("broker.process.resource_alarms",),
-    "msgspec": ("broker.*", "storage.store.metadata_rows"),
+    "msgspec": ("broker.*", "storage.journal.logged", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
     "pyspark": ("analytics.*",),
@@ -196,6 +199,8 @@ ONLY_FOR = {
         "broker.server.server",
         "broker.server.startup",
         "broker.persistence.data_store",
+        "broker.persistence.replicated_store",
+        "broker.server.replicated_server",
     )
 }
 

@@ -39,7 +39,7 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.permissions import FILE
 from leveret.storage.store.bodies import sync_directory
-from leveret.storage.store.formats import FORMAT_ROW, check_format
+from leveret.storage.store.formats import FORMAT_ROW, PLACE, check_format
 from leveret.storage.store.lmdb_file import refuse_cut_off
 from leveret.storage.store.tables import MAP_SIZE, TABLES, unused_octets
 
@@ -110,6 +110,10 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
     before = _size(data_dir)
     try:
         with opened(data_dir) as (env, txn, tables):
+            if "meta" in tables and txn.get(PLACE, db=tables["meta"]) is not None:
+                raise StorageError(
+                    "a copy of a replicated log is not compacted: remove it, and it is made again"
+                )
             needed = before - unused_octets(env, txn, tables.values())
             stat = os.statvfs(store)
             if stat.f_bavail * stat.f_frsize < needed + needed // 20:

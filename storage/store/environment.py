@@ -33,7 +33,7 @@ from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, tighten
 from leveret.storage.store import delayed_rows
 from leveret.storage.store.bodies import Bodies, sync_directory
-from leveret.storage.store.formats import FORMAT, NEEDED
+from leveret.storage.store.formats import FORMAT, NEEDED, PLACE
 from leveret.storage.store.lmdb_file import refuse_lost
 from leveret.storage.store.mapped_memory import file_octets
 from leveret.storage.store.row_checksums import Saved, seal
@@ -66,6 +66,9 @@ class Environment:
 
     Raises UnknownFormatError for data that a later version wrote, StorageError if it cannot be opened.
     """
+
+    is_replica = False
+    """True for a copy of a replicated log."""
 
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
         self.data_dir = data_dir
@@ -101,6 +104,8 @@ class Environment:
         """Check the format and count this start, so that no id is assigned twice, even after an immediate crash."""
         with self.store.env.begin(write=True) as txn:
             started = start(txn, self.store, self.data_dir)
+            if not self.is_replica and txn.delete(PLACE, db=self.store.db["meta"]):
+                log.warning("storage: the data was a copy of a replicated log, and is not any more")
         self._is_marked, self.saved = started.is_marked, started.saved
         if started.format != FORMAT:
             text = "storage: data format upgraded from %d to %d; versions before %s cannot read the data any more"

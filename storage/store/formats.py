@@ -18,6 +18,8 @@ from pathlib import Path
 
 from leveret.storage.errors import UnknownFormatError
 
+PLACE = b"replicated"
+"""Key, in the table `meta`, of the place in a replicated log that the data are a copy of (`storage.store.replica`)."""
 FORMAT = 2
 """The format that this version writes."""
 READABLE = (1, FORMAT)
