@@ -272,6 +272,10 @@ class Node:
         self._making = snapshots.Making(self._make_id(), position, chunks, octets)
         self._chunk = self._making.next_chunk()
 
+    def snapshot_failed(self) -> None:
+        """Take note that the copy could not be opened for a snapshot, which is due again."""
+        self._is_making_asked = False
+
     def is_caught_up(self) -> bool:
         """Return whether a waiting node has read the whole log, and applied all of it that is known to be settled."""
         seen = self.candidate.seen

@@ -344,3 +344,29 @@ def _whole(rows: Any) -> list[Entry]:
             parts.append(bytes(row[6]))
         last = row
     return found
+
+
+_TIMEOUTS = {
+    "application_name": "leveret",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+"""Parameters of libpq by which a connection whose other end is gone breaks within seconds."""
+
+
+def with_timeouts(url: str) -> str:
+    """Return what connects to a URL, with time limits of the connection that it does not set itself.
+
+    Raises:
+        ValueError: libpq does not understand the URL; the text does not contain it.
+
+    """
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise ValueError("libpq does not understand it") from None
+    more = {name: value for name, value in _TIMEOUTS.items() if name not in given}
+    joined: str = psycopg.conninfo.make_conninfo(url, **more)
+    return joined

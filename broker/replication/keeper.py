@@ -1,0 +1,421 @@
+"""The keeper of a node: performs its requests, applies entries to its copy, and tells when it leads (driver).
+
+It runs in the event loop of the broker. All that touches the disk runs in threads: while the node waits in one of the
+keeper's, while it leads in the one that writes for the broker. A snapshot is copied in a thread of its own.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from leveret.broker.replication import node as events
+from leveret.broker.replication.bodies import OpenBodies
+from leveret.broker.replication.chain import BATCHES, CHUNK, Batch, split_batches, split_chunk
+from leveret.broker.replication.engine import ORIGIN, Engine, Entry, NoAnswerError, Position
+from leveret.broker.replication.node import LEASE, READ, Node, NotLeadingError
+from leveret.broker.replication.settings import MEBIBYTE, Settings
+from leveret.storage.errors import DiskFullError, StorageError
+from leveret.storage.store.replica import Part, ReplicaEnvironment, begin_restore, put_in_place, remove_copy
+
+log = logging.getLogger("leveret.replication")
+
+TICK_SECONDS = 0.2
+RETRY_SECONDS = 1.0
+"""Time after which an apply that found the disk full is tried again."""
+SNAPSHOT_RETRY_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
+"""Time for the connections to the database to close."""
+WHOLE_OCTETS = MEBIBYTE
+"""Size from which a batch goes through the log in pieces, between which the lease is renewed."""
+_ID_OCTETS = 16
+_NUMBER = 8
+
+Job = Callable[[], Any]
+JobDone = Callable[[Any, BaseException | None], None]
+
+
+def boot_time() -> float:
+    """Return seconds of a clock that goes on while the machine sleeps, if there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def pack_place(position: Position) -> bytes:
+    """Return a position as the copy keeps it."""
+    if position == ORIGIN:
+        return b""
+    return position.epoch.to_bytes(_NUMBER, "big") + position.index.to_bytes(_NUMBER, "big") + position.hash
+
+
+def unpack_place(place: bytes) -> Position:
+    """Return the position that a copy keeps."""
+    if not place:
+        return ORIGIN
+    epoch, index = place[:_NUMBER], place[_NUMBER : 2 * _NUMBER]
+    return Position(int.from_bytes(epoch, "big"), int.from_bytes(index, "big"), place[2 * _NUMBER :])
+
+
+class Keeper:
+    """The driver of one node.
+
+    Args:
+        data_dir: the data directory, which this process has locked.
+        name: of the node, unique among all.
+        address: for clients and operators.
+        engines: a driver for each lane.
+        settings: limits and times.
+        sync: flush each change of the copy.
+
+    Raises what `ReplicaEnvironment` raises.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        name: str,
+        address: str,
+        engines: tuple[Engine, Engine],
+        settings: Settings,
+        *,
+        sync: bool = True,
+    ) -> None:
+        self._data_dir = data_dir
+        self._sync = sync
+        self._engines = engines
+        self.environment = self._open()
+        position = unpack_place(self.environment.place)
+        self.node = Node(name, address, position, boot_time(), partial(os.urandom, _ID_OCTETS), settings)
+        self._bodies = self._open_bodies()
+        self.opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Resolved with the epoch once this node leads."""
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Resolved with the reason once a node that has led leads no more."""
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Has the exception after which the node cannot go on."""
+        self._loop = asyncio.get_running_loop()
+        self._disk = ThreadPoolExecutor(1, "leveret-copy")
+        self._copying = ThreadPoolExecutor(1, "leveret-snapshot")
+        self._submit: Callable[[Job, JobDone], None] = self._in_thread
+        self._report_full: Callable[[bool], object] = bool
+        self._is_full = False
+        self._wakes = (asyncio.Event(), asyncio.Event())
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ticker: asyncio.TimerHandle | None = None
+        self._batches: dict[int, Callable[[], object]] = {}
+        """By ticket: what to call once the batch is applied."""
+        self._pieces: dict[int, tuple[int, Callable[[], object]]] = {}
+        """By ticket: the number of a batch in pieces, and what to call once it is applied."""
+        self._to_apply: deque[tuple[int, Callable[[], object]]] = deque()
+        """Index up to which the log must be applied, and what to call then."""
+        self._handling = False
+        self.appending_since: float | None = None
+        self.append_seconds = 0.0
+        """Duration of the last append."""
+        self._is_answered = [True, True]
+
+    def _open(self) -> ReplicaEnvironment:
+        return ReplicaEnvironment(self._data_dir, sync=self._sync)
+
+    def _open_bodies(self) -> OpenBodies:
+        sizes, whole = self.environment.open_batches()
+        return OpenBodies(unpack_place(self.environment.place).epoch, sizes, whole)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to follow the log, and to lead it once nobody else does."""
+        self._tick()
+        self._tasks = [self._loop.create_task(self._lane(lane)) for lane in (LEASE, READ)]
+
+    async def stop(self) -> bool:
+        """End everything but the copy, which stays open; false if a request to the database cannot be ended."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        closing = [self._loop.create_task(engine.close()) for engine in self._engines]
+        _, left = await asyncio.wait(closing, timeout=CLOSE_SECONDS)
+        self._copying.shutdown(wait=False, cancel_futures=True)
+        await self._loop.run_in_executor(None, self._disk.shutdown)
+        return not left
+
+    def close(self) -> None:
+        """Close the copy, unless the broker has used it and closed it; after `stop`."""
+        if not self.opened.done():
+            self.environment.close()
+
+    async def hand_over(self, successor: str = "") -> None:
+        """Give the lease back, after everything that was submitted is logged; returns when it is given back or lost."""
+        self.node.hand_over(successor)
+        self._pump()
+        await self.closed
+
+    @property
+    def now(self) -> float:
+        """Seconds of the node's clock."""
+        return boot_time()
+
+    def may_answer(self) -> bool:
+        """Return whether clients may get, in this turn, what waits for no entry of the log."""
+        return self.node.may_answer(boot_time())
+
+    # -- the log, for the store of the broker (`broker.persistence.replicated_store.Log`) -----------------------------
+
+    def submit(self, octets: bytes, applied: Callable[[], object]) -> None:
+        """Append a batch, apply it, and call back. Nothing happens any more if the node leads no more."""
+        leader = self.node.leader
+        try:
+            if len(octets) <= WHOLE_OCTETS:
+                self._batches[self.node.submit(Batch(octets)).number] = applied
+            elif leader is not None:
+                number = leader.new_id()
+                self._pieces[self.node.submit_body(number, octets).number] = number, applied
+        except NotLeadingError:
+            return
+        self._wakes[LEASE].set()
+
+    def use_writer(self, submit: Callable[[Job, JobDone], None]) -> None:
+        """Apply in this thread from now on: the one that writes to the copy."""
+        self._submit = submit
+
+    def on_full(self, report: Callable[[bool], object]) -> None:
+        """Call `report` with true when an apply finds the disk full, with false when there is room again."""
+        self._report_full = report
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+        self.node.tick(boot_time())
+        self._pump()
+
+    def _pump(self) -> None:
+        """Do as the node says, and see whether it has requests."""
+        self._handle_events()
+        for wake in self._wakes:
+            wake.set()
+
+    async def _lane(self, lane: int) -> None:
+        try:
+            while True:
+                await self._wakes[lane].wait()
+                self._wakes[lane].clear()
+                while (request := self.node.next(lane, boot_time())) is not None:
+                    self._handle_events()
+                    await self._perform(lane, request)
+                    self._pump()
+                self._handle_events()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug, or tables of another version: nothing may be guessed
+            self._fail(error)
+
+    async def _perform(self, lane: int, request: Any) -> None:
+        began = boot_time()
+        try:
+            answer = await self._engines[lane].perform(request)
+        except NoAnswerError as error:
+            if self._is_answered[lane]:
+                self._is_answered[lane] = False
+                log.warning("replication: no answer from the database: %s", error.__cause__ or error)
+            self.node.unanswered(lane, boot_time())
+        else:
+            if not self._is_answered[lane]:
+                self._is_answered[lane] = True
+                log.info("replication: the database answers again")
+            if type(request).__name__ == "Append":
+                self.append_seconds = boot_time() - began
+            self.node.answered(lane, answer, boot_time())
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _handle_events(self) -> None:
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self.node.events:
+                found, self.node.events = self.node.events, []
+                for event in found:
+                    self._handle(event)
+        finally:
+            self._handling = False
+
+    def _handle(self, event: events.Event) -> None:
+        match event:
+            case events.Apply(entry):
+                self._apply(entry)
+            case events.Logged(tickets):
+                for ticket in tickets:
+                    self._logged(ticket.number)
+            case events.Evictable(through):
+                while self._to_apply and self._to_apply[0][0] <= through:
+                    self._to_apply.popleft()[1]()
+            case events.Open(epoch):
+                self._opened(epoch)
+            case events.Close(reason):
+                self._closed(reason)
+            case events.Wipe(reason):
+                log.warning("replication: the copy is removed and made again: %s", reason)
+                self._in_thread(self._wipe, self._wiped)
+            case events.MakeSnapshot():
+                self._copying.submit(self._copy).add_done_callback(
+                    lambda done: self._loop.call_soon_threadsafe(self._copied, done)
+                )
+            case _:
+                self._restoring(event)
+
+    def _opened(self, epoch: int) -> None:
+        log.info("replication: this node leads, epoch=%d", epoch)
+        if not self.opened.done():
+            self.opened.set_result(epoch)
+
+    def _closed(self, reason: str) -> None:
+        self._batches.clear()
+        self._pieces.clear()
+        self._to_apply.clear()
+        if self.opened.done() and not self.closed.done():
+            log.warning("replication: this node leads no more: %s", reason)
+            self.closed.set_result(reason)
+
+    def _logged(self, ticket: int) -> None:
+        if ticket in self._pieces:
+            number, applied = self._pieces.pop(ticket)
+            try:
+                self._batches[self.node.submit(Batch(b"", (number,))).number] = applied
+            except NotLeadingError:
+                return
+        elif ticket in self._batches:
+            self._to_apply.append((self.node.follower.end.index, self._batches.pop(ticket)))
+
+    # -- the copy -----------------------------------------------------------------------------------------------------
+
+    def _in_thread(self, job: Job, done: JobDone) -> None:
+        """Run a job in the keeper's thread, and `done` in the loop with its result or exception."""
+
+        def work() -> None:
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the loop has to know
+                self._loop.call_soon_threadsafe(done, None, error)
+            else:
+                self._loop.call_soon_threadsafe(done, result, None)
+
+        self._disk.submit(work)
+
+    async def run(self, job: Job) -> Any:
+        """Run a job that writes to the copy, in the keeper's thread: nothing is applied meanwhile."""
+        return await self._loop.run_in_executor(self._disk, job)
+
+    def _apply(self, entry: Entry) -> None:
+        place = pack_place(entry.position)
+        left = self._bodies.begin(entry)
+        environment = self.environment
+        if entry.kind == CHUNK:
+            chunk = split_chunk(entry.payload)
+            self._bodies.take(chunk)
+            part = Part(chunk.body, chunk.offset, chunk.is_last)
+            job = partial(environment.keep_part, place, part, chunk.data, left)
+        else:
+            batches = split_batches(entry.payload) if entry.kind == BATCHES else []
+            for batch in batches:
+                self._bodies.close(batch)
+            job = partial(environment.apply, place, batches, left)
+        self._submit(job, partial(self._applied, job))
+
+    def _applied(self, job: Job, _result: object, error: BaseException | None) -> None:
+        if isinstance(error, DiskFullError):
+            if not self._is_full:
+                self._is_full = True
+                log.error("replication: disk full: the log cannot be applied, will be retried")
+                self._report_full(True)
+            self._loop.call_later(RETRY_SECONDS, self._submit, job, partial(self._applied, job))
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        if self._is_full:
+            self._is_full = False
+            self._report_full(False)
+        self.node.applied(boot_time())
+        self._pump()
+
+    def _wipe(self) -> None:
+        self.environment.close()
+        remove_copy(self._data_dir)
+        self.environment = self._open()
+
+    def _wiped(self, _result: object, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        self._bodies = self._open_bodies()
+        self.node.wiped(boot_time())
+        self._pump()
+
+    def _restoring(self, event: events.Event) -> None:
+        match event:
+            case events.RestoreChunk(data):
+                self._in_thread(partial(self._keep_chunk, data), self._no_error)
+            case events.Abandon():
+                self._in_thread(partial(begin_restore, self._data_dir), self._no_error)
+            case events.Restore(position):
+                self._in_thread(partial(self._restore, pack_place(position)), self._restored)
+
+    def _no_error(self, _result: object, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(error)
+
+    def _keep_chunk(self, data: bytes) -> None:
+        path = self._data_dir / "restored.tmp" / "data.mdb"
+        if not path.parent.exists():
+            begin_restore(self._data_dir)
+        with path.open("ab") as file:
+            file.write(data)
+
+    def _restore(self, place: bytes) -> None:
+        self.environment.close()
+        put_in_place(self._data_dir, place)
+        self.environment = self._open()
+
+    def _restored(self, _result: object, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        self._bodies = self._open_bodies()
+        log.info("replication: the copy was made from the snapshot")
+        self.node.restored(boot_time())
+        self._pump()
+
+    def _copy(self) -> tuple[Path, bytes]:
+        return self.environment.copy_to_file()
+
+    def _copied(self, done: Any) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None or done.cancelled():
+            log.warning("replication: %s", error or "no snapshot was made")
+            if error is not None and not isinstance(error, StorageError):
+                self._fail(error)
+            self._loop.call_later(SNAPSHOT_RETRY_SECONDS, self.node.snapshot_failed)
+            return
+        path, place = done.result()
+        log.info("replication: putting a snapshot into the database: bytes=%d", path.stat().st_size)
+        self.node.begin_snapshot(unpack_place(place), self._chunks(path))
+        self._pump()
+
+    def _chunks(self, path: Path) -> Iterator[bytes]:
+        with path.open("rb") as file:
+            while chunk := file.read(MEBIBYTE):
+                yield chunk
+        self.environment.forget_copy()

@@ -1,0 +1,143 @@
+"""The keeper: copies on disk that follow a log, are made again from a snapshot, and take over."""
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from leveret.broker.replication.keeper import Keeper, pack_place, unpack_place
+from leveret.broker.replication.memory import MemoryDriver, MemoryEngine
+from leveret.broker.replication.settings import Settings
+from leveret.storage.journal.journal import Journal
+from leveret.storage.store.replica import ReplicaEnvironment
+
+DEADLINE = 60.0
+SETTINGS = Settings(snapshot_octets=4000, trim_cap=8000, poll=0.02, report=0.05, member_lost=5.0)
+
+
+async def until(condition):
+    """Wait for a condition."""
+    async with asyncio.timeout(DEADLINE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def keeping(path: Path, engine: MemoryEngine, *names: str):
+    """Run keepers; yields them by name."""
+    keepers = {}
+    for name in names:
+        drivers = MemoryDriver(engine), MemoryDriver(engine)
+        keepers[name] = Keeper(path / name, name, name, drivers, SETTINGS, sync=False)
+    try:
+        for keeper in keepers.values():
+            keeper.start()
+        yield keepers
+    finally:
+        for keeper in keepers.values():
+            await keeper.stop()
+            keeper.environment.close()
+
+
+async def leading(keepers):
+    """Return the keeper that leads."""
+    await until(lambda: any(each.opened.done() for each in keepers.values()))
+    return next(each for each in keepers.values() if each.opened.done())
+
+
+class Author:
+    """Writes rows through the log, one after the other."""
+
+    def __init__(self, keeper):
+        self.keeper = keeper
+        self.journal = Journal(1 << 40)
+
+    async def write(self, key: bytes, value: bytes) -> None:
+        self.journal.put("defs", key, value)
+        octets, _ = self.keeper.environment.prepare(self.journal.cut())
+        self.journal.settled()
+        applied = asyncio.Event()
+        self.keeper.submit(octets, applied.set)
+        async with asyncio.timeout(DEADLINE):
+            await applied.wait()
+
+
+def rows(path: Path) -> dict[bytes, bytes]:
+    """Return the rows of a copy that nobody uses."""
+    environment = ReplicaEnvironment(path, sync=False)
+    found = dict(environment.rows("defs"))
+    environment.close()
+    return found
+
+
+async def test_copies_follow(tmp_path: Path) -> None:
+    """Batches, also large ones, are in the leader's copy when it is called back, and in each copy later."""
+    engine = MemoryEngine()
+    wanted = {b"a": b"small", b"b": b"x" * 3_000_000, b"c": b"last"}
+    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
+        leader = await leading(keepers)
+        assert leader.may_answer()
+        author = Author(leader)
+        for key, value in wanted.items():
+            await author.write(key, value)
+            assert (key, value) in list(leader.environment.rows("defs"))
+        end = engine.visible.lease.last
+        # an entry is settled for others with the next one, or the next renewal
+        await until(lambda: all(each.node.follower.position.index == end for each in keepers.values()))
+
+    for name in keepers:
+        assert wanted == rows(tmp_path / name)
+
+
+async def test_a_wiped_copy_is_made_from_the_snapshot(tmp_path: Path) -> None:
+    """A log is trimmed up to a snapshot; a node that has lost its disk takes that, and the entries behind it."""
+    engine = MemoryEngine()
+    wanted = {}
+    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
+        leader = await leading(keepers)
+        author = Author(leader)
+        number = 0
+        while not engine.visible.base.index:
+            number += 1
+            wanted[b"%d" % number] = b"v" * 300
+            await author.write(b"%d" % number, b"v" * 300)
+            assert number < 5000, "nothing is trimmed"
+            await asyncio.sleep(0.01)
+        wanted[b"behind"] = b"it"
+        await author.write(b"behind", b"it")
+        lost = next(name for name, each in keepers.items() if each is not leader)
+        await keepers[lost].stop()
+        keepers[lost].environment.close()
+        shutil.rmtree(tmp_path / lost)
+        async with keeping(tmp_path, engine, lost) as others:
+            end = engine.visible.lease.last
+            await until(lambda: others[lost].node.follower.position.index >= end)
+            assert not others[lost].failed.done()
+        del keepers[lost]
+
+    assert wanted == rows(tmp_path / lost)
+
+
+async def test_a_handover_leaves_the_lease_to_the_other(tmp_path: Path) -> None:
+    """A leader that hands over leads no more and calls back nothing; the other one goes on with all that was written."""
+    engine = MemoryEngine()
+    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
+        leader = await leading(keepers)
+        other = next(each for each in keepers.values() if each is not leader)
+        await Author(leader).write(b"a", b"1")
+        async with asyncio.timeout(DEADLINE):
+            await leader.hand_over()
+            assert not leader.may_answer()
+            leader.submit(b"nothing", lambda: 1 / 0)
+            assert leader.opened.result() < await other.opened
+        await Author(other).write(b"b", b"2")
+        assert {b"a": b"1", b"b": b"2"} == dict(other.environment.rows("defs"))
+
+
+def test_places() -> None:
+    """A place that is packed and unpacked is the same; an empty copy has the place before the first entry."""
+    place = unpack_place(b"\0" * 7 + b"\2" + b"\0" * 7 + b"\3" + b"h" * 32)
+
+    assert (2, 3, b"h" * 32) == (place.epoch, place.index, place.hash)
+    assert place == unpack_place(pack_place(place))
+    assert b"" == pack_place(unpack_place(b""))
