@@ -167,6 +167,7 @@ campaign.management = tests/management_beside/run.py
 campaign.model = tests/storage/queues/test_variable_queue.py $(or $(N),$(EXAMPLES),50000) $(or $(STEPS),100)
 campaign.mutants = tests/crash/run.py mutants
 campaign.powercut = tests/crash/run.py powercut -n $(or $(N),1000)
+campaign.replication-cycles = tests/replicated/cycles.py --cycles $(or $(N),200)
 campaign.replication-simulation = tests/replicated/run.py --seeds $(or $(N),10000)
 campaign.schema = tests/fuzz/schema.py --cases $(or $(N),20000)
 campaign.shovel = tests/shovelled/run.py -n $(or $(N),100)

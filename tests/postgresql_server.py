@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 NO_POSTGRESQL = "there is no PostgreSQL: install Debian's package postgresql"
+REQUIRED = "LEVERET_POSTGRESQL_REQUIRED"
+"""Environment variable: no test that needs PostgreSQL may be left out."""
 SECONDS = 120.0
 
 
@@ -25,6 +27,16 @@ def programs() -> Path | None:
     return Path(path).resolve().parent if path else None
 
 
+def needed_programs() -> Path:
+    """Return the folder with PostgreSQL's programs; leaves the test out without them, unless they are required."""
+    folder = programs()
+    if folder is None:
+        if os.environ.get(REQUIRED):
+            pytest.fail(NO_POSTGRESQL)
+        pytest.skip(NO_POSTGRESQL)
+    return folder
+
+
 def as_whom() -> dict[str, Any]:
     """Return the user under whom a server runs: it refuses root."""
     if os.geteuid():
@@ -35,9 +47,7 @@ def as_whom() -> dict[str, Any]:
 @contextlib.contextmanager
 def postgresql() -> Iterator[str]:
     """Run a server; yields what a URL of it needs behind the name of the database."""
-    folder = programs()
-    if folder is None:
-        pytest.skip(NO_POSTGRESQL)
+    folder = needed_programs()
     home = Path(tempfile.mkdtemp(prefix="leveret-pg-"))
     server = None
     try:

@@ -159,27 +159,51 @@ def _run(config: Config, outputs: logs.Logs) -> int:
 
 
 async def _serve(config: Config, outputs: logs.Logs) -> int:
-    async with contextlib.AsyncExitStack() as ending:
-        return await _serve_until_stopped(config, outputs, ending)
-
-
-async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: contextlib.AsyncExitStack) -> int:
-    # Imported here, because `leveret --version` does not need it.
-    from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
-    from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
-    from leveret.broker.auth.password_policy import WeakPasswordError  # noqa: PLC0415
-    from leveret.broker.server.server import Server  # noqa: PLC0415
-    from leveret.broker.server.startup import port_problem  # noqa: PLC0415
-    from leveret.storage.errors import StorageError  # noqa: PLC0415
-
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     stopping = asyncio.Event()
     _handle_signals(loop, stopping, config, outputs)
     for warning in config.warnings:
         _logger.warning("%s", warning)
+    if config.replication.engine_url:
+        from leveret.broker.cli.replicated import serve_replicated  # noqa: PLC0415 - most brokers are one machine
+
+        return await serve_replicated(
+            config, stopping, partial(_serve_alone, config, outputs, stopping), outputs.close
+        )
+    return await _serve_alone(config, outputs, stopping, partial(_make_server, config))
+
+
+async def _serve_alone(
+    config: Config, outputs: logs.Logs, stopping: asyncio.Event, make_server: Callable[[], Any]
+) -> int:
+    async with contextlib.AsyncExitStack() as ending:
+        return await _serve_until_stopped(config, outputs, stopping, make_server, ending)
+
+
+def _make_server(config: Config) -> Any:
+    from leveret.broker.server.server import Server  # noqa: PLC0415 - `leveret --version` does not need it
+
+    return Server(config, _open_disk(config))
+
+
+async def _serve_until_stopped(
+    config: Config,
+    outputs: logs.Logs,
+    stopping: asyncio.Event,
+    make_server: Callable[[], Any],
+    ending: contextlib.AsyncExitStack,
+) -> int:
+    # Imported here, because `leveret --version` does not need it.
+    from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
+    from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
+    from leveret.broker.auth.password_policy import WeakPasswordError  # noqa: PLC0415
+    from leveret.broker.server.startup import port_problem  # noqa: PLC0415
+    from leveret.storage.errors import StorageError  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
     try:
-        server = Server(config, _open_disk(config))
+        server = make_server()
         outputs.add(open_audit_log(config, server.audit, ending))
         server.process = _Process(stopping, outputs, server.reload_tls)
         open_listeners(server, config, ending)

@@ -22,6 +22,7 @@ from leveret.broker.config.encrypted import decrypted
 from leveret.broker.config.foreign_keys import ForeignKeys
 from leveret.broker.config.key_lookup import KeyTable
 from leveret.broker.config.keys import KEYS
+from leveret.broker.config.replication_keys import replication_config
 from leveret.broker.config.sections import (
     AuditConfig,
     Compatibility,
@@ -32,6 +33,7 @@ from leveret.broker.config.sections import (
     LogConfig,
     ManagementConfig,
     PrometheusConfig,
+    ReplicationConfig,
     StorageConfig,
     TopicPermissionConfig,
     UserConfig,
@@ -50,7 +52,7 @@ __all__ = [
 
 FRAME_MIN: Final = 4096
 _KEY: Final = re.compile(r"[^\w.$-].*", re.ASCII | re.DOTALL)
-_SECRETS: Final = frozenset({"password", "client_secret", "passphrase"})
+_SECRETS: Final = frozenset({"password", "client_secret", "passphrase", "engine_url"})
 """Names of attributes that are secrets."""
 _SECTIONS: Final = (
     "log",
@@ -61,6 +63,7 @@ _SECTIONS: Final = (
     "management",
     "audit",
     "events",
+    "replication",
 )
 _PERMISSIONS: Final = ("configure", "write", "read")
 
@@ -129,6 +132,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cc_keys: int = 1000
     exchange_hops: int = 10_000
     storage: StorageConfig = StorageConfig()
+    replication: ReplicationConfig = ReplicationConfig()
     compatibility: Compatibility = Compatibility()
     prometheus: PrometheusConfig = PrometheusConfig()
     management: ManagementConfig = ManagementConfig()
@@ -253,6 +257,7 @@ class _Draft:
         parts["compatibility"] = Compatibility(**parts["compatibility"])
         parts["storage"] = StorageConfig(**parts["storage"])
         parts["export"] = ExportConfig(**parts["export"])
+        parts["replication"] = replication_config(parts["replication"], self._problems, self._warnings)
         tls_parts.add(parts, self._values, self._families, self._problems, self._warnings)
         parts["prometheus"] = PrometheusConfig(**parts["prometheus"])
         parts["management"] = ManagementConfig(**parts["management"])

@@ -8,6 +8,7 @@ from typing import Final
 
 from leveret.broker.config import backend_keys, tls_keys
 from leveret.broker.config.key import Key, Topic
+from leveret.broker.config.replication_keys import REPLICATION
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
 
 __all__ = ["KEYS", "LEVELS", "MAX_MESSAGE_SIZE", "TOPICS", "Key", "Topic"]
@@ -520,6 +521,9 @@ TOPICS: Final[tuple[Topic, ...]] = (
           intro="While an alarm is in effect, publishers are blocked (`connection.blocked`)."),
     Topic(title="Message storage", keys=_STORAGE,
           intro="Commits, paging and the data files ([storage](storage.md))."),
+    Topic(title="Replication", keys=REPLICATION,
+          intro="Several nodes with one log in PostgreSQL, of which one leads and the others wait (preview: "
+          "[how to](howto/replicate.md))."),
     Topic(title="Compatibility", keys=_COMPATIBILITY,
           intro="Switches between the behaviour of RabbitMQ 3 and 4 ([compatibility](compatibility.md))."),
     Topic(title="Metrics and health checks", keys=_METRICS,

@@ -61,6 +61,17 @@ class UserLimits(msgspec.Struct, frozen=True):
     max_publish_bytes: int | None = None
 
 
+class ReplicationConfig(msgspec.Struct, frozen=True):
+    """The replicated log; without a URL the broker is one machine."""
+
+    engine_url: str = ""
+    node_name: str = ""
+    advertised_address: str = ""
+    require_synchronous: Literal["true", "false", "engine"] = "true"
+    max_batch: int = 262144
+    stall_timeout: float = 10.0
+
+
 class Compatibility(msgspec.Struct, frozen=True):
     """Switches for changes in RabbitMQ 4; the defaults are RabbitMQ 3.13's behaviour."""
 

@@ -13,6 +13,7 @@ _OF_THE_PROCESS: Final = {
     "pid_file": "an embedded broker has no process of its own",
     "log": "an embedded broker logs to the loggers below 'leveret' of the module logging, which are the application's",
     "prometheus": "an embedded broker has no metrics listener",
+    "replication": "an embedded broker is not replicated: `leveret serve` is",
     "management": "the management API is served with the argument management=True",
 }
 _OF_LOGINS: Final = ("management.oauth_", "management.disable_basic_auth")

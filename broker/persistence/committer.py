@@ -318,6 +318,10 @@ class Committer:
             self._host.storage_failed(error)
             return
         self._busy = len(batch.rows) + sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
+        self._write(batch)
+
+    def _write(self, batch: Batch) -> None:
+        """Have a batch committed; `_committed` follows."""
         self._writer.submit(lambda: self._environment.commit(batch), self._committed)
 
     def _committed(self, unlink: list[int] | None, error: BaseException | None) -> None:

@@ -6,7 +6,7 @@ Call `open` before the event loop runs, `start` in it, `recover` before clients 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +35,7 @@ from leveret.storage.queues.queue_ids import level_qid, queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.recovery import recover, saved_rows
+from leveret.storage.store.recovery import Recovered, recover, saved_rows
 from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.tables import first_msg_id
 
@@ -94,7 +94,8 @@ class DataStore:
     Raises what `storage.store.environment.Environment` raises.
     """
 
-    environment_class = Environment
+    environment_class: Callable[..., Environment] = Environment
+    committer_class: type[Committer] = Committer
 
     def __init__(self, data_dir: Path, config: StorageConfig, *, ram_limit: int) -> None:
         self.environment = environment = self.environment_class(data_dir, sync=config.sync)
@@ -143,7 +144,7 @@ class DataStore:
         """
         self._host = host
         records, gap = self.config.max_journal_records, self.config.commit_interval
-        self.commits = Committer(
+        self.commits = self.committer_class(
             self.environment,
             self.journal,
             host,
@@ -257,7 +258,7 @@ class DataStore:
             for backing in backings
             if isinstance(backing, VariableQueue | PriorityQueue) and backing.qid
         }
-        found = recover(self.environment, owners)
+        found = self._find(owners)
         total = 0
         for qid, recovered in found.items():
             owner = owners[queue_qid(qid)]
@@ -275,6 +276,10 @@ class DataStore:
             if isinstance(owner, PriorityQueue):
                 owner.recount()
         return total
+
+    def _find(self, qids: Collection[int]) -> dict[int, Recovered]:
+        """Find the messages of queues; see `recovery.recover`."""
+        return recover(self.environment, qids)
 
     @property
     def reads_pending(self) -> int:

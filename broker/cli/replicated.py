@@ -1,0 +1,191 @@
+"""`leveret serve` with a replicated log: waits to lead, leads, and begins again when it is deposed (driver).
+
+A node that leads no more has state in memory that may be no one's: it closes its clients and becomes a new process
+image under the same process id, which waits. Nothing of the old one can be left over.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NoReturn
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.process_files import StartupError, remove_pid_file
+from leveret.broker.cli.standby import Standby
+from leveret.broker.config.config import Config
+from leveret.broker.process import logs
+from leveret.broker.process.resource_alarms import memory_limit
+from leveret.broker.process.sd_notify import Notifier
+from leveret.broker.replication.keeper import Keeper
+from leveret.broker.replication.settings import Settings
+from leveret.storage.errors import StorageError, UnknownFormatError
+
+_logger = logging.getLogger(logs.LOGGER_NAME)
+
+HAND_OVER_SECONDS: Final = 10.0
+"""Time for the database to take the lease back."""
+
+Lead = Callable[[Callable[[], Any]], Awaitable[int]]
+
+
+async def serve_replicated(
+    config: Config, stopping: asyncio.Event, lead: Lead, close_logs: Callable[[], object]
+) -> int:
+    """Wait, lead, and hand over when the process is to stop; returns the exit code.
+
+    Args:
+        config: the configuration.
+        stopping: set when the process is to stop.
+        lead: runs a broker until then: called with what makes its server.
+        close_logs: called before the process becomes another image.
+
+    Raises:
+        StartupError: the copy cannot be opened, or the database cannot be used.
+
+    """
+    keeper = await _make_keeper(config)
+    keeper.start()
+    standby = Standby(keeper, config)
+    try:
+        await standby.start()
+        Notifier(os.environ, os.getpid()).ready("waiting to lead", asyncio.get_running_loop())
+        _logger.info("replication: node '%s' waits to lead", config.replication.node_name)
+        await _first(keeper, stopping, keeper.opened)
+    finally:
+        await standby.stop()
+    if not keeper.opened.done():
+        is_ended = await keeper.stop()
+        _logger.info("stopped")
+        if not is_ended:
+            _exit(0)
+        keeper.close()
+        return 0
+    return await _lead(config, keeper, stopping, lead, close_logs)
+
+
+async def _make_keeper(config: Config) -> Keeper:
+    try:
+        from leveret.broker.replication.postgresql import PostgreSQLDriver, with_timeouts  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise StartupError(
+            f"replication.url needs the package psycopg: pip install 'leveret[postgresql]' ({error})",
+            exit_codes.CONFIG,
+        ) from None
+    wanted = config.replication
+    try:
+        url = with_timeouts(wanted.engine_url)
+    except ValueError as error:
+        raise StartupError(f"replication.url: {error}", exit_codes.CONFIG) from None
+    settings = Settings(
+        max_batch=wanted.max_batch,
+        stall_timeout=wanted.stall_timeout,
+        require_synchronous=wanted.require_synchronous == "true",
+    )
+    engines = PostgreSQLDriver(url), PostgreSQLDriver(url)
+    try:
+        return Keeper(
+            config.data_dir,
+            wanted.node_name,
+            wanted.advertised_address,
+            engines,
+            settings,
+            sync=config.storage.sync,
+        )
+    except UnknownFormatError as error:
+        raise StartupError(str(error), exit_codes.DATA) from None
+    except StorageError as error:
+        raise StartupError(str(error), exit_codes.CANNOT_CREATE) from None
+
+
+async def _first(keeper: Keeper, stopping: asyncio.Event, *others: "asyncio.Future[Any]") -> None:
+    """Wait until the process is to stop or one of the others is done; StartupError if the keeper cannot go on."""
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        ends: list[asyncio.Future[Any]] = [stop, keeper.failed, *others]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+    if keeper.failed.done() and (error := keeper.failed.exception()) is not None:
+        _logger.critical("replication failed: %s", error, exc_info=error)
+        raise StartupError(f"replication failed: {error}", exit_codes.SOFTWARE)
+
+
+async def _lead(
+    config: Config,
+    keeper: Keeper,
+    stopping: asyncio.Event,
+    lead: Lead,
+    close_logs: Callable[[], object],
+) -> int:
+    from leveret.broker.persistence.replicated_store import ReplicatedDataStore  # noqa: PLC0415
+    from leveret.broker.server.replicated_server import GOODBYE_SECONDS, ReplicatedServer  # noqa: PLC0415
+
+    memory = memory_limit(config.memory_absolute, config.memory_relative)
+    ram_limit = max(1, min(config.storage.ram_limit, int(memory * config.storage.paging_ratio)))
+    stale: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    made: list[ReplicatedServer] = []
+
+    def on_stale() -> None:
+        if not stale.done():
+            stale.set_result("the lease was not renewed in time")
+
+    store = ReplicatedDataStore(
+        keeper.environment, config.storage, ram_limit=ram_limit, epoch=keeper.opened.result(), log=keeper
+    )
+
+    def make_server() -> ReplicatedServer:
+        made.append(ReplicatedServer(config, store, keeper.may_answer, on_stale))
+        return made[0]
+
+    try:
+        await keeper.run(store.scan)
+    except StorageError as error:
+        raise StartupError(str(error), exit_codes.DATA) from None
+    leading: asyncio.Future[Any] = asyncio.ensure_future(lead(make_server))
+    ends: list[asyncio.Future[Any]] = [leading, stale, keeper.closed, keeper.failed]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if leading.done():
+        return await _end(keeper, leading)
+    for server in made:
+        server.depose()
+    if keeper.failed.done():
+        failure = keeper.failed.exception()
+        _logger.critical("replication failed, stopping immediately: %s", failure, exc_info=failure)
+        _exit(exit_codes.SOFTWARE)
+    await asyncio.sleep(GOODBYE_SECONDS)  # for the close of clients to be sent
+    remove_pid_file(config.pid_file)
+    if stopping.is_set():
+        _logger.info("stopped: another node leads")
+        _exit(0)
+    return _begin_again(close_logs)
+
+
+async def _end(keeper: Keeper, leading: "asyncio.Future[int]") -> int:
+    """Hand over after a broker that has ended; returns its exit code, or raises its exception."""
+    if not keeper.closed.done():
+        try:
+            await asyncio.wait_for(keeper.hand_over(), HAND_OVER_SECONDS)
+        except TimeoutError:
+            _logger.warning("replication: the lease was not released: the other nodes wait until it expires")
+    is_ended = await keeper.stop()
+    code = leading.result()
+    if not is_ended:
+        _exit(code)
+    return code
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process at once: a request to the database, or a broker that leads no more, could go on for long."""
+    logging.shutdown()
+    os._exit(code)
+
+
+def _begin_again(close_logs: Callable[[], object]) -> NoReturn:
+    """Become a new image of this program, under the same process id."""
+    _logger.info("replication: waiting again")
+    close_logs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the arguments of this process

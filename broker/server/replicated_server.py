@@ -1,0 +1,93 @@
+"""The server of a node that leads a replicated log (driver)."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Connection as Wire, make
+from leveret.broker.config.config import Config
+from leveret.broker.connection.state import OPEN
+from leveret.broker.errors import ReplyCode
+from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.persistence.replicated_store import ReplicatedDataStore
+from leveret.broker.server.server import Server
+
+GOODBYE_SECONDS: Final = 0.3
+"""Time for clients to answer the close of their connections."""
+_REASON: Final = "CONNECTION_FORCED - this node leads no more"
+_CLOSE: Final = encode_method(0, make(Wire.Close, int(ReplyCode.CONNECTION_FORCED), _REASON, 0, 0))
+
+
+class LeadingDriver(SocketDriver):
+    """A socket that is written to only while the lease is fresh."""
+
+    def flush(self) -> None:
+        """Write the outbox, unless another node may lead by now."""
+        server: Any = self._server
+        if server.may_write():
+            super().flush()
+
+
+class ReplicatedServer(Server):
+    """A broker that answers only while its lease is fresh.
+
+    Args:
+        config: the configuration.
+        disk: the copy of the log's state.
+        may_answer: returns whether the lease is fresh; asked at the end of each turn, before anything is written.
+        on_stale: called once it is not.
+
+    """
+
+    driver_class = LeadingDriver
+
+    def __init__(
+        self,
+        config: Config,
+        disk: ReplicatedDataStore,
+        may_answer: Callable[[], bool],
+        on_stale: Callable[[], object],
+    ) -> None:
+        super().__init__(config, disk)
+        self._may_answer = may_answer
+        self._on_stale = on_stale
+        self.is_deposed = False
+        """True once nothing may be written any more."""
+
+    async def stop(self, reason: str = "shutdown", seconds: float = GOODBYE_SECONDS) -> None:
+        """Stop as `Server.stop` does; clients have less time to answer, for another node waits to serve them."""
+        await super().stop(reason, seconds)
+
+    def may_write(self) -> bool:
+        """Return whether anything may be written to clients now."""
+        return not self.is_deposed and self._may_answer()
+
+    def finish_turn(self) -> None:
+        """Write to every connection touched by the turn, unless another node may lead by now."""
+        if self.is_deposed:
+            return
+        if not self._may_answer():
+            self._on_stale()
+            self.depose()
+            return
+        super().finish_turn()
+
+    def run_step(self, kind: str, work: Callable[[], object], whom: Any = None) -> None:
+        """Do some work as one step of the event loop, unless this node leads no more."""
+        if not self.is_deposed:
+            super().run_step(kind, work, whom)
+
+    def depose(self) -> None:
+        """Close all clients with 320, without anything that was to be sent to them; nothing is done after this."""
+        if self.is_deposed:
+            return
+        self._stopping = True
+        self.close_listeners()
+        for driver in list(self.drivers):
+            connection = driver.connection
+            frames = connection.outbox.frames
+            frames.clear()
+            if connection.state == OPEN:
+                frames.append(_CLOSE)
+                SocketDriver.flush(driver)
+        self.is_deposed = True
