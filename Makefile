@@ -149,6 +149,7 @@ loop-steps: $(VENV)/.installed-test
 campaign.ansible = tests/playbooks/run.py
 campaign.certificates = tests/certified/run.py
 campaign.churn = tests/churn/run.py --seconds $(or $(N),$(SECONDS),1800)
+campaign.cluster = -m pytest -q tests/analytics/test_cluster.py
 campaign.confirm-properties = tests/promises/run.py --messages $(or $(N),$(MESSAGES),100000)
 campaign.answered = tests/crash/run.py answered -n $(or $(N),100)
 campaign.backup = tests/crash/run.py backup -n $(or $(N),50)
@@ -179,7 +180,7 @@ CAMPAIGNS := $(sort $(patsubst campaign.%,%,$(filter campaign.%,$(.VARIABLES))))
 
 campaign: $(VENV)/.installed-test
 	$(if $(filter $(CAMPAIGNS),$(NAME)),,$(error NAME is one of: $(CAMPAIGNS)))
-	$(if $(filter model transfer,$(NAME)),PYTHONPATH=.:tests )$(BIN)/python $(campaign.$(NAME)) $(ARGS)
+	$(if $(filter model transfer,$(NAME)),PYTHONPATH=.:tests )$(if $(filter cluster,$(NAME)),LEVERET_CLUSTER_JOBS='all compact' )$(BIN)/python $(campaign.$(NAME)) $(ARGS)
 
 campaigns: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/campaigns.py $(ARGS)
