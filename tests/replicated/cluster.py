@@ -189,7 +189,7 @@ class Nodes:
         process.kill()
         process.wait(SECONDS)
         if wiped:
-            shutil.rmtree(self.home / name)
+            shutil.rmtree(self.home / name, ignore_errors=True)  # it may not have been made yet
 
     def kill_all(self, *, wiped: bool) -> None:
         """End all nodes at once."""
@@ -315,7 +315,7 @@ class Publisher:
     def end(self) -> None:
         """Publish no more."""
         self._is_over.set()
-        self._thread.join(SECONDS)
+        self._thread.join(2 * SECONDS)  # it may be looking for the leader
         assert not self._thread.is_alive(), "the publisher does not end"
 
     def judge(self) -> list[str]:
