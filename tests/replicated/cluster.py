@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +232,7 @@ class Nodes:
         while time.monotonic() < deadline:
             found = set()
             for name, port in self.probes.items():
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, HTTPException):
                     status, text = probed(port, "/readyz")
                     if status == 503 and " leads, at " in text and f"; {name} leads" not in text:
                         found.add(text)
