@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
+import aiohttp
+
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.issuer import DISCOVERY, tls_context
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
@@ -187,8 +189,6 @@ class CodeLogin:
         headers: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         """Return an answer of the provider, a JSON object."""
-        import aiohttp  # noqa: PLC0415 - takes long to load, and most brokers do not need it
-
         connector = aiohttp.TCPConnector(limit=1, ssl=self._tls)
         try:
             async with (

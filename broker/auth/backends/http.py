@@ -9,17 +9,16 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
+
+import aiohttp
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.settings import ClientTLS, HTTPSettings
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import DEFAULT_EXCHANGE, LoginRefusedError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 log = logging.getLogger("leveret.connection")
 
@@ -104,8 +103,6 @@ class HTTPBackend:
 
     async def _ask(self, path: str, parameters: Mapping[str, str]) -> str:
         """Return the answer of the service, in lower case and without space around it; raises BackendError."""
-        import aiohttp  # noqa: PLC0415 - takes long to load, and most brokers do not need it
-
         if self._session is None:
             self._session = self._opened()
         octets = {name: value.encode("utf-8", "surrogateescape") for name, value in parameters.items()}
@@ -133,9 +130,7 @@ class HTTPBackend:
             raise BackendError("answer is too long")
         return body.decode("utf-8", "replace").strip().lower()
 
-    def _opened(self) -> "aiohttp.ClientSession":
-        import aiohttp  # noqa: PLC0415 - see above
-
+    def _opened(self) -> aiohttp.ClientSession:
         settings = self._settings
         connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls, ttl_dns_cache=10)
         timeout = aiohttp.ClientTimeout(

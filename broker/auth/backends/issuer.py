@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
+
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.settings import OAuth2Settings
 from leveret.broker.auth.backends.tokens import Key, keys_of
@@ -104,8 +106,6 @@ class Issuer:
 
     async def _fetch(self) -> tuple[list[Key], float]:
         """Return the keys, and the seconds for which they are good."""
-        import aiohttp  # noqa: PLC0415 - takes long to load, and most brokers do not need it
-
         connector = aiohttp.TCPConnector(limit=1, ssl=self._tls)
         try:
             async with aiohttp.ClientSession(
