@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 NO_POSTGRESQL = "there is no PostgreSQL: install Debian's package postgresql"
-REQUIRED = "LEVERET_POSTGRESQL_REQUIRED"
+REQUIRED = "POSTGRESQL_REQUIRED"
 """Environment variable: no test that needs PostgreSQL may be left out."""
 SECONDS = 120.0
 
