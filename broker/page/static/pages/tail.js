@@ -93,6 +93,7 @@ export async function show({ main, route, user, vhost, signal }) {
   function setFollowing(is) {
     isFollowing = is;
     if (is && !lines.seen) fill(list, empty());
+    setText(counts, summary());
   }
 
   /** @param {boolean} is */
@@ -107,6 +108,7 @@ export async function show({ main, route, user, vhost, signal }) {
     if (signal.aborted) return;
     problem.textContent = error instanceof Error ? error.message : String(error);
     problem.hidden = false;
+    setText(counts, summary());
   }
 
   function empty() {
