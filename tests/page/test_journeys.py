@@ -184,7 +184,7 @@ def test_a_worker_has_died(page):
 
 
 def test_a_policy_says_what_it_matches(page):
-    """While its pattern is typed."""
+    """While its pattern is typed, and when a queue appears meanwhile."""
     publish(page.broker, "tmp.a", "x")
     publish(page.broker, "orders", "x")
     page.open("policies")
@@ -192,6 +192,8 @@ def test_a_policy_says_what_it_matches(page):
     page.tab.fill("dialog [name=name]", "short")
     page.tab.fill("dialog [name=pattern]", "^tmp")
     page.tab.wait_for_selector("dialog >> text=Matches 1 queue now: tmp.a")
+    publish(page.broker, "tmp.b", "x")
+    page.tab.wait_for_selector("dialog >> text=Matches 2 queues now: tmp.a, tmp.b")
     page.tab.fill("dialog [name=pattern]", "(")
     page.tab.wait_for_selector("dialog >> text=The pattern is not complete.")
     page.tab.fill("dialog [name=pattern]", "^tmp")

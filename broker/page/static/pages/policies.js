@@ -68,12 +68,21 @@ async function edit({ vhost }, row, again) {
   const show = () => {
     if (!(dialog instanceof HTMLFormElement)) return;
     const value = (/** @type {string} */ name) => /** @type {HTMLInputElement | null} */ (dialog.elements.namedItem(name))?.value ?? "";
+    if (!live.queues.at) {
+      preview.textContent = "Reading queues…";
+      return;
+    }
     const found = matching([...live.queues.byKey.values()], value("pattern"), value("apply"), row?.vhost ?? value("vhost"));
     preview.textContent = found === null ? "The pattern is not complete." : `Matches ${counted(found.length, "queue")} now${found.length ? `: ${found.slice(0, SHOWN).map((each) => each.name).join(", ")}${found.length > SHOWN ? ", …" : ""}` : ""}`;
   };
   dialog?.addEventListener("input", show);
+  live.addEventListener("queues", show);
   show();
-  await question;
+  try {
+    await question;
+  } finally {
+    live.removeEventListener("queues", show);
+  }
 }
 
 /**
