@@ -28,3 +28,28 @@ def test_a_fast_publisher_is_slowed_down(tmp_path):
 
     assert [b"%05d" % number for number in range(COUNT)] == bodies
     assert seconds > LEAST_SECONDS
+
+
+def test_acks_beside_a_paced_publisher_are_taken_at_once(tmp_path):
+    """A consumer on another connection has taken and acked everything before the publisher has been read."""
+    with Running(tmp_path, "--set", f"connection_max_publish_rate={RATE}") as running:
+        running.wait_for("Server startup complete")
+        parameters = pika.ConnectionParameters(*running.address)
+        with pika.BlockingConnection(parameters) as paced, pika.BlockingConnection(parameters) as other:
+            publisher, consumer = paced.channel(), other.channel()
+            publisher.queue_declare("paced")
+            consumer.queue_declare("q")
+            for _ in range(RATE):
+                consumer.basic_publish("", "q", b"")
+            for _ in range(COUNT):
+                publisher.basic_publish("", "paced", b"")
+            for _, (method, _, _) in zip(
+                range(RATE), consumer.consume("q", inactivity_timeout=60), strict=False
+            ):
+                consumer.basic_ack(method.delivery_tag)
+            consumer.cancel()
+            unacked = consumer.queue_declare("q", passive=True).method.message_count
+            arrived = consumer.queue_declare("paced", passive=True).method.message_count
+
+    assert 0 == unacked
+    assert arrived < COUNT

@@ -235,6 +235,7 @@ def test_storage_is_configured(setting, attribute, value):
         ("listeners.tcp.1=::1:5672", "brackets"),
         ("listeners.tcp=some", "must be none"),
         ("auth_mechanisms.1=GSSAPI", "PLAIN, AMQPLAIN, EXTERNAL"),
+        ("auth_mechanisms.1=RABBIT-CR-DEMO", "PLAIN, AMQPLAIN, EXTERNAL"),
         ("confirm.mode=eventually", "must be one of standard, consumer-ack, consumer-ack-light"),
         ("compatibility.global_qos=maybe", "permitted, ignored"),
         ("default_users.bob.tags=x", "default_users.bob.password is missing"),

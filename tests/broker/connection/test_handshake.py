@@ -152,6 +152,7 @@ def test_guest_comes_from_here_only():
     [
         make(Wire.StartOk, {}, "EXTERNAL", "", "en_US"),
         make(Wire.StartOk, {}, "PLAIN", "guest", "en_US"),
+        make(Wire.StartOk, {}, "RABBIT-CR-DEMO", "guest", "en_US"),
         tune_ok(),
         open_(),
         b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x0b\xce",

@@ -7,7 +7,9 @@ from api import Api
 from fakes import Client, Clock, Node
 from hypothesis import given, settings, strategies as st
 
-from leveret.broker.auth.users import UserLimits, VHostLimits
+from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.auth.passwords import Password, hash_password
+from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.publish_limits import (
     BREAK_SECONDS,
@@ -215,6 +217,22 @@ def test_connections_share_the_limits_of_a_user_and_of_a_vhost(kind):
     assert not other.publish(100)
     assert not one.publish(100)
     assert (1.0, 2.0) == tuple(each.connection.pace.until - node.clock.now for each in (other, one))
+
+
+def test_others_work_while_a_publisher_waits():
+    """A consumer acks what the waiting publisher sent, and another user publishes and is read on."""
+    node = Node()
+    node.users.add(User("other", hash_password(Password("other"))))
+    node.users.set_permissions("other", "/", ".*", ".*", ".*")
+    node.users.set_user_limits("guest", UserLimits(max_publish_rate=100))
+    slow, fast = Paced(node), Paced(node, user="other")
+    assert not slow.publish(1000)
+
+    fast.client.consume("q")
+    fast.client.ask(make(Basic.Ack, 0, True))
+    assert (0, 0) == (node.vhosts["/"].queues["q"].ready_count, node.vhosts["/"].queues["q"].unacked_count)
+    assert fast.publish(1000)
+    assert not slow.driver.reading
 
 
 def test_a_limit_applies_to_open_connections_and_may_be_taken_away():
