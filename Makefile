@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-ui lint pytest fmt coverage docs wheel constraints bench bench-instructions bench-compare bench-pairs \
-	advisories conformance loop-steps campaign campaigns screenshots clean
+	advisories conformance demo-export loop-steps campaign campaigns screenshots clean
 
 help:
 	@echo "make run                 start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
@@ -36,6 +36,7 @@ help:
 	@echo "make bench-instructions  instructions per message beside those of the revision REF"
 	@echo "make bench-compare       processor time per message beside that of the revision REF"
 	@echo "make bench-pairs         throughput beside that of the revision REF"
+	@echo "make demo-export         an hour of the telemetry of a fleet with troubles, for leveret analyze, into build/demo/export"
 	@echo "make advisories          published advisories that no row of docs/security.md and no pinned version answers"
 	@echo "make conformance         the error table beside a real RabbitMQ"
 	@echo "make loop-steps          the longest step of the event loop in each large case; ARGS=--write-docs"
@@ -135,6 +136,9 @@ bench-compare: $(VENV)/.installed-test
 
 bench-pairs: $(VENV)/.installed-test
 	$(BIN)/python -m bench.pairs --against $(REF) $(ARGS)
+
+demo-export: $(VENV)/.installed-test
+	$(BIN)/python -m bench.demo_export $(ARGS)
 
 advisories: $(VENV)/.installed-test
 	$(BIN)/python tests/security/advisories.py $(ARGS)

@@ -11,6 +11,7 @@ from leveret.analytics import (
     confirm_compare,
     health,
     latency,
+    overview,
     paging,
     routing,
 )
@@ -19,6 +20,7 @@ from leveret.analytics.job import Job
 JOBS: Final[Mapping[str, Job]] = {
     job.name: job
     for job in (
+        overview.JOB,
         compact.VALIDATE,
         confirm_compare.JOB,
         latency.JOB,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 SUMMARIES: Final[Mapping[str, str]] = {
+    "overview": "what is wrong, what has changed, and a page for each queue and node",
     "validate": "invalid lines, decreasing counters, contradictions, missing rows",
     "confirm-compare": "speed-up of the consumer-ack modes with confidence intervals, from the records of bench.paper",
     "latency": "percentiles of confirm and delivery latency by mode, queue and time",
@@ -26,6 +27,6 @@ NOT_LIMITED: Final[Mapping[str, frozenset[str]]] = {
     "--queue": frozenset({"compact", "confirm-compare", "capacity", "churn", "routing"}),
 }
 """Jobs that an option does not apply to: their tables have no times, or are about a whole node or exchanges."""
-NOT_FOLLOWED: Final = frozenset({"compact", "validate", "confirm-compare"})
+NOT_FOLLOWED: Final = frozenset({"overview", "compact", "validate", "confirm-compare"})
 """Jobs that need each row as it was written, or the records of runs that have ended."""
 EMBEDDED: Final = "local[*]"

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from leveret.analytics import job as one_job, report
+from leveret.analytics import job as one_job, report, site
 from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
 from leveret.analytics.job import Page
@@ -126,19 +126,29 @@ def analyse(
         wanted = [name for name in wanted if name not in NOT_FOLLOWED]
     skipped: dict[str, str] = {}
     pages: list[tuple[str, Page]] = []
+    overview: site.OverviewPage | None = None
     for name in wanted:
         if name not in names and (why := _unsuitable(name, data)):
             skipped[name] = why
             continue
         page = one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
-        has_index = ALL in names or (output / report.INDEX).exists()
+        if isinstance(page, site.OverviewPage):
+            overview = page
+            continue
+        has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
         _write(page, output / name, data, JOBS[name].tables, has_index=has_index)
         pages.append((name, page))
         report_progress(f"{name}: {output / name / 'report.html'}")
-    if ALL in names:
-        text = report.index(pages, skipped, source=command_line(sys.argv[1:]), made=datetime.now(UTC))
-        report.write(output / report.INDEX, text)
-        report_progress(f"{ALL}: {output / report.INDEX}")
+    if overview is None and ALL not in names:
+        return
+    source, made = command_line(sys.argv[1:]), datetime.now(UTC)
+    if overview is not None:
+        lines = about(data, JOBS["overview"].tables)
+        site.write(output, overview, pages, skipped, site.Made(source, made, lines))
+    else:
+        report.write(output / report.INDEX, report.index(pages, skipped, source=source, made=made))
+    report.write_assets(output)
+    report_progress(f"{output / report.INDEX}")
 
 
 def _unsuitable(name: str, data: Input) -> str:

@@ -1,0 +1,194 @@
+"""Findings of the overview in words. Pure: a row of the table `findings` in, a sentence out."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from leveret.analytics.job import number_of
+
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+GOOD: Final = "good"
+IDLE: Final = "idle"
+LEVELS: Final[Mapping[str, str]] = {
+    CRITICAL: "Critical",
+    WARNING: "Warning",
+    GOOD: "OK",
+    IDLE: "Idle",
+}
+"""Names of levels on pages, from the worst to the best."""
+_MINUTE: Final = 60
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding in words.
+
+    Args:
+        kind: one of `KINDS`.
+        level: one of `LEVELS`.
+        node: the node it is about.
+        queue: the queue as (virtual host, name), None if it is about something else.
+        title: the finding itself.
+        text: when, and how much.
+        also: names of queues of the virtual host that it covers.
+        vhost: the virtual host of an exchange; empty otherwise.
+    """
+
+    kind: str
+    level: str
+    node: str
+    queue: tuple[str, str] | None
+    title: str
+    text: str
+    also: frozenset[str] = frozenset()
+    vhost: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return all of it."""
+        return f"{self.title}: {self.text}"
+
+
+def words(row: Mapping[str, Any]) -> Finding:
+    """Return a row of the table `findings` in words."""
+    title, text = KINDS[row["kind"]](row)
+    is_queue = row["queue"] is not None and row["kind"] not in _OF_EXCHANGES
+    return Finding(
+        kind=row["kind"],
+        level=row["level"],
+        node=row["node"],
+        queue=(row["vhost"], row["queue"]) if is_queue else None,
+        title=title,
+        text=text,
+        also=frozenset(json.loads(row["detail"])) if row["kind"] == "fan_out" else frozenset(),
+        vhost=row["vhost"] or "",
+    )
+
+
+def time_of(ms: int) -> str:
+    """Return a time (ms) as pages write it."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words: `45 s`, `12 min`, `3.5 h`."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _MINUTE * _MINUTE:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _MINUTE / _MINUTE:.1f} h"
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return row["queue"] if row["vhost"] in {"/", None} else f"{row['queue']} ({row['vhost']})"
+
+
+def _number(value: float | None) -> str:
+    return f"{round(value or 0):,}"
+
+
+def _messages(value: float | None) -> str:
+    return number_of(round(value or 0), "message")
+
+
+def _when(row: Mapping[str, Any]) -> str:
+    if row["until_ms"] is None:
+        return f"since {time_of(row['from_ms'])}"
+    return f"from {time_of(row['from_ms'])} to {time_of(row['until_ms'])}"
+
+
+def _unread(row: Mapping[str, Any]) -> tuple[str, str]:
+    return (
+        f"Nobody reads queue {_name(row)}",
+        f"it had no consumer at any time; {_messages(row['came'])} arrived, {_number(row['amount'])} waiting.",
+    )
+
+
+def _unserved(row: Mapping[str, Any]) -> tuple[str, str]:
+    return (
+        f"Queue {_name(row)} has lost its consumers",
+        f"no worker {_when(row)}; {_messages(row['amount'])} waiting, {_number(row['came'])} came since.",
+    )
+
+
+def _stalled(row: Mapping[str, Any]) -> tuple[str, str]:
+    return (
+        f"The consumers of queue {_name(row)} are stuck",
+        f"nothing was delivered {_when(row)}; {_messages(row['amount'])} ready, {_number(row['came'])} unacked.",
+    )
+
+
+def _repeated(row: Mapping[str, Any]) -> tuple[str, str]:
+    title = f"Queue {_name(row)} delivers a message again and again"
+    text = (
+        f"{_number(row['amount'])} redeliveries among {_number(row['came'])} deliveries {_when(row)}, "
+        f"{_number(row['went'])} put back: probably a poison message, which no consumer can process."
+    )
+    return title, text
+
+
+def _behind(row: Mapping[str, Any]) -> tuple[str, str]:
+    after = "" if row["until_ms"] is None else " It is recovering."
+    title = f"The consumers of queue {_name(row)} are too slow"
+    text = (
+        f"{_when(row)} {_messages(row['came'])} came and {_number(row['went'])} were delivered; "
+        f"the backlog reached {_number(row['amount'])}.{after}"
+    )
+    return title, text
+
+
+def _fan_out(row: Mapping[str, Any]) -> tuple[str, str]:
+    names = json.loads(row["detail"])
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
+    title = f"Nobody reads what exchange {_name(row)} fans out"
+    text = (
+        f"{number_of(len(names), 'queue')} had no consumer at any time ({shown}); "
+        f"{_messages(row['came'])} published, {_number(row['amount'])} copies waiting."
+    )
+    return title, text
+
+
+def _lost(row: Mapping[str, Any]) -> tuple[str, str]:
+    return (
+        f"Exchange {_name(row) or '(default)'} drops messages",
+        f"{_number(row['amount'])} of {_messages(row['came'])} reached no queue, and were not returned.",
+    )
+
+
+def _restart(row: Mapping[str, Any]) -> tuple[str, str]:
+    away = f"{duration(row['amount'] or 0)} until it was back at {time_of(row['until_ms'])}"
+    if row["detail"] is None:
+        return (
+            f"Node {row['node']} ended without being stopped",
+            f"a crash or a kill at {time_of(row['from_ms'])}; {away}.",
+        )
+    return (
+        f"Node {row['node']} was restarted",
+        f"stopped at {time_of(row['from_ms'])} ({row['detail']}); {away}.",
+    )
+
+
+def _alarm(row: Mapping[str, Any]) -> tuple[str, str]:
+    lasted = "" if row["amount"] is None else f", for {duration(row['amount'])}"
+    return (
+        f"Node {row['node']} raised the {row['detail']} alarm",
+        f"publishers were blocked {_when(row)}{lasted}.",
+    )
+
+
+KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]]] = {
+    "unserved": _unserved,
+    "stalled": _stalled,
+    "repeated": _repeated,
+    "behind": _behind,
+    "alarm": _alarm,
+    "restart": _restart,
+    "fan_out": _fan_out,
+    "unread": _unread,
+    "lost": _lost,
+}
+"""Title and text of each kind of finding."""
+_OF_EXCHANGES: Final = frozenset({"fan_out", "lost"})

@@ -1,0 +1,253 @@
+"""Job `overview`: what is wrong, what has changed, and the history of each queue and node.
+
+All is derived from bins of some seconds or minutes (`history`), so the rows are read once. A finding has a kind, an
+object, a level, and from when to when it lasted; `findings` has the words for it.
+"""
+
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from leveret.analytics.churn import ends
+from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
+from leveret.analytics.job import Job, Written, number_of
+from leveret.analytics.reading import Input
+from leveret.analytics.series import bin_seconds, start_of_bin, steps
+from leveret.analytics.site import MOST_PAGES, OverviewPage
+from leveret.analytics.troubles import COLUMNS, FEW, alarmed, boots, fan_outs, lost, restarts, troubles
+
+COUNTERS: Final = ("pub", "delivered", "redelivered", "acked", "requeued", "expired", "dead_lettered")
+NODE_COUNTERS: Final = ("published", "delivered", "confirmed", "acked", "cpu_user_us", "cpu_sys_us")
+CHANGED: Final = 1.5
+"""Least factor between two ranges for a change."""
+LEAST_RATE: Final = 0.1
+"""Messages a second that are added to rates before they are compared, so that trifles are no change."""
+_QUEUE: Final = ("node", "vhost", "queue")
+
+
+def compute(data: Input) -> dict[str, DataFrame]:
+    """Return `history`, `queues`, `findings`, `changes`, `timeline` and `boots`."""
+    rows = data.table("queue_interval")
+    seconds = bin_seconds(rows)
+    past = data.keep(history(rows, seconds))
+    seen = [rows, *(data.table(name) for name in ("node_interval", "event") if data.has(name))]
+    started = data.keep(boots(*seen))
+    events = data.table("event") if data.has("event") else None
+    found = [
+        *troubles(past, seconds),
+        restarts(started, events),
+        *([alarmed(events, ends(*seen))] if events is not None else []),
+    ]
+    if data.has("exchange_interval"):
+        found += [
+            fan_outs(past, rows, data.table("exchange_interval")),
+            lost(data.table("exchange_interval")),
+        ]
+    findings = data.keep(reduce(DataFrame.unionByName, found))
+    # The figures of a whole node say nothing of a part of its queues.
+    has_nodes = data.has("node_interval") and not data.scope.has_objects
+    nodes = data.table("node_interval") if has_nodes else None
+    return {
+        "history": past.orderBy(*_QUEUE, "bin"),
+        "findings": findings.orderBy(*COLUMNS),
+        "queues": queues(past, findings).orderBy(*_QUEUE),
+        "changes": changes(past, seconds).orderBy(*_QUEUE, "what"),
+        "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
+            "node", "bin"
+        ),
+        "boots": started.orderBy("node", "from_ms"),
+    }
+
+
+def history(rows: DataFrame, seconds: int) -> DataFrame:
+    """Return what each queue did in each bin: increases of `COUNTERS`, and levels at the end; `bin` in ms."""
+    narrow = rows.select(
+        *_QUEUE,
+        "boot_id",
+        "since_ms",
+        "ts",
+        "mono_us",
+        "ready",
+        "unacked",
+        "consumers",
+        "capacity",
+        *COUNTERS,
+    )
+    at = F.struct("ts", "mono_us")
+    return (
+        steps(narrow, "queue_interval", COUNTERS)
+        .withColumn("bin", start_of_bin(F.col("ts") - 1, seconds))
+        .groupBy(*_QUEUE, "bin")
+        .agg(
+            *[F.sum(f"d_{name}").alias(name) for name in COUNTERS],
+            *[F.max_by(name, at).alias(name) for name in ("ready", "unacked", "consumers", "capacity")],
+            F.max("ready").alias("ready_most"),
+            F.max("consumers").alias("consumers_most"),
+            F.lit(seconds).alias("seconds"),
+        )
+    )
+
+
+def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
+    """Return each queue with its totals, its state at the end, and its `level`: that of its worst finding."""
+    worst = (
+        findings.filter(~F.col("kind").isin("fan_out", "lost") & F.col("queue").isNotNull())
+        .groupBy(*_QUEUE)
+        .agg(
+            F.max(
+                F.when(F.col("level") == CRITICAL, 2).when(F.col("level") == WARNING, 1).otherwise(0)
+            ).alias("bad")
+        )
+    )
+    seconds = F.greatest(F.max("bin") - F.min("bin") + F.max("seconds") * 1000, F.lit(1)) / 1000
+    totals = past.groupBy(*_QUEUE).agg(
+        *[F.sum(name).alias(name) for name in COUNTERS],
+        (F.sum("pub") / seconds).alias("pub_rate"),
+        (F.sum("delivered") / seconds).alias("delivered_rate"),
+        *[F.max_by(name, "bin").alias(name) for name in ("ready", "unacked", "consumers", "capacity")],
+        F.max("ready_most").alias("worst"),
+    )
+    return totals.join(worst, list(_QUEUE), "left").select(
+        *_QUEUE,
+        F.when(F.col("bad") == 2, CRITICAL)  # noqa: PLR2004 - the greatest above
+        .when(F.col("bad") == 1, WARNING)
+        .when(F.col("pub") + F.col("delivered") + F.col("ready") == 0, IDLE)
+        .otherwise(GOOD)
+        .alias("level"),
+        *("pub", "delivered", "redelivered", "acked", "requeued", "expired", "dead_lettered"),
+        *("pub_rate", "delivered_rate", "ready", "worst", "unacked", "consumers", "capacity"),
+    )
+
+
+def changes(past: DataFrame, seconds: int) -> DataFrame:
+    """Return what changed most from the first half of the range to the second: rates, and mean backlogs."""
+    length = seconds * 1000
+    both = past.groupBy("node").agg(F.min("bin").alias("first"), (F.max("bin") + length).alias("until"))
+    split = F.floor((F.col("first") + F.col("until")) / 2)
+    halves = past.join(F.broadcast(both), "node").withColumn("is_after", F.col("bin") >= split)
+    each_s = (F.max("until") - F.max("first")) / 2000
+
+    def rate(name: str, *, after: bool) -> Column:
+        wanted = F.col("is_after") if after else ~F.col("is_after")
+        return F.coalesce(F.sum(F.when(wanted, F.col(name))), F.lit(0)) / each_s
+
+    def level(*, after: bool) -> Column:
+        wanted = F.col("is_after") if after else ~F.col("is_after")
+        return F.coalesce(F.avg(F.when(wanted, F.col("ready").cast("double"))), F.lit(0.0))
+
+    whats = {"published/s": "pub", "delivered/s": "delivered", "redelivered/s": "redelivered"}
+    grouped = halves.groupBy(*_QUEUE).agg(
+        *[
+            rate(name, after=after).alias(f"{name}_{after}")
+            for name in whats.values()
+            for after in (False, True)
+        ],
+        level(after=False).alias("ready_False"),
+        level(after=True).alias("ready_True"),
+    )
+    pairs = [
+        F.struct(
+            F.lit(what).alias("what"),
+            F.col(f"{name}_False").alias("before"),
+            F.col(f"{name}_True").alias("after"),
+        )
+        for what, name in {**whats, "ready, mean": "ready"}.items()
+    ]
+    least = F.when(F.col("what") == "ready, mean", float(FEW)).otherwise(LEAST_RATE)
+    factor = (F.col("after") + least) / (F.col("before") + least)
+    return (
+        grouped.select(*_QUEUE, F.explode(F.array(*pairs)).alias("one"))
+        .select(*_QUEUE, "one.*")
+        .withColumn("factor", factor)
+        .filter((F.col("factor") >= CHANGED) | (F.col("factor") <= 1 / CHANGED))
+    )
+
+
+def timeline(nodes: DataFrame, seconds: int) -> DataFrame:
+    """Return the figures of each node over time."""
+    taken = steps(nodes, "node_interval", NODE_COUNTERS).withColumn(
+        "bin", start_of_bin(F.col("ts") - 1, seconds)
+    )
+    at = F.struct("ts", "mono_us")
+
+    def per_second(name: str) -> Column:
+        return F.sum(f"d_{name}") * 1e6 / F.sum("step_us")
+
+    return taken.groupBy("node", "bin").agg(
+        *[per_second(name).alias(name) for name in ("published", "delivered", "confirmed", "acked")],
+        ((F.sum("d_cpu_user_us") + F.sum("d_cpu_sys_us")) / F.sum("step_us")).alias("cpu"),
+        *[
+            F.max_by(name, at).alias(name)
+            for name in ("ready", "unacked", "mem_used", "mem_limit", "connections", "consumers", "disk_free")
+        ],
+        F.max(F.size("alarms")).alias("alarms"),
+        F.lit(seconds).alias("seconds"),
+    )
+
+
+def of_queues(past: DataFrame, seconds: int) -> DataFrame:
+    """Return the figures of each node as far as those of its queues tell them."""
+    unknown = F.lit(None)
+    return past.groupBy("node", "bin").agg(
+        (F.sum("pub") / seconds).alias("published"),
+        (F.sum("delivered") / seconds).alias("delivered"),
+        unknown.cast("double").alias("confirmed"),
+        (F.sum("acked") / seconds).alias("acked"),
+        unknown.cast("double").alias("cpu"),
+        F.sum("ready").alias("ready"),
+        F.sum("unacked").alias("unacked"),
+        *[unknown.cast("bigint").alias(name) for name in ("mem_used", "mem_limit", "connections")],
+        F.sum("consumers").alias("consumers"),
+        unknown.cast("bigint").alias("disk_free"),
+        unknown.cast("int").alias("alarms"),
+        F.lit(seconds).alias("seconds"),
+    )
+
+
+def describe(written: Written) -> OverviewPage:
+    """Return the overview."""
+    found = written.rows("findings", *COLUMNS)
+    levels = {CRITICAL: 2, WARNING: 1}
+    severity = F.when(F.col("level") == CRITICAL, 0).when(F.col("level") == WARNING, 1).otherwise(2)
+    first = (severity, F.desc("worst"), F.desc("pub_rate"), *_QUEUE)
+    listed = written.rows("queues", *first)
+    shown = written.table("queues").orderBy(*first).limit(MOST_PAGES).select(*_QUEUE)
+    past = written.table("history").join(F.broadcast(shown), list(_QUEUE), "left_semi")
+    number = written.table("queues").count()
+    counts = {
+        row["level"]: row["count"] for row in written.table("queues").groupBy("level").count().collect()
+    }
+    total = written.table("queues").agg(F.sum("pub"), F.sum("delivered"), F.sum("ready")).collect()[0]
+    told = [
+        words(row.asDict())
+        for row in sorted(found, key=lambda row: (-levels.get(row["level"], 0), row["from_ms"] or 0))
+    ]
+    bad, poor = counts.get(CRITICAL, 0), counts.get(WARNING, 0)
+    order = F.desc(F.abs(F.col("after") - F.col("before")))
+    return OverviewPage(
+        title="Overview",
+        lead=f"{number_of(number, 'queue')}: {bad:,} critical, {poor:,} with warnings. "
+        f"{number_of(total[0] or 0, 'message')} published, {total[1] or 0:,} delivered, "
+        f"{total[2] or 0:,} ready at the end.",
+        facts=[each.sentence for each in told],
+        sections=[],
+        findings=told,
+        queues=listed,
+        history=past.orderBy(*_QUEUE, "bin").collect(),
+        timeline=written.rows("timeline", "node", "bin"),
+        changes=written.rows("changes", order, *_QUEUE, "what"),
+        boots=written.rows("boots", "node", "from_ms"),
+        published=total[0] or 0,
+        delivered=total[1] or 0,
+        ready=total[2] or 0,
+    )
+
+
+JOB: Final = Job(
+    name="overview",
+    needs=("queue_interval",),
+    compute=compute,
+    describe=describe,
+    uses=("node_interval", "event", "exchange_interval"),
+)

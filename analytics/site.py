@@ -1,0 +1,512 @@
+"""The overview and the pages of queues and nodes, from the tables of the job `overview`."""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.analytics import report
+from leveret.analytics.figures import Panel, Series, panels
+from leveret.analytics.findings import GOOD, LEVELS, Finding, time_of
+from leveret.analytics.job import Page, number_of
+from leveret.analytics.plots import Plot, line_points, plots
+from leveret.analytics.report import Cell, Heading
+
+MOST_PAGES: Final = 200
+"""Number of queues with a page of their own: those with findings, then those with the longest backlogs."""
+SHOWN_CHANGES: Final = 20
+SHOWN_FINDINGS: Final = 100
+SHOWN_ROWS: Final = 500
+QUEUES: Final = "queues"
+NODES: Final = "nodes"
+_MIB: Final = 1 << 20
+_SPARK: Final = (96, 20)
+_QUEUE: Final = ("node", "vhost", "queue")
+_CHART: Final = {
+    "unread": "backlog",
+    "unserved": "backlog",
+    "stalled": "backlog",
+    "repeated": "rates",
+    "behind": "backlog",
+    "restart": "rates",
+    "alarm": "memory",
+}
+"""The chart of a queue's or node's page that shows a kind of finding."""
+
+Key = tuple[str, str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage(Page):
+    """The overview: a page of its own kind, with rows of the job's tables."""
+
+    findings: Sequence[Finding]
+    queues: Sequence[Any]
+    history: Sequence[Any]
+    timeline: Sequence[Any]
+    changes: Sequence[Any]
+    boots: Sequence[Any]
+    published: int
+    delivered: int
+    ready: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Made:
+    """Origin of the pages: the command, the time, and lines about the input."""
+
+    source: str
+    at: datetime
+    about: Sequence[str]
+
+
+def slug(*names: str) -> str:
+    """Return the name of a file for an object; names may have any characters, so a part of a hash makes it unique."""
+    shown = re.sub(r"[^a-z0-9]+", "-", names[-1].lower()).strip("-")[:40] or "x"
+    return f"{shown}-{hashlib.sha256(repr(names).encode('utf-8', 'replace')).hexdigest()[:10]}"
+
+
+def write(
+    output: Path,
+    page: OverviewPage,
+    reports: Sequence[tuple[str, Page]],
+    skipped: Mapping[str, str],
+    made: Made,
+) -> None:
+    """Write the overview as the index of the output, and a page for each queue and node.
+
+    Args:
+        output: the output directory.
+        page: the overview.
+        reports: (directory, page) of the other jobs.
+        skipped: jobs that were not run, with the reasons.
+        made: how the pages were made.
+    """
+    site = _Site(output, page, made)
+    site.overview(reports, skipped)
+    for row in page.queues[:MOST_PAGES]:
+        site.queue(row)
+    for node in site.nodes:
+        site.node(node)
+
+
+class _Site:
+    def __init__(self, output: Path, page: OverviewPage, made: Made) -> None:
+        self._output = output
+        self._page = page
+        self._made = made
+        self.nodes = sorted({row["node"] for row in page.timeline})
+        self._history: dict[Key, list[Any]] = {}
+        for row in page.history:
+            self._history.setdefault(_key(row), []).append(row)
+        self._has_page = {_key(row) for row in page.queues[:MOST_PAGES]}
+        steps = [row["seconds"] * 1000 for row in page.timeline] or [5000]
+        self._step = steps[0]
+        bins = [row["bin"] for row in page.timeline]
+        self._bins = list(range(min(bins), max(bins) + 1, self._step)) if bins else []
+        self._restarts = _restarts(page.boots)
+
+    # -- pages ------------------------------------------------------------------------------------------------------
+
+    def overview(self, reports: Sequence[tuple[str, Page]], skipped: Mapping[str, str]) -> None:
+        page = self._page
+        covered = {(each.node, each.vhost, name) for each in page.findings for name in each.also}
+        listed = [
+            each
+            for each in page.findings
+            if not (each.kind == "unread" and each.queue and (each.node, *each.queue) in covered)
+        ]
+        changed = page.changes[:SHOWN_CHANGES]
+        self._write(
+            report.INDEX,
+            "overview.html.j2",
+            title="Overview",
+            lead=page.lead,
+            tiles=self._tiles(listed),
+            findings=[self._listed(each, "") for each in listed[:SHOWN_FINDINGS]],
+            more=max(0, len(listed) - SHOWN_FINDINGS),
+            timeline=self._timeline(),
+            split=self._split(),
+            change_columns=[
+                Heading("queue"),
+                Heading("what"),
+                *(Heading(each, True) for each in ("before", "after", "change")),
+            ],
+            changes=[self._changed(row) for row in changed],
+            queue_columns=self._queue_columns(),
+            queues=[self._queue_row(row) for row in page.queues],
+            node_columns=[
+                Heading("node"),
+                *(Heading(each, True) for each in ("starts", "published/s", "memory (MiB)", "connections")),
+            ],
+            nodes=[self._node_row(node) for node in self.nodes],
+            reports=report.listed(reports),
+            skipped=skipped.items(),
+            shown=SHOWN_ROWS,
+            root="",
+            trail=[],
+        )
+
+    def queue(self, row: Any) -> None:
+        key = _key(row)
+        vhost, name = row["vhost"], row["queue"]
+        mine = [
+            each
+            for each in self._page.findings
+            if each.node == row["node"]
+            and (each.queue == (vhost, name) or (each.vhost == vhost and name in each.also))
+        ]
+        past = self._filled(self._history.get(key, ()))
+        rates = [
+            Series(
+                label,
+                self._times(),
+                [None if each is None else each[column] * 1000 / self._step for each in past],
+                marker="",
+            )
+            for label, column in (
+                ("published", "pub"),
+                ("delivered", "delivered"),
+                ("acked", "acked"),
+                ("redelivered", "redelivered"),
+            )
+        ]
+        levels = [
+            Series(
+                column, self._times(), [None if each is None else each[column] for each in past], marker=""
+            )
+            for column in ("ready", "unacked")
+        ]
+        served = [
+            Series(
+                "consumers",
+                self._times(),
+                [None if each is None else each["consumers"] for each in past],
+                marker="",
+            )
+        ]
+        facts = {
+            "published": f"{row['pub']:,}",
+            "delivered": f"{row['delivered']:,}",
+            "redelivered": f"{row['redelivered']:,}",
+            "acked": f"{row['acked']:,}",
+            "ready at the end": f"{row['ready']:,}",
+            "longest backlog": f"{row['worst']:,}",
+            "unacked at the end": f"{row['unacked']:,}",
+            "consumers at the end": f"{row['consumers']:,}",
+            "expired": f"{row['expired']:,}",
+            "dead-lettered": f"{row['dead_lettered']:,}",
+        }
+        self._write(
+            f"{QUEUES}/{slug(*key)}.html",
+            "object.html.j2",
+            title=f"Queue {name}",
+            here=name,
+            lead=f"Virtual host {vhost}, node {row['node']}.",
+            level=row["level"],
+            level_name=LEVELS[row["level"]],
+            tiles=facts.items(),
+            findings=[self._listed(each, "../") for each in mine],
+            charts=[
+                self._chart("rates", "Messages per second", "messages/s", rates),
+                self._chart("backlog", "Backlog", "messages", levels),
+                self._chart("consumers", "Consumers", "consumers", served),
+            ],
+            links=[(row["node"], f"../{NODES}/{slug(row['node'])}.html")],
+            root="../",
+            trail=[("Overview", f"../{report.INDEX}"), ("Queues", f"../{report.INDEX}#queues")],
+        )
+
+    def node(self, node: str) -> None:
+        rows = {row["bin"]: row for row in self._page.timeline if row["node"] == node}
+        mine = [each for each in self._page.findings if each.node == node and each.queue is None]
+        last = rows[max(rows)]
+
+        def series(label: str, column: str, scale: float = 1.0) -> Series:
+            values = [
+                None if (row := rows.get(each)) is None or row[column] is None else row[column] * scale
+                for each in self._bins
+            ]
+            return Series(label, self._times(), values, marker="")
+
+        memory = [series("used", "mem_used", 1 / _MIB)]
+        charts = [
+            self._chart(
+                "rates",
+                "Messages per second",
+                "messages/s",
+                [series(each, each) for each in ("published", "delivered", "confirmed", "acked")],
+            ),
+            self._chart(
+                "backlog", "Backlog", "messages", [series("ready", "ready"), series("unacked", "unacked")]
+            ),
+        ]
+        if last["mem_used"] is not None:
+            charts += [
+                self._chart("memory", "Memory", "MiB", memory),
+                self._chart(
+                    "clients",
+                    "Connections and consumers",
+                    "",
+                    [series("connections", "connections"), series("consumers", "consumers")],
+                ),
+                self._chart("processor", "Processor time", "processors", [series("processor", "cpu")]),
+                self._chart("alarms", "Alarms in effect", "alarms", [series("alarms", "alarms")]),
+            ]
+        runs = [row for row in self._page.boots if row["node"] == node]
+        self._write(
+            f"{NODES}/{slug(node)}.html",
+            "object.html.j2",
+            title=f"Node {node}",
+            here=node,
+            lead=f"{number_of(len(runs), 'run')} in the input.",
+            level="",
+            level_name="",
+            tiles=[
+                ("ready at the end", f"{last['ready']:,}"),
+                ("unacked at the end", f"{last['unacked']:,}"),
+                *(
+                    [("memory limit", f"{last['mem_limit'] / _MIB:,.0f} MiB")]
+                    if last["mem_limit"] is not None
+                    else []
+                ),
+                *([("connections", f"{last['connections']:,}")] if last["connections"] is not None else []),
+            ],
+            findings=[self._listed(each, "../") for each in mine],
+            charts=charts,
+            links=[],
+            root="../",
+            trail=[("Overview", f"../{report.INDEX}"), ("Nodes", f"../{report.INDEX}#nodes")],
+        )
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _write(self, name: str, template: str, **values: Any) -> None:
+        values.setdefault("here", "")
+        text = report.render(
+            template, made=self._made.at, source=self._made.source, about=self._made.about, **values
+        )
+        report.write(self._output / name, text)
+
+    def _listed(self, finding: Finding, root: str) -> dict[str, str]:
+        return {
+            "level": finding.level,
+            "level_name": LEVELS[finding.level],
+            "title": finding.title,
+            "text": finding.text,
+            "link": f"{root}{self._link(finding)}",
+        }
+
+    def _link(self, finding: Finding) -> str:
+        """Return the address of the chart that shows a finding."""
+        chart = _CHART.get(finding.kind, "")
+        if finding.queue is not None and (finding.node, *finding.queue) in self._has_page:
+            return f"{QUEUES}/{slug(finding.node, *finding.queue)}.html#{chart}"
+        for name in sorted(finding.also):
+            if (finding.node, finding.vhost, name) in self._has_page:
+                return f"{QUEUES}/{slug(finding.node, finding.vhost, name)}.html#backlog"
+        if finding.queue is None and finding.node in self.nodes:
+            return f"{NODES}/{slug(finding.node)}.html#{chart or 'rates'}"
+        return f"{report.INDEX}#queues"
+
+    def _tiles(self, listed: Sequence[Finding]) -> list[tuple[str, str]]:
+        page = self._page
+        levels = [row["level"] for row in page.queues]
+        seconds = len(self._bins) * self._step / 1000 or 1
+        return [
+            ("findings", f"{len(listed):,}"),
+            ("queues that are fine", f"{sum(level == GOOD for level in levels):,} of {len(levels):,}"),
+            ("published/s", f"{page.published / seconds:,.1f}"),
+            ("delivered/s", f"{page.delivered / seconds:,.1f}"),
+            ("ready at the end", f"{page.ready:,}"),
+        ]
+
+    def _timeline(self) -> list[dict[str, Any]]:
+        sums: dict[str, dict[int, float]] = {}
+        for row in self._page.timeline:
+            for column in ("published", "delivered", "ready", "unacked", "mem_used", "mem_limit", "alarms"):
+                if row[column] is not None:
+                    of_bin = sums.setdefault(column, {})
+                    of_bin[row["bin"]] = of_bin.get(row["bin"], 0) + row[column]
+
+        def series(label: str, column: str, scale: float = 1.0) -> Series:
+            found = sums.get(column, {})
+            return Series(
+                label,
+                self._times(),
+                [None if each not in found else found[each] * scale for each in self._bins],
+                marker="",
+            )
+
+        made = [
+            self._chart(
+                "traffic",
+                "Messages per second",
+                "messages/s",
+                [series("published", "published"), series("delivered", "delivered")],
+            ),
+            self._chart(
+                "backlog", "Backlog", "messages", [series("ready", "ready"), series("unacked", "unacked")]
+            ),
+        ]
+        if "mem_used" in sums:
+            made.append(self._chart("memory", "Memory used", "MiB", [series("memory", "mem_used", 1 / _MIB)]))
+            made.append(self._chart("alarms", "Alarms in effect", "alarms", [series("alarms", "alarms")]))
+        return made
+
+    def _chart(self, name: str, title: str, unit: str, drawn: Sequence[Series]) -> dict[str, Any]:
+        (plot,) = plots(panels(Panel("", unit, drawn, zero=True)))
+        return {"id": name, "title": title, "plots": [self._marked(plot)]}
+
+    def _marked(self, plot: Plot) -> Plot:
+        """Return a figure with a line at each restart."""
+        lines = [
+            {
+                "type": "line",
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "x0": at,
+                "x1": at,
+                "line": {"dash": "dot", "width": 1},
+            }
+            for at in self._restarts
+        ]
+        notes = [
+            {
+                "x": at,
+                "y": 1,
+                "yref": "paper",
+                "text": "restart",
+                "showarrow": False,
+                "xanchor": "left",
+                "yanchor": "top",
+            }
+            for at in self._restarts[:3]
+        ]
+        ends = [_text(self._bins[0]), _text(self._bins[-1] + self._step)]
+        layout = dict(plot["layout"]) | {"shapes": lines, "annotations": notes, "height": 230}
+        layout["xaxis"] = {**layout["xaxis"], "range": ends}
+        return {"data": plot["data"], "layout": layout}
+
+    def _times(self) -> list[datetime]:
+        return [datetime.fromtimestamp(each / 1000, UTC).replace(tzinfo=None) for each in self._bins]
+
+    def _filled(self, rows: Iterable[Any]) -> list[Mapping[str, Any] | None]:
+        """Return a row for each bin: where there is none nothing has happened, and levels are those before."""
+        by_bin = {row["bin"]: row for row in rows}
+        found: list[Mapping[str, Any] | None] = []
+        last: Mapping[str, Any] | None = None
+        for each in self._bins:
+            row = by_bin.get(each)
+            if row is not None:
+                last = row.asDict()
+                found.append(last)
+            elif last is None:
+                found.append(None)
+            else:
+                found.append({**last, **dict.fromkeys(("pub", "delivered", "acked", "redelivered"), 0)})
+        return found
+
+    def _split(self) -> tuple[str, str, str]:
+        if not self._bins:
+            return "", "", ""
+        first, until = self._bins[0], self._bins[-1] + self._step
+        return time_of(first), time_of((first + until) // 2), time_of(until)
+
+    def _queue_cell(self, row: Any) -> Cell:
+        key = _key(row)
+        name = row["queue"] if row["vhost"] == "/" else f"{row['queue']} ({row['vhost']})"
+        return Cell(name, link=f"{QUEUES}/{slug(*key)}.html" if key in self._has_page else "")
+
+    def _changed(self, row: Any) -> list[Cell]:
+        before, after = row["before"], row["after"]
+        return [
+            self._queue_cell(row),
+            Cell(row["what"]),
+            report.cell(before),
+            report.cell(after),
+            Cell(_change(before, after), is_number=True, sort=row["factor"]),
+        ]
+
+    def _queue_columns(self) -> list[Heading]:
+        names = (
+            "published/s",
+            "delivered/s",
+            "ready",
+            "longest backlog",
+            "unacked",
+            "consumers",
+            "redelivered",
+        )
+        many = [Heading("node")] if len(self.nodes) > 1 else []
+        return [
+            Heading("queue"),
+            *many,
+            Heading("state"),
+            Heading("backlog"),
+            *(Heading(name, True) for name in names),
+        ]
+
+    def _queue_row(self, row: Any) -> list[Cell]:
+        past = self._filled(self._history.get(_key(row), ()))
+        points = line_points([None if each is None else each["ready"] for each in past], *_SPARK)
+        order = float(list(LEVELS).index(row["level"]))
+        many = [Cell(row["node"])] if len(self.nodes) > 1 else []
+        return [
+            self._queue_cell(row),
+            *many,
+            Cell(LEVELS[row["level"]], level=row["level"], sort=order),
+            Cell(f"backlog over time, at most {row['worst']:,}", line=points, sort=row["worst"]),
+            *[
+                report.cell(row[name])
+                for name in (
+                    "pub_rate",
+                    "delivered_rate",
+                    "ready",
+                    "worst",
+                    "unacked",
+                    "consumers",
+                    "redelivered",
+                )
+            ],
+        ]
+
+    def _node_row(self, node: str) -> list[Cell]:
+        rows = [row for row in self._page.timeline if row["node"] == node]
+        last = rows[-1]
+        rate = sum(row["published"] or 0 for row in rows) / len(rows)
+        return [
+            Cell(node, link=f"{NODES}/{slug(node)}.html"),
+            report.cell(sum(row["node"] == node for row in self._page.boots)),
+            report.cell(rate),
+            report.cell(None if last["mem_used"] is None else last["mem_used"] / _MIB),
+            report.cell(last["connections"]),
+        ]
+
+
+def _key(row: Any) -> Key:
+    return row["node"], row["vhost"], row["queue"]
+
+
+def _text(ms: int) -> str:
+    return time_of(ms)
+
+
+def _restarts(boots: Sequence[Any]) -> list[str]:
+    """Return the times at which a node was started again."""
+    first: dict[str, int] = {}
+    for row in boots:
+        first[row["node"]] = min(first.get(row["node"], row["from_ms"]), row["from_ms"])
+    return [_text(row["from_ms"]) for row in boots if row["from_ms"] != first[row["node"]]]
+
+
+def _change(before: float, after: float) -> str:
+    if before == 0:
+        return "new"
+    if after == 0:
+        return "stopped"
+    return f"{(after - before) / before:+,.0%}"
