@@ -2,24 +2,34 @@
 
 Theory. The objects that are created often have no reference cycles, or the cycles are broken when the objects end, so a
 collection finds next to nothing and costs 0.03 to 0.25 us for each object it examines: 0.1 to 0.2 s for a million
-messages. Young objects are mostly messages in transit: they are collected once there are many. While there are few
-objects, all of them are collected often, which also releases the interpreter's free lists. With a large backlog a full
-collection would block everybody for long: then only the youngest objects are examined (docs/adr/0022-slices.md).
+messages. Young objects are mostly messages in transit: each is examined once, in a collection of those that are new
+since the last, and these are few because they are collected often. While there are few objects, all of them are
+collected from time to time, which also releases the interpreter's free lists; rather when nothing else is to be done.
+With a large backlog that would block everybody for long: then only new objects are examined
+(docs/adr/0022-slices.md).
 """
 
 import gc
 import sys
 from typing import Final
 
-# A collection of generation 1 examines 60,000 objects (6 to 10 ms), or those created in one tick if the broker uses
-# much memory. The last number keeps the interpreter from ever starting a full one: it would after so many of those.
-THRESHOLDS: Final = (20_000, 1, 2**31 - 1)
+# A collection of new objects examines 10,000 (1 to 2 ms), or those created in half a tick if the broker uses much
+# memory. The other numbers keep the interpreter from ever starting one of older objects by itself.
+THRESHOLDS: Final = (10_000, 2**31 - 1, 2**31 - 1)
+NEW, ALL = 0, 2
+"""The generations of the interpreter that are collected."""
 FEW_BLOCKS = 300_000
 """Allocated memory blocks, beyond those at the start, up to which a full collection takes at most 10 to 20 ms."""
+VERY_FEW_BLOCKS = 30_000
+"""Those up to which it takes at most 2 ms."""
 FULL_SECONDS = 5.0
 """Seconds between two full collections while there are few objects."""
+BUSY_SECONDS = 60.0
+"""Those while there are more than very few, and clients would have to wait."""
+BUSY_READS = 20
+"""Reads from sockets since the last tick from which clients would have to wait."""
 MUCH_MEMORY = 96 * 1024 * 1024
-"""Memory in use, in bytes, from which new objects are collected in each tick.
+"""Memory in use, in bytes, from which new objects are collected twice a tick.
 
 By itself the interpreter does so when allocations exceed deallocations by the threshold; with a backlog that is
 consumed as fast as it grows, that may be after hundreds of thousands of objects.
@@ -27,14 +37,21 @@ consumed as fast as it grows, that may be after hundreds of thousands of objects
 
 
 class Collector:
-    """Decides when garbage is collected; must be created before there are messages."""
+    """Decides when garbage is collected; must be created before there are messages.
 
-    __slots__ = ("_before", "_due", "_runs")
+    Attributes:
+        is_loaded: True if `collect_new` must be called in the middle of each tick.
+
+    """
+
+    __slots__ = ("_before", "_full_at", "_reads", "_runs", "is_loaded")
 
     def __init__(self) -> None:
         self._before = sys.getallocatedblocks()
-        self._due = 0.0
+        self._full_at: float | None = None
+        self._reads = 0
         self._runs = False
+        self.is_loaded = False
 
     def start(self) -> None:
         """Take over from the interpreter's collector, and exclude the objects that exist now."""
@@ -44,19 +61,32 @@ class Collector:
         gc.enable()
         self._runs = True
 
-    def collect_due(self, now: float, used: int) -> None:
+    def collect_due(self, now: float, used: int, reads: int) -> None:
         """Run the collection that is due, if any; must be called in each tick.
 
         Args:
             now: seconds of a monotonic clock.
             used: memory in use, in bytes.
+            reads: number of reads from sockets so far.
 
         """
         if not self._runs:
             return
-        if now >= self._due:
-            self._due = now + FULL_SECONDS
-            is_little = sys.getallocatedblocks() - self._before < FEW_BLOCKS
-            gc.collect(2 if is_little else 1)
-        elif used > MUCH_MEMORY:
-            gc.collect(1)
+        is_busy = reads - self._reads > BUSY_READS
+        self._reads = reads
+        self.is_loaded = used > MUCH_MEMORY
+        since = FULL_SECONDS if self._full_at is None else now - self._full_at
+        if since >= FULL_SECONDS and self._may_collect_all(since, is_busy=is_busy):
+            self._full_at = now
+            gc.collect(ALL)
+        elif self.is_loaded:
+            gc.collect(NEW)
+
+    def _may_collect_all(self, since: float, *, is_busy: bool) -> bool:
+        """Return whether all objects are few enough to be examined, `since` seconds after the last time."""
+        blocks = sys.getallocatedblocks() - self._before
+        return blocks < VERY_FEW_BLOCKS or (blocks < FEW_BLOCKS and (not is_busy or since >= BUSY_SECONDS))
+
+    def collect_new(self) -> None:
+        """Collect the objects that are new since the last collection."""
+        gc.collect(NEW)

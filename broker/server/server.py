@@ -936,7 +936,11 @@ class Server:
         self._schedule_tick()
         self.run_timeouts(self.time_source.now())
         self._peer_checks.run(now)
-        self.collector.collect_due(now, self.resource_monitor.memory.used)
+        self.collector.collect_due(now, self.resource_monitor.memory.used, self.turn.reads)
+        if self.collector.is_loaded:
+            self._loop.call_later(
+                TICK_SECONDS / 2, self.run_step, "collection", self.collector.collect_new, ""
+            )
         if now >= self._unsent_due:
             self._unsent_due = now + UNSENT_SECONDS
             self._limit_unsent()
