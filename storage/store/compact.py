@@ -174,7 +174,6 @@ class _Copy:
             sync=False,
             map_size=MAP_SIZE,
             max_dbs=16,
-            meminit=False,
             mode=FILE,
         ) as env:
             for name, table in self._tables.items():

@@ -114,12 +114,12 @@ class EnvironmentTables:
         self.commits = 0
 
     def _open(self) -> None:
+        # meminit is left on: without it the unused parts of pages have freed memory of the process, as passwords.
         self.env = lmdb.open(
             str(self.path),
             map_size=MAP_SIZE,
             max_dbs=16,
             max_readers=16,
-            meminit=False,
             readahead=False,
             sync=self._sync,
             mode=FILE,

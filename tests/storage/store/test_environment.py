@@ -82,6 +82,26 @@ def test_a_commit_of_definitions_alone_keeps_the_mark(tmp_path: Path) -> None:
     made.close()
 
 
+def test_files_have_nothing_of_the_memory_of_the_process(tmp_path: Path) -> None:
+    """What a page does not use is zero: freed memory, in which passwords may have been, is not written."""
+    made = Environment(tmp_path, sync=False)
+    writer = Writer(made)
+    left_over = b"left over in freed memory, "
+    freed = [left_over * 150 + str(number).encode() for number in range(2000)]
+    del freed
+    for first in range(0, 500, 10):
+        writer.write(*range(first, first + 10))
+        writer.write(*range(first, first + 10), paged=True)
+    journal = Journal(1 << 40)
+    journal.put("defs", b"key", b"value")
+    made.commit(journal.cut())
+    made.close()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+
+    assert len(files) > 2
+    assert [] == [path for path in files if left_over in path.read_bytes()]
+
+
 def test_another_format_is_refused(tmp_path: Path) -> None:
     """Data that a later version wrote are left alone, with a text that says so."""
     made = Environment(tmp_path, sync=False)
