@@ -1,11 +1,12 @@
-"""Clients in Java, JavaScript and Go over TLS: by password, by certificate, and as strangers.
+"""Clients in Java, JavaScript and Go over TLS: by password, by certificate, and as strangers; amqpstorm's own tests.
 
     make bench NAME=tls_clients                       # all
     make bench NAME=tls_clients ARGS="amqplib"
 
 Each is fetched from the registry of its language at a fixed version, into `build/tls-clients`, and left out with the
 reason if that fails. A client publishes with confirms and consumes what it has published, and must be refused, or leave
-by itself, where certificates do not fit. Exit code 1: one of them ended otherwise.
+by itself, where certificates do not fit. The functional tests of amqpstorm over TLS run as they are, on RabbitMQ, too.
+Exit code 1: something ended otherwise.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from certificates import Authority, Issued
 
 from bench import brokers, maven
 from bench.management_clients.tools import MissingError, run
+from bench.tls_clients import amqpstorm
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[1] / "build" / "tls-clients"
@@ -174,14 +176,32 @@ def is_taken(words: Sequence[str]) -> tuple[bool, str]:
     return False, next((line for line in lines if REASON.search(line)), lines[-1])
 
 
+def tests_of_amqpstorm() -> int:
+    """Run them, print what came of it, and return how many end otherwise than with RabbitMQ."""
+    place = FOLDER / "amqpstorm"
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        bad, text = amqpstorm.differences(place)
+    except (MissingError, brokers.BrokerError) as error:
+        print(f"{amqpstorm.NAME}: left out, because {error}", flush=True)
+        return int(isinstance(error, brokers.BrokerError))
+    print(f"{amqpstorm.NAME}, its functional tests over TLS: {text}", flush=True)
+    for line in bad:
+        print(f"  {line} (WRONG)", flush=True)
+    return len(bad)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"some of {', '.join(CLIENTS)}")
+    names = (*CLIENTS, "amqpstorm")
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(names)}")
     options = parser.parse_args()
-    unknown = set(options.names) - set(CLIENTS)
+    unknown = set(options.names) - set(names)
     if unknown:
         parser.error(f"no client called {', '.join(unknown)}")
-    wrong = 0
+    wrong = tests_of_amqpstorm() if not options.names or "amqpstorm" in options.names else 0
+    if options.names == ["amqpstorm"]:
+        return 1 if wrong else 0
     with tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         ca, every = cases(folder)
