@@ -151,6 +151,7 @@ loop-steps: $(VENV)/.installed-test
 
 # N is a number of cycles, copies, sessions, messages, examples or seconds.
 campaign.ansible = tests/playbooks/run.py
+campaign.canary = tests/canary/run.py
 campaign.certificates = tests/certified/run.py
 campaign.churn = tests/churn/run.py --seconds $(or $(N),$(SECONDS),1800)
 campaign.cluster = -m pytest -q tests/analytics/test_cluster.py

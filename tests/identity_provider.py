@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from issuing import jwk, token
 
@@ -83,7 +83,7 @@ class Provider:
         begun = self._codes.pop(form.get("code", ""), None)
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        both = f"{form.get('client_id')}:{self.secret}"
+        both = f"{form.get('client_id')}:{quote(self.secret)}"
         shown = f"Basic {base64.b64encode(both.encode()).decode()}"
         if (
             begun is None
