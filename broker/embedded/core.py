@@ -33,6 +33,7 @@ from leveret.broker.embedded.faulty_channel import FaultyChannel
 from leveret.broker.embedded.faulty_connections import FaultyDriver
 from leveret.broker.embedded.faulty_server import FaultyServer
 from leveret.broker.embedded.forks import keep_from_children
+from leveret.broker.embedded.held_ports import HeldPorts
 from leveret.broker.embedded.recording import RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.embedded.settings import make_config
@@ -195,6 +196,7 @@ class Core:
         self._is_on_disk = data_dir is not None
         self._server: EmbeddedServer | None = None
         self._lock = contextlib.ExitStack()
+        self._ports = HeldPorts()
         self.recorder = Recorder(records_all=record)
         self.time = SettableTime()
         self.clock = Clock(self.time, lambda: self.server)
@@ -213,10 +215,13 @@ class Core:
         """
         if self._server is not None:
             raise ClosedBrokerError("the broker has been started already")
-        with contextlib.ExitStack() as ending:
+        with contextlib.ExitStack() as ending, contextlib.ExitStack() as failing:
+            failing.callback(self._ports.release)
             try:
                 if self._is_on_disk:
                     ending.enter_context(locked(self.config.data_dir))
+                listeners = self._ports.hold(self.config.listeners)
+                self.config = msgspec.structs.replace(self.config, listeners=listeners)
                 server = self._make_server()
                 await server.start()
             except (DataDirError, StorageError) as error:
@@ -228,6 +233,7 @@ class Core:
             keep_from_children(server)
             self._server = server
             self._lock = ending.pop_all()
+            failing.pop_all()
         if self._has_management:
             await self._start_management(server)
         if server.addresses:
@@ -269,6 +275,7 @@ class Core:
 
     async def stop(self) -> None:
         """Disconnect the clients, write everything to disk, and close; without effect if it is not running."""
+        self._ports.release()
         if self._server is None:
             return
         if self._server.failure is None:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import itertools
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
@@ -344,6 +345,15 @@ def _bound(family: int, kind: int, number: int, address: Any) -> socket.socket |
     except OSError as error:
         sock.close()
         raise _problem(address, error) from None
+    return sock
+
+
+def bound_socket(host: str, port: int, *, is_ipv6: bool) -> socket.socket:
+    """Return a socket bound to an address, as a listener binds it, that does not listen; OSError if it is not free."""
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+    sock = _bound(family, socket.SOCK_STREAM, 0, (host, port))
+    if sock is None:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
     return sock
 
 

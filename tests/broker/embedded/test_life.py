@@ -90,6 +90,32 @@ def test_start_and_stop_without_with_keep_the_port():
         broker.stop()
 
 
+def test_a_killed_broker_keeps_its_port():
+    """Until a killed broker starts again nobody can connect to its port, and the system gives it to no other socket."""
+    with leveret.Broker() as broker:
+        port = broker.port
+        broker.kill()
+        with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5):
+            pass
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind(("127.0.0.1", port))
+        broker.restart()
+        assert port == broker.port
+        assert b"one" == fetched(broker.url, b"one")
+
+
+def test_a_stopped_broker_leaves_its_port():
+    """When a broker is stopped, before or after it was killed, a socket that shares with nobody can have its port."""
+    for is_killed in (False, True):
+        broker = leveret.Broker().start()
+        port = broker.port
+        if is_killed:
+            broker.kill()
+        broker.stop()
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", port))
+
+
 def test_durable_messages_survive_in_a_directory(tmp_path):
     """With a data directory durable queues and persistent messages are there after a restart."""
     with leveret.Broker(data_dir=tmp_path / "data") as broker, connected(broker.url) as connection:
