@@ -20,6 +20,7 @@ from leveret.broker.administration.messages import found_queue
 from leveret.broker.administration.peeking import condition_of, facts_of
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, resource
+from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.transfer.destinations import Destination, ToExchange, ToQueue, parsed
 from leveret.broker.transfer.replay import Replay
@@ -32,6 +33,8 @@ MOST_RUNNING = 16
 """Maximum number of transfers that run at once."""
 MOST_KEPT = 64
 """Number of transfers whose result is kept."""
+REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
+"""Reasons of deaths."""
 
 
 class Chosen(NamedTuple):
@@ -131,12 +134,16 @@ class Transfers:
             vhost: the virtual host.
             queue: the queue that has them.
             destination: another destination, as for `start_move`; '' for the queue of each message's newest death.
-            first: True for the queue of the first death instead.
-            reason: only messages whose newest death has this reason; '' for any.
+            first: True for the queue of the first death instead; excludes a destination.
+            reason: only messages whose newest death has this reason, one of `REASONS`; '' for any.
             most_retries: number of retries after which a message stays.
             chosen: the messages.
 
         """
+        if first and destination:
+            raise BadRequestError("first and destination exclude each other")
+        if reason and reason not in REASONS:
+            raise BadRequestError(f"reason: '{reason}' is none of {', '.join(REASONS)}")
         place, source = self._source(actor, vhost, queue)
         to = self._destination(actor, place, source, destination) if destination else None
         may_write = partial(self._may_write, actor, place)

@@ -20,6 +20,17 @@ P = ParamSpec("P")
 WHERE = "Condition, such as 'headers.kind == \"retry\" and age > 1h' (docs/filters.md)."
 
 
+def _not_empty(_context: click.Context, _parameter: click.Parameter, where: str | None) -> str:
+    """Return a condition; '' if none is given. An empty one is a mistake: often a variable that is not set."""
+    if where is not None and not where.strip():
+        raise click.BadParameter("the condition is empty; leave the option out for all messages")
+    return where or ""
+
+
+with_where = click.option("--where", callback=_not_empty, metavar="CONDITION", help=WHERE)
+"""The option of a condition: '' if it is not given."""
+
+
 class Target(NamedTuple):
     """The broker that a command is for.
 

@@ -101,5 +101,7 @@ def retry(target: Target, *, queue: str, to_origin: bool, max_retries: int, **op
     """  # noqa: D301
     if to_origin and options["destination"]:
         raise click.UsageError("--to-origin and --to exclude each other")
+    if options["first"] and options["destination"]:
+        raise click.UsageError("--first and --to exclude each other")
     body = {key: options.pop(key) for key in ("destination", "first", "reason")}
     transfer(target, "retry", queue, {**body, "max_retries": max_retries}, options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from leveret.broker.cli.messages.command import WHERE, Target, duration, moment, table, with_target
+from leveret.broker.cli.messages.command import Target, duration, moment, table, with_target, with_where
 
 BODY = 60
 """Characters of a body in a table."""
@@ -45,7 +45,7 @@ COLUMNS = {
     show_default=True,
     help="Begin with the next message to be delivered, or with the newest.",
 )
-@click.option("--where", default="", metavar="CONDITION", help=WHERE)
+@with_where
 @with_target
 def command(target: Target, *, queue: str, count: int, end: str, where: str) -> None:
     """Look at messages of QUEUE without consuming them.

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from leveret.broker.cli.messages.command import WHERE, Target, printable, with_target
+from leveret.broker.cli.messages.command import Target, printable, with_target, with_where
 
 BODY = 60
 """Characters of a body in a table."""
@@ -20,7 +20,7 @@ KEY = 24
 @click.argument("exchange")
 @click.argument("pattern", default="#")
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("--where", default="", metavar="CONDITION", help=WHERE)
+@with_where
 @with_target
 def command(target: Target, *, exchange: str, pattern: str, count: int | None, where: str) -> None:
     """Show messages as they are published to EXCHANGE, until Ctrl-C.

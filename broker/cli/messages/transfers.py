@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from leveret.broker.cli.messages.command import WHERE, Target, printable, with_target
+from leveret.broker.cli.messages.command import Target, printable, with_target, with_where
 
 POLL_SECONDS = (0.02, 0.5)
 """Time between two questions to the broker: at first, and at most."""
@@ -20,7 +20,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--dry-run", is_flag=True, help="Only count."),
         click.option("--rate", type=click.IntRange(1), metavar="N", help="At most N messages a second."),
         click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
-        click.option("--where", default="", metavar="CONDITION", help=WHERE),
+        with_where,
     ):
         command = option(command)
     return command

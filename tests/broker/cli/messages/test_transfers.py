@@ -122,3 +122,22 @@ def test_an_interrupted_command_ends_after_a_batch(running, monkeypatch):
 
     assert 1 == result.exit_code
     assert "cancelled" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("discard", "orders", "--where", ""), "the condition is empty"),
+        (("move", "orders", "others", "--where", "  "), "the condition is empty"),
+        (("dlq", "retry", "failed", "--first", "--to", "others"), "--first and --to exclude each other"),
+        (("dlq", "retry", "failed", "--reason", "reject"), "reason: 'reject' is none of rejected, expired"),
+    ],
+)
+def test_a_choice_that_cannot_be_meant_is_refused(running, words, text):
+    """An empty condition, two destinations and an unknown reason are errors, and do not choose all or no messages."""
+    refused = run(running, *words)
+    left = run(running, "discard", "orders", "--dry-run")
+
+    assert refused.exit_code
+    assert text in refused.output
+    assert "10 of 10 messages would be discarded\n" == left.stdout
