@@ -52,6 +52,7 @@ class TimeSlices:
         "_began",
         "_deadline",
         "_jobs",
+        "_later",
         "_short",
         "_slow",
         "_used",
@@ -80,12 +81,14 @@ class TimeSlices:
         self.longest = 0
         self.longest_step = ""
         self._jobs: deque[tuple[Iterator[None], str]] = deque()
+        self._later: deque[tuple[Iterator[None], str]] = deque()
+        """Callbacks that join the jobs when the next step for jobs begins."""
         self.latest: object = ""
         self.on_waiting: Callable[[], object] = _ignored
 
     def __len__(self) -> int:
         """Return the number of waiting jobs."""
-        return len(self._jobs)
+        return len(self._jobs) + len(self._later)
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
@@ -145,11 +148,14 @@ class TimeSlices:
         while not self.is_over():
             if not self._go_on(job, name):
                 return
-        self._wait(job, name)
+        self._wait(job, name, self._jobs)
 
     def later(self, callback: Callable[[], object]) -> None:
-        """Call a function in a later step, after the waiting jobs; `NotYet` takes this as `subscribe`."""
-        self._wait(_call(callback), "resumed method")
+        """Call a function in a later step, after the waiting jobs; `NotYet` takes this as `subscribe`.
+
+        Also if a job asks for it: the turn at the end of the present step has run by then.
+        """
+        self._wait(_call(callback), "resumed method", self._later)
 
     def run(self) -> None:
         """Run the jobs in turn, each for its share of time, until all are done or the step is over; at least one piece.
@@ -158,6 +164,8 @@ class TimeSlices:
         otherwise starve. Called by the driver in a separate step. Jobs that still wait then need another step.
         """
         jobs, clock = self._jobs, self.clock
+        jobs += self._later
+        self._later.clear()
         now = clock()
         while jobs:
             job, name = jobs.popleft()
@@ -171,9 +179,9 @@ class TimeSlices:
             if now >= self._deadline:
                 break
 
-    def _wait(self, job: Iterator[None], name: str) -> None:
-        self._jobs.append((job, name))
-        if len(self._jobs) == 1:
+    def _wait(self, job: Iterator[None], name: str, jobs: deque[tuple[Iterator[None], str]]) -> None:
+        jobs.append((job, name))
+        if len(self) == 1:
             self.on_waiting()
 
     def _go_on(self, job: Iterator[None], name: str) -> bool:

@@ -168,6 +168,21 @@ def test_a_call_for_later_comes_in_a_later_step(driven: Driven):
     assert ([], ["called"]) == (before, driven.step())
 
 
+def test_a_call_for_later_from_a_job_comes_after_the_step(driven: Driven):
+    """What a job asks for later is not called in the step of the job, which has not had its turn yet."""
+
+    def asking() -> Iterator[None]:
+        driven.slices.later(lambda: driven.done.append("called"))
+        yield
+        driven.done.append("over")
+
+    driven.clock.now += SLICE
+    driven.slices.add(asking(), "asking")
+
+    assert (["over"], ["called"]) == (driven.step(), driven.step())
+    assert 0 == len(driven.slices)
+
+
 def test_without_a_clock_everything_is_done_at_once():
     """Objects without a driver defer nothing."""
     slices = TimeSlices()

@@ -466,6 +466,32 @@ def test_a_copy_waits_for_queues_that_have_no_time(tmp_path, looks):
     node.disk.close()
 
 
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_transfer_is_not_over_before_it_is_on_disk(tmp_path, is_copy):
+    """However short a transfer is: if the broker is killed as soon as it is over, its messages are at the destination."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    for queue in ("from", "to"):
+        declare(client, queue, durable=True)
+    client.publish("from", b"1", delivery_mode=PERSISTENT_MODE)
+    node.commit()
+    transfers = node.administration.transfers
+    number = transfers.start_move(None, "/", "from", "to", is_copy=is_copy)
+    for _ in range(10):
+        node.turn.slices.run()
+        if transfers.transfer(None, number)["ended"] is not None:
+            break
+        node.run_turn()
+        if node.disk.journal.has_work:
+            node.commit()
+    assert "done" == transfers.transfer(None, number)["state"]
+    node = node.killed()
+
+    assert [b"1"] == bodies(node, "to")
+    assert [b"1"] * is_copy == bodies(node, "from")
+    node.disk.close()
+
+
 @pytest.fixture(params=[Action.MOVE, Action.RETRY])
 def moving(request, tmp_path) -> Iterator[tuple[DiskNode, Client]]:
     """A broker in which a large message has moved from `q` to `to`, and its new file is not written yet."""
