@@ -105,7 +105,7 @@ def test_a_killed_broker_keeps_its_port():
 
 
 def test_a_stopped_broker_leaves_its_port():
-    """When a broker is stopped, before or after it was killed, a socket that shares with nobody can have its port."""
+    """A socket that shares with nobody can have the port of a broker that was stopped, killed before or not."""
     for is_killed in (False, True):
         broker = leveret.Broker().start()
         port = broker.port

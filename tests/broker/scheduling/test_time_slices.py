@@ -169,7 +169,7 @@ def test_a_call_for_later_comes_in_a_later_step(driven: Driven):
 
 
 def test_a_call_for_later_from_a_job_comes_after_the_step(driven: Driven):
-    """What a job asks for later is not called in the step of the job, which has not had its turn yet."""
+    """A callback that a job asks for is not called in the step of the job, which has not had its turn yet."""
 
     def asking() -> Iterator[None]:
         driven.slices.later(lambda: driven.done.append("called"))
