@@ -199,6 +199,7 @@ class Persistent(Message):
         self.publisher = publisher
         self.seq_no = seq_no
         self.copies = copies
+        """0 afterwards for a body that is not to be stored apart from its record, whatever its size."""
         self.open_copies = copies
         """Copies that are neither on disk nor settled yet."""
         self.msg_id = 0

@@ -4,8 +4,9 @@ A queue at full speed acks hundreds of messages in a turn. As messages of their 
 queue of retained messages, its record in a block, and its end when it leaves; a bundle costs that once.
 
 Layout (big-endian): the address is empty, the content a header frame of class `_CLASS`, which no client can publish,
-with the sum of the body sizes, then one frame with the records. A record has the channel number of the content (2),
-the octets of the address (2) and of the content (4), address, content.
+with the number of messages as its weight and the sum of their body sizes, then one frame with the records. A record has
+the channel number of the content (2), the octets of the address (2) and of the content (4), address, content. A weight
+of 0 says that the number is not known: then the records are counted.
 
 Hot path: see docs/performance.md.
 """
@@ -13,16 +14,20 @@ Hot path: see docs/performance.md.
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
-from leveret.storage.message import Message, Persistent, unpack_body
+from leveret.storage.message import Message, Persistent, header_frame, unpack_body
 
-BUNDLE_OCTETS = 64 * 1024
+BUNDLE_OCTETS = 256 * 1024
 """Bytes of records above which a bundle takes no more messages."""
+ALONE_OCTETS = 64 * 1024
+"""Bytes of a record from which a message is in no bundle: to copy it would cost more than a bundle saves."""
+_MOST_COUNTED = 0xFFFF
 _ADDRESS = b"\0\0"
 _CLASS = 0xFFFF
 _CLASS_AT = 7
 _IS_BUNDLE = b"\xff\xff"
 _HEAD = Struct(">BHIHHQHBBHI")
 """Header frame (type, channel, octets, class, weight, body size, flags, end), and the head of the frame of records."""
+_COUNT = Struct(">9xH").unpack_from
 _HEADER, _BODY, _END = 2, 3, 0xCE
 _HEADER_OCTETS = 14
 _RECORD = Struct(">HHI")
@@ -40,23 +45,70 @@ def bundled(messages: Sequence[Message], *, is_saved: bool) -> Message:
         is_saved: True to write it to disk.
 
     """
-    parts = [b""]
-    append = parts.append
+    contents = [message.content for message in messages]
+    heads: list[bytes] = []
     head, address, length, channel_id = b"", b"", -1, -1
-    for message in messages:
-        content = message.content
+    for message, content in zip(messages, contents, strict=True):
         # the same for most: they come by the same route
         if len(content) != length or message.address is not address or message.channel_id != channel_id:
             address, length, channel_id = message.address, len(content), message.channel_id
             head = _pack_record(channel_id, len(address), length) + address
-        append(head)
-        append(content)
-    octets = sum([unpack_body(message.content)[0] for message in messages])
-    size = sum(map(len, parts))
-    parts[0] = _HEAD.pack(_HEADER, 0, _HEADER_OCTETS, _CLASS, 0, octets, 0, _END, _BODY, 0, size)
-    parts.append(b"\xce")
+        heads.append(head)
+    octets = sum([unpack_body(content)[0] for content in contents])
+    return _joined(heads, contents, octets, is_saved=is_saved)
+
+
+def bundles_of_alike(messages: Sequence[Message], share: int, *, is_saved: bool) -> list[Message]:
+    """Return bundles of messages, in their order, if they have the same address and content header and are small.
+
+    This is how nearly all messages are retained, and takes a third of the time of `bundled`.
+
+    Args:
+        messages: at least one message; none is a bundle.
+        share: maximum number of bytes of records of a bundle.
+        is_saved: True to write them to disk.
+
+    Returns:
+        The bundles; none if the messages are not alike, or too large for bundles.
+
+    """
+    first = messages[0]
+    address, header = first.address, header_frame(first.content)
+    contents = [message.content for message in messages]
+    lengths = list(map(len, contents))
+    size = RECORD_OCTETS + len(address) + max(lengths)
+    if (
+        size > min(share, ALONE_OCTETS)
+        or len(set(map(type, messages))) > 1
+        or not all([content.startswith(header) for content in contents])  # noqa: C419 - a list takes half the time
+        or any([message.address != address for message in messages])  # noqa: C419
+    ):
+        return []
+    channel_id, octets, most = first.channel_id, first.body_size, share // size
+    known = {length: _pack_record(channel_id, len(address), length) + address for length in set(lengths)}
+    heads = list(map(known.__getitem__, lengths))
+    return [
+        _joined(part, contents[at : at + most], octets * len(part), is_saved=is_saved)
+        for at in range(0, len(contents), most)
+        if (part := heads[at : at + most])
+    ]
+
+
+def _joined(heads: list[bytes], contents: Sequence[bytes], octets: int, *, is_saved: bool) -> Message:
+    """Return a bundle of records; `octets` is the size of their bodies in bytes."""
+    count = len(contents)
+    parts = [b"\xce"] * (2 * count + 2)
+    parts[1:-1:2] = heads
+    parts[2:-1:2] = contents
+    size = sum(map(len, heads)) + sum(map(len, contents))
+    weight = count if count <= _MOST_COUNTED else 0
+    parts[0] = _HEAD.pack(_HEADER, 0, _HEADER_OCTETS, _CLASS, weight, octets, 0, _END, _BODY, 0, size)
     content = b"".join(parts)
-    return Persistent(_ADDRESS, content, 0, None, 0, 1) if is_saved else Message(_ADDRESS, content, 0)
+    if not is_saved:
+        return Message(_ADDRESS, content, 0)
+    saved = Persistent(_ADDRESS, content, 0, None, 0, 1)
+    saved.copies = 0  # its body is in its record: nothing has to be read when it leaves
+    return saved
 
 
 def is_bundle(message: Message) -> bool:
@@ -77,7 +129,10 @@ def unbundled(message: Message) -> list[Message]:
 
 def bundle_length(message: Message) -> int:
     """Return the number of messages of a bundle; 1 if the message is none."""
-    return sum([1 for _ in _records(message.content)]) if is_bundle(message) else 1
+    if not is_bundle(message):
+        return 1
+    (count,) = _COUNT(message.content)
+    return count or sum([1 for _ in _records(message.content)])
 
 
 def _records(content: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -95,7 +150,6 @@ class Kept:
 
     Attributes:
         messages: bundles, and messages that are not in any.
-        count: number of acked messages.
         largest: size in bytes of the largest content of `messages`.
         persistent: True if some of them are written to disk.
         bundle: the messages of the next bundle.
@@ -103,11 +157,11 @@ class Kept:
 
     """
 
-    __slots__ = ("bundle", "count", "is_saved", "largest", "messages", "persistent")
+    __slots__ = ("bundle", "is_saved", "largest", "messages", "persistent")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.count = self.largest = 0
+        self.largest = 0
         self.persistent = self.is_saved = False
         self.bundle: list[Message] = []
 
@@ -122,13 +176,11 @@ class Kept:
             message = bundled(bundle, is_saved=is_saved)
         elif is_saved:
             message = Persistent(message.address, message.content, message.channel_id, None, 0, 1)
-        self.count += len(bundle) - 1
         self.add_alone(message, is_saved=is_saved)
         self.bundle = []
 
     def add_alone(self, message: Message, *, is_saved: bool) -> None:
-        """Add a message, or a bundle whose other messages are counted."""
+        """Add a message, or a bundle."""
         self.messages.append(message)
-        self.count += 1
         self.largest = max(self.largest, len(message.content))
         self.persistent = self.persistent or is_saved

@@ -8,12 +8,14 @@ acked.
 
 Small messages that were acked in the same turn are one message here, a bundle (`broker.queue.bundle`): they have the
 same time and leave together, so all that a queue does for each of its messages is done once for hundreds. How many a
-bundle of an earlier run has is not known before it is read: until it leaves it counts as one.
+bundle of an earlier run has is not known before it is read: until it leaves it counts as one. The sizes of all others
+are kept here, so nothing is read from disk when they leave.
 
 Nothing puts messages into it but `broker.queue.retention`.
 """
 
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from leveret.broker.queue.bundle import bundle_length
@@ -36,9 +38,22 @@ class RetainedLimits(QueueLimits):
 
     def take_in(self, inbox: list[Message]) -> None:
         """Pass acked messages to the queue, each with the current time."""
-        if self.settings.max_octets is not None:
-            self._octets += sum([message.body_size for message in inbox])
-        self._queue.take_in(inbox, expires=max(1, self._clock()))
+        queue = self._queue
+        queue.known_count()  # notes damage before there are others
+        queue.take_in(inbox, expires=max(1, self._clock()))
+        self._octets += queue.came(inbox)
+
+    def _drop(self, count: int, reason: str) -> int:
+        """Discard messages (>= 1) from the head; see `QueueLimits._drop`."""
+        queue = self._queue
+        known = queue.known_count()
+        unknown = queue.backing.ready_count - known
+        if unknown:  # they have to be read, as nobody knows their sizes
+            return super()._drop(min(count, unknown), reason)
+        dropped = queue.backing.drop(min(count, known))
+        self._octets -= queue.dropped(dropped)
+        self._count(dropped, reason)
+        return dropped
 
     def _left(self, messages: Collection[Message]) -> None:
         super()._left(messages)
@@ -61,7 +76,7 @@ class RetainedQueue(Queue):
     The expiry of each (`storage.message.Message.expires`) is the time of its ack in milliseconds since the epoch.
     """
 
-    __slots__ = ("_not_counted", "message_count")
+    __slots__ = ("_damaged", "_sizes", "message_count")
 
     limits_class: type[QueueLimits] = RetainedLimits
 
@@ -69,32 +84,51 @@ class RetainedQueue(Queue):
         super().__init__(*args, **options)
         self.message_count = 0
         """Number of acked messages, those of bundles included; at least so many if `is_counted` is false."""
-        self._not_counted = 0
-        """Messages from an earlier run at the head, which may be bundles, each counted as one."""
+        self._sizes: deque[tuple[int, int]] = deque()
+        """Bytes of bodies, and numbers of acked messages, of the messages at the tail that came in this run."""
+        self._damaged = 0
+        """Damage in this queue that is known: what is lost leaves no gap among the sizes."""
 
     @property
     def is_counted(self) -> bool:
         """True if `message_count` is exact."""
-        return not self._not_counted
+        return self.known_count() == self.backing.ready_count
 
     def recovered(self) -> None:
         """Apply limits and expiry to the messages of an earlier run, after they were recovered."""
-        self.message_count = self._not_counted = self.backing.ready_count
+        self.message_count = self.backing.ready_count
         super().recovered()
 
+    def known_count(self) -> int:
+        """Return the number of messages, at the tail, of which the sizes are known."""
+        if self.backing.damaged != self._damaged:  # nobody knows which of them
+            self._damaged = self.backing.damaged
+            self._sizes.clear()
+            self.message_count = self.backing.ready_count
+        return len(self._sizes)
+
+    def came(self, messages: Sequence[Message]) -> int:
+        """Note the sizes of messages that were appended; returns the bytes of their bodies together."""
+        sizes = [(message.body_size, bundle_length(message)) for message in messages]
+        self._sizes += sizes
+        self.message_count += sum([number for _, number in sizes])
+        return sum([octets for octets, _ in sizes])
+
+    def dropped(self, count: int) -> int:
+        """Forget messages with known sizes that have left the head; returns the bytes of their bodies together."""
+        popleft = self._sizes.popleft
+        sizes = [popleft() for _ in range(count)]
+        self.message_count -= sum([number for _, number in sizes])
+        return sum([octets for octets, _ in sizes])
+
     def left(self, messages: Collection[Message]) -> None:
-        """Count messages that leave the head."""
-        known = messages
-        if self._not_counted:
-            earlier = min(self._not_counted, len(messages))
-            self._not_counted -= earlier
-            self.message_count -= earlier
-            known = list(messages)[earlier:]
-        self.message_count -= sum(map(bundle_length, known))
+        """Count messages of an earlier run that leave the head; each counts as one."""
+        self.message_count -= len(messages)
 
     def emptied(self) -> None:
         """Count nothing: no message is left."""
-        self.message_count = self._not_counted = 0
+        self.message_count = 0
+        self._sizes.clear()
 
     def retain(self, settings: QueueSettings) -> None:
         """Apply the settings of the queue that the messages come from."""
@@ -104,18 +138,16 @@ class RetainedQueue(Queue):
         if own != self.settings:
             self.configure(own)
 
-    def keep(self, messages: Collection[Message], *, count: int, largest: int, persistent: bool) -> None:
+    def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
         """Append acked messages at the end of this turn; their originals must be removed in the same turn.
 
         Args:
             messages: the messages, or bundles; those to be written to disk are `Persistent`, and count this copy.
-            count: number of acked messages.
             largest: size in bytes of the largest content.
             persistent: true if some of them are to be written.
 
         """
         self.inbox += messages
-        self.message_count += count
         if largest > SMALL and largest > self.largest:
             self.largest = largest
         if persistent:

@@ -22,14 +22,14 @@ from itertools import islice
 from typing import Any, Protocol
 
 from leveret.broker.amqp.properties import delivery_mode, has_delivery_mode, may_expire
-from leveret.broker.queue.bundle import BUNDLE_OCTETS, RECORD_OCTETS, Kept
+from leveret.broker.queue.bundle import ALONE_OCTETS, BUNDLE_OCTETS, RECORD_OCTETS, Kept, bundles_of_alike
 from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
 from leveret.storage.queues.backing_queue import BackingQueue
 
-STEP = 256
+STEP = 512
 """Number of messages between two checks of the time."""
 _PERSISTENT = 2
 HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
@@ -77,7 +77,7 @@ class RetainedMessages(Protocol):
     def is_counted(self) -> bool:
         """True if that is exact; otherwise there may be more."""
 
-    def keep(self, messages: Collection[Message], *, count: int, largest: int, persistent: bool) -> None:
+    def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
         """Append messages; see `RetainedQueue.keep`."""
 
     def retain(self, settings: Any) -> None:
@@ -262,12 +262,11 @@ class Retention:
 
     def _ended(self) -> None:
         """Tell those who wait that nothing is left."""
-        if not self.is_done:
-            return
-        self._queue.turn.settling.pop(self, None)
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+        if self.is_done:
+            self._queue.turn.settling.pop(self, None)
+            callbacks, self._callbacks = self._callbacks, []
+            for callback in callbacks:
+                callback()
 
     def _remove(self, most: int) -> None:
         """Remove messages at the head of the line without retaining them."""
@@ -306,9 +305,11 @@ class Retention:
             when their files are written.
 
         """
-        durable, saves_all = self._queue.durable, self._queue.saves_all
         most = self.retained.settings.max_octets
         share = min(BUNDLE_OCTETS, most // BUNDLES, self._blob_threshold // 2)
+        if len(messages) > 1 and self._keep_alike([message for _, message in messages], share):
+            return [seq_id for seq_id, _ in messages], []
+        alone = min(share, ALONE_OCTETS)
         kept = Kept()
         moved: list[int] = []
         left: list[int] = []
@@ -328,14 +329,10 @@ class Retention:
                     self.skipped[LARGE] += 1
                     left.append(seq_id)
                     continue
-                is_saved = durable and (
-                    message.persistent
-                    or saves_all
-                    or (has_delivery_mode(content) and delivery_mode(message.header) == _PERSISTENT)
-                )
+                is_saved = self._is_saved(message)
                 kind, header = type(message), header_frame(content)
             size = RECORD_OCTETS + len(message.address) + len(content)
-            if size > share:
+            if size > alone:
                 kept.end_bundle()
                 octets = 0
                 copy = self._saved(seq_id, message) if is_saved else message
@@ -352,10 +349,27 @@ class Retention:
             moved.append(seq_id)
         kept.end_bundle()
         if kept.messages:
-            self.retained.keep(
-                kept.messages, count=kept.count, largest=kept.largest, persistent=kept.persistent
-            )
+            self.retained.keep(kept.messages, largest=kept.largest, persistent=kept.persistent)
         return moved, left
+
+    def _keep_alike(self, messages: list[Message], share: int) -> bool:
+        """Append messages in bundles of at most `share` bytes if they are small and alike; return whether they are."""
+        if may_expire(messages[0].content):
+            return False
+        bundles = bundles_of_alike(messages, share, is_saved=(is_saved := self._is_saved(messages[0])))
+        if bundles:
+            largest = max([len(each.content) for each in bundles])
+            self.retained.keep(bundles, largest=largest, persistent=is_saved)
+        return bool(bundles)
+
+    def _is_saved(self, message: Message) -> bool:
+        """Return whether a message, and all that are alike, are to be written to disk."""
+        queue, content = self._queue, message.content
+        return queue.durable and (
+            message.persistent
+            or queue.saves_all
+            or (has_delivery_mode(content) and delivery_mode(message.header) == _PERSISTENT)
+        )
 
     def _saved(self, seq_id: int, message: Message) -> Persistent:
         """Return a large message to be written to disk: itself if that is still to be done for its queue."""

@@ -333,6 +333,11 @@ class Journal:
 
         The latter, and the references to their bodies, may be deleted without the former.
         """
+        if not (
+            block.live or block.acked or block.returns
+        ):  # all of it moved: there is nothing to take apart
+            self._cut_block(block, moves)
+            return
         key = pack_key(block.qid, block.first)
         moved, others = bits_of(block.moved or ()), bits_of(block.acked)
         block.bits |= moved | others

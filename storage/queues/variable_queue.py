@@ -516,6 +516,13 @@ class VariableQueue(Withdrawing):
 
         `on_loaded` is called when the latter are read. Those in neither were damaged and are lost.
         """
+        seq_ids = list(seq_ids)
+        if not self._unacked_out:  # as usual, all of them are in memory
+            get = self._unacked.get
+            items = [get(seq_id) for seq_id in seq_ids]
+            messages = [item.message if type(item) is Entry else item for item in items]
+            if None not in messages:
+                return list(zip(seq_ids, messages, strict=True)), []  # type: ignore[arg-type] # none is None
         found: list[tuple[int, Message]] = []
         missing: list[tuple[int, Item]] = []
         for seq_id in seq_ids:

@@ -2,7 +2,15 @@
 
 from hypothesis import given, strategies as st
 
-from leveret.broker.queue.bundle import bundle_length, bundled, is_bundle, unbundled
+from leveret.broker.queue.bundle import (
+    ALONE_OCTETS,
+    RECORD_OCTETS,
+    bundle_length,
+    bundled,
+    bundles_of_alike,
+    is_bundle,
+    unbundled,
+)
 from leveret.storage.message import Message, Persistent, body_octets
 
 BODIES = st.binary(max_size=300)
@@ -47,3 +55,34 @@ def test_a_message_alone_is_no_bundle(address, body, channel):
     assert not is_bundle(alone)
     assert [alone] == unbundled(alone)
     assert 1 == bundle_length(alone)
+
+
+@given(st.integers(1, 40), ADDRESSES, BODIES, CHANNELS, st.integers(1, 5), st.booleans())
+def test_messages_that_are_alike_are_bundled_together(count, address, body, channel, most, is_saved):
+    """Messages with the same address and header are in as few bundles as their size permits, in their order."""
+    messages = [message(address, number.to_bytes(2, "big") + body, channel) for number in range(count)]
+    size = RECORD_OCTETS + len(address) + len(messages[0].content)
+    bundles = bundles_of_alike(messages, most * size, is_saved=is_saved)
+
+    assert -(-count // most) == len(bundles)
+    assert all(is_bundle(each) and is_saved is isinstance(each, Persistent) for each in bundles)
+    assert [fields(each) for each in messages] == [fields(one) for each in bundles for one in unbundled(each)]
+    assert count == sum(map(bundle_length, bundles))
+    assert count * len(messages[0].body) == sum(each.body_size for each in bundles)
+
+
+def test_messages_that_differ_or_are_large_are_not_alike():
+    """Messages with another address, size or channel, and those too large for a bundle, need another way."""
+    one = message(b"ab", b"body", 1)
+    for other in (message(b"cd", b"body", 1), message(b"ab", b"bodies", 1), message(b"ab", b"body", 2)):
+        assert [] == bundles_of_alike([one, other], ALONE_OCTETS, is_saved=True)
+    large = message(b"ab", bytes(ALONE_OCTETS), 1)
+    assert [] == bundles_of_alike([large, large], 10 * ALONE_OCTETS, is_saved=True)
+
+
+def test_a_bundle_without_its_number_of_messages_is_counted():
+    """The messages of a bundle that does not say how many it has, as earlier versions wrote them, are counted."""
+    bundle = bundled([message(b"ab", b"body", 1)] * 3, is_saved=False)
+    content = bundle.content[:9] + b"\0\0" + bundle.content[11:]
+
+    assert 3 == bundle_length(Message(bundle.address, content, 0))

@@ -344,6 +344,24 @@ def test_retained_messages_of_an_earlier_run_are_counted_when_they_leave(disk):
     assert 0 == found.message_count
 
 
+def test_after_damage_retained_messages_leave_as_before(disk):
+    """The others are counted anew, and leave in time, if some of the retained messages turn out to be damaged."""
+    node = disk[0]
+    client = Client(node)
+    declare(client)
+    consume_together(client, b"1", b"2", b"3")
+    commit(node)
+    found = queue(node).retained
+    assert (3, True) == (found.message_count, found.is_counted)
+    found.backing.damaged += 1
+    consume_together(client, b"4", b"5")
+
+    assert (1 + 2, False) == (found.message_count, found.is_counted)
+    node.pass_time(HOUR)
+    read(node)
+    assert (0, 0, True) == (found.message_count, found.limits.octets, found.is_counted)
+
+
 def test_transient_messages_are_retained_while_the_broker_runs(disk):
     """Transient messages of a durable queue are retained, and lost when the broker ends."""
     client = Client(disk[0])

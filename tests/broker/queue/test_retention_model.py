@@ -11,7 +11,7 @@ from retained import commit, queue, read, ready, retained
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.queue import bundle
+from leveret.broker.queue import bundle, retained_queue
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.retained_queue import RetainedLimits, RetainedQueue
 from leveret.broker.queue.retention import BUNDLES
@@ -246,10 +246,13 @@ MISTAKES = {
     ),
     "its bundles lose a message": (
         bundle,
-        "bundled",
-        lambda messages, is_saved, bundled=bundle.bundled: bundled(messages[1:], is_saved=is_saved),
+        "_joined",
+        lambda heads, contents, octets, is_saved, joined=bundle._joined: joined(
+            heads[1:], contents[1:], octets, is_saved=is_saved
+        ),
     ),
-    "it counts bundles": (RetainedQueue, "left", lambda queue, messages: None),
+    "it counts bundles": (retained_queue, "bundle_length", lambda message: 1),
+    "it forgets what has left": (RetainedQueue, "dropped", lambda queue, count: 0),
 }
 
 
