@@ -119,15 +119,17 @@ class Retry:
         headers = headers_of(message)
         retries = headers.get(HEADER)
         count = retries if isinstance(retries, int) and retries > 0 else 0
+        death = death_of(headers, first=self._first)
+        if death is None:
+            return NO_DEATH
         if count >= self._most:
             return USED_UP
-        if self._to is not None:
-            found = self._to.resolve(message)
-            if isinstance(found, str):
-                return found
-            return Resolved(counted(found.message, count + 1), found.queues)
-        death = death_of(headers, first=self._first)
-        return NO_DEATH if death is None else self._origin(message, death, count + 1)
+        if self._to is None:
+            return self._origin(message, death, count + 1)
+        found = self._to.resolve(message)
+        if isinstance(found, str):
+            return found
+        return Resolved(counted(found.message, count + 1), found.queues)
 
     def _origin(self, message: Message, death: Death, count: int) -> Resolved | str:
         queue = self._find(death.queue)
