@@ -1,7 +1,9 @@
 """Benchmark of looking at a long queue: `python -m bench.peek --messages 1000000` or `make bench NAME=peek`.
 
-Fills a queue, and measures a peek of ten messages at the head and at the tail, the memory that it takes, and the search
-of the whole queue for messages that do not exist, with its longest step of the event loop in processor time.
+Fills a queue, and measures a peek of ten messages at the head, in the middle and at the tail, the memory that it takes,
+and the search of the whole queue for messages that do not exist, with its longest step of the event loop in processor
+time. The ten last messages are larger than the others: a condition on their size is met at once from the tail, and late
+from the head.
 """
 
 import argparse
@@ -25,6 +27,8 @@ PEEK_MB = 10.0
 STEP_MS = 50.0
 TIMES = 20
 FLOOR = "2ms"
+LATE = 10
+"""Messages at the tail that are larger than the others."""
 SLOW = re.compile(r"slow step of the event loop: ([0-9.]+) ms of processor time for request of")
 
 
@@ -47,10 +51,17 @@ def watched(running: brokers.Broker) -> Iterator[list[float]]:
         watching.join()
 
 
-def measure(api: ApiClient, running: brokers.Broker, report: Report, messages: int) -> None:
+def measure(api: ApiClient, running: brokers.Broker, report: Report, options: argparse.Namespace) -> None:
     path = ("leveret", "queues", "/", "long", "messages")
-    for end in ("head", "tail"):
-        query = {"count": "10", "from": end}
+    messages, larger = options.messages + LATE, f"size > {2 * options.size}"
+    middle = messages // 2
+    for end, query in {
+        "head": {"from": "head"},
+        "middle": {"from": "head", "after": f"ready.{middle}.{middle}"},
+        "tail": {"from": "tail"},
+        "tail, by a condition": {"from": "tail", "where": larger},
+    }.items():
+        query["count"] = "10"
         api.get(*path, **query)
         took = []
         with watched(running) as memory:
@@ -61,13 +72,14 @@ def measure(api: ApiClient, running: brokers.Broker, report: Report, messages: i
         report.line(f"peek of 10 from the {end}, median", median(took), "ms", most=PEEK_MS)
         report.line(f"  longest of {TIMES}", max(took), "ms")
         report.line("  memory beyond that before", memory[0], "MB", most=PEEK_MB)
-    for where in ("size > 1MB", 'headers.kind == "none"', 'routing_key =~ "^none"'):
+    conditions = [larger, "size > 1MB", 'headers.kind == "none"', 'routing_key =~ "^none"']
+    for where in conditions[: options.searches]:
         began, at = time.perf_counter(), running.log.stat().st_size
         with watched(running) as memory:
             after = ""
             while after is not None:
                 part = api.get(*path, where=where, after=after)
-                assert part["messages"] == []
+                assert len(part["messages"]) in {0, LATE * (where == larger)}
                 after = part["next"]
         seconds = time.perf_counter() - began
         report.line(f"search of all: {where}", seconds, "s")
@@ -81,6 +93,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100)
+    parser.add_argument(
+        "--searches", type=int, default=4, help="number of conditions by which all is searched"
+    )
     parser.add_argument("--transient", action="store_true")
     parser.add_argument("--dir", default=None)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
@@ -98,13 +113,14 @@ def main() -> int:
             kind = "transient" if options.transient else "persistent"
             print(f"{options.messages:,} {kind} messages of {options.size} bytes")
             rate = client.fill("long", 0, options.messages, options.size, persistent=not options.transient)
+            client.fill("long", options.messages, LATE, 5 * options.size, persistent=not options.transient)
             report.line("filled at", rate, "msg/s")
             client.close()
             time.sleep(2)
             report.line("RssAnon then", running.anonymous_rss() / 2**20, "MB")
             (socket,) = Path(scratch).rglob("ctl.sock")
             with contextlib.closing(ApiClient(socket.parent, 3600.0)) as api:
-                measure(api, running, report, options.messages)
+                measure(api, running, report, options)
         finally:
             running.stop(60.0)
     return bool(report.missed)
