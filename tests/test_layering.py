@@ -67,6 +67,7 @@ FOLDERS = (
     "broker.cli.messages",  # commands on messages
     "broker.cli",  # the command
     "leveret.__main__",
+    "leveret.export",  # reads what `broker.export` wrote
     "leveret.pytest_plugin",
 )
 # Leaves, and the modules of ours that they may import beside their own.
@@ -170,7 +171,8 @@ THIRD_PARTY = {
     "pytest": ("leveret.pytest_plugin",),
     "psycopg": ("broker.replication.postgresql",),
     "psutil": ("broker.process.resource_alarms",),
-    "msgspec": ("broker.*", "storage.journal.logged", "storage.store.metadata_rows"),
+    "pyarrow": ("leveret.export",),
+    "msgspec": ("broker.*", "leveret.export", "storage.journal.logged", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
     "pyspark": ("analytics.*",),

@@ -24,6 +24,7 @@ NEEDED = {
     + EXTRAS["test-core"]
     + EXTRAS["docs"]
     + EXTRAS["ldap"]
+    + EXTRAS["notebook"]
     + EXTRAS["oauth2"]
     + EXTRAS["top"],
 }

@@ -36,6 +36,28 @@ fails the broker logs one warning, continues without the export, and tries again
   not UTF-8 are written as `\\udcff` and the like.
 - Rows have all columns, in the order below. Columns may be added at the end; `v` changes if the meaning of one does.
 
+## In Python
+
+`leveret.export` reads the files into Arrow tables, from which pandas makes data frames. It needs neither Spark nor a
+running broker, but two packages: `pip install 'leveret[notebook]'`.
+
+```python
+from leveret import export
+
+export.tables("/var/lib/leveret/export")        # the tables that have files
+export.columns("queue_interval")                # name, type, kind, unit and description of each column
+rows = export.read("/var/lib/leveret/export", "queue_interval", since="2026-11-24T14:00", queue="orders")
+frame = rows.to_pandas()
+```
+
+`read(directory, table, *, since=None, until=None, vhost=None, queue=None, only=None)`: `directory` is `export.dir`, or
+`OUTPUT/tables` of `leveret analyze compact`; `since` and `until` are `datetime` objects or ISO 8601, in UTC unless they name a zone, and
+folders of other hours are not read; `only` are the columns wanted. Rows are ordered by node and time. Columns of the unit "ms since 1970, UTC"
+(`ts`) have Arrow's type `timestamp[ms, tz=UTC]`; of the types below, `bigint` is `int64`, `int` `int32`,
+`double`, `string` and `boolean` are themselves, `array` is `list`. The metadata of a column has its kind, unit and description. A condition
+that does not apply to a table, an unknown column, and a line that is no complete row raise `ExportError`, which names it.
+[A notebook](howto/telemetry.ipynb) makes rates, a backlog and percentiles of an export.
+
 ## How to read it
 
 - **Counters are cumulative.** They count from the creation of their object, so the difference between two rows is what

@@ -1,0 +1,292 @@
+"""Reads the telemetry export of a broker as Arrow tables, for notebooks and programs of one's own.
+
+    from leveret import export
+
+    queues = export.read("/var/lib/leveret/export", "queue_interval", since="2026-11-24T14:00", queue="orders")
+    frame = queues.to_pandas()
+
+It reads the files of the broker (JSON Lines) and those of `leveret analyze compact` (Parquet). Neither Spark nor a
+running broker is needed, but the packages of the extra `leveret[notebook]`. The tables and their columns are declared
+in `leveret.broker.export.tables`; docs/export.md describes them.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from leveret.broker.export.schema import TABLES, ColumnInfo, columns as declared, spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ExportError", "columns", "read", "tables"]
+
+TIME_UNIT: Final = "ms since 1970, UTC"
+"""Unit of the columns that become timestamps."""
+_BATCH: Final = 20_000
+"""Rows that are held as objects at once."""
+_MARGIN: Final = timedelta(hours=1)
+"""A row may be in the folder of the hour after its own, in which it was written."""
+_SUFFIXES: Final = ("jsonl", "parquet")
+_VERSION: Final = 1
+_LONE: Final = re.compile(rb"\\u[dD][cC][0-9a-fA-F]{2}")
+"""An octet that is not UTF-8, as the export writes it."""
+
+
+class ExportError(Exception):
+    """Raised when there is no such table, a condition does not apply to it, or a row is invalid; the text says what."""
+
+
+def tables(directory: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the tables that have files in a directory, in the order of docs/export.md.
+
+    Args:
+        directory: the broker's `export.dir`, or `OUTPUT/tables` of `leveret analyze compact`.
+
+    Raises:
+        ExportError: there is no such directory.
+    """
+    root = _root(directory)
+    return [name for name in TABLES if _suffix(root / name) is not None]
+
+
+def columns(table: str) -> tuple[ColumnInfo, ...]:
+    """Return the columns of a table: `name`, `type` (as in docs/export.md), `kind`, `unit`, `doc`.
+
+    Raises:
+        ExportError: no table has this name.
+    """
+    _known(table)
+    return declared(table)
+
+
+def read(
+    directory: str | os.PathLike[str],
+    table: str,
+    *,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    vhost: str | None = None,
+    queue: str | None = None,
+    only: Sequence[str] | None = None,
+) -> "pa.Table":
+    """Return the rows of a table, ordered by node and time.
+
+    Columns of the unit "ms since 1970, UTC" are of Arrow's type `timestamp[ms, tz=UTC]`. Of the others `bigint` is
+    `int64`, `int` is `int32`, `double`, `string` and `boolean` have their own names, an `array` is a `list`, and a
+    `map` is one. `Table.to_pandas()` makes a data frame of it.
+
+    Args:
+        directory: the broker's `export.dir`, or `OUTPUT/tables` of `leveret analyze compact`.
+        table: name of the table.
+        since: the first time, as a `datetime` or as text in ISO 8601; UTC if it names no zone. Folders of hours before
+            it are not read.
+        until: the last time.
+        vhost: only rows of this virtual host.
+        queue: only rows of queues of this name; of `latency_hist` the rows of the queue.
+        only: the columns to return, in this order; all by default.
+
+    Raises:
+        ExportError: there is no such directory, table or column, the table has no files, a condition does not apply to
+            it, or a line is not a complete row of it.
+        ImportError: pyarrow is not installed.
+    """
+    _known(table)
+    root = _root(directory)
+    arrow = _arrow()
+    from pyarrow import compute  # noqa: PLC0415 - an optional package
+
+    names = {column.name for column in declared(table)}
+    if only is not None and (unknown := [name for name in only if name not in names]):
+        raise ExportError(f"{table} has no column {', '.join(unknown)}")
+    begin, end = _moment("since", since), _moment("until", until)
+    if (begin is not None or end is not None) and "ts" not in names:
+        raise ExportError(f"{table} has no times: since and until do not apply to it")
+    wanted = _conditions(table, names, vhost, queue)
+    suffix = _suffix(root / table)
+    if suffix is None:
+        raise ExportError(f"no files of {table} in {root}")
+    schema = _schema(table)
+    files = sorted(_files(root / table, suffix, begin, end))
+    parts = [part for file in files for part in _parts(file, suffix, table, schema)]
+    if begin is not None:
+        wanted.append(("ts", "greater_equal", begin))
+    if end is not None:
+        wanted.append(("ts", "less_equal", end))
+    kept = []
+    for part in parts:
+        rows = part
+        for column, function, value in wanted:
+            scalar = arrow.scalar(value, type=schema.field(column).type)
+            rows = rows.filter(compute.call_function(function, [rows[column], scalar]))
+        kept.append(rows)
+    found = arrow.concat_tables(kept) if kept else schema.empty_table()
+    order = [name for name in ("node", "ts", "mono_us", "run_id", "t_s") if name in names]
+    found = found.sort_by([(name, "ascending") for name in order])
+    return found if only is None else found.select(list(only))
+
+
+def _arrow() -> Any:
+    """Return the module pyarrow."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an optional package
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"missing package {error.name}; install it with: pip install 'leveret[notebook]'"
+        ) from error
+    return pa
+
+
+def _known(table: str) -> None:
+    if table not in TABLES:
+        raise ExportError(f"no table {table!r}; tables are: {', '.join(TABLES)}")
+
+
+def _root(directory: str | os.PathLike[str]) -> Path:
+    root = Path(directory)
+    if not root.is_dir():
+        raise ExportError(f"{root} is not a directory")
+    return root
+
+
+def _moment(name: str, time: datetime | str | None) -> datetime | None:
+    """Return a time with its zone."""
+    if time is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    except ValueError as error:
+        raise ExportError(f"{name}: {time!r} is not a time in ISO 8601") from error
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _conditions(
+    table: str, names: set[str], vhost: str | None, queue: str | None
+) -> list[tuple[str, str, Any]]:
+    """Return the conditions on objects, as column, function of Arrow's and value."""
+    wanted: list[tuple[str, str, Any]] = []
+    if vhost is not None:
+        if "vhost" not in names:
+            raise ExportError(f"{table} has no virtual hosts: vhost does not apply to it")
+        wanted.append(("vhost", "equal", vhost))
+    if queue is not None and table == "latency_hist":
+        wanted += [("scope", "equal", "queue"), ("name", "equal", queue)]
+    elif queue is not None:
+        if "queue" not in names:
+            raise ExportError(f"{table} has no queues: queue does not apply to it")
+        wanted.append(("queue", "equal", queue))
+    return wanted
+
+
+def _suffix(folder: Path) -> str | None:
+    """Return the format of a table's files; None if there are none."""
+    return next((suffix for suffix in _SUFFIXES if any(_finished(folder, suffix))), None)
+
+
+def _finished(folder: Path, suffix: str) -> Iterator[Path]:
+    """Yield the files of a table that are finished."""
+    return (path for path in folder.rglob(f"*.{suffix}") if not path.name.startswith((".", "_")))
+
+
+def _files(folder: Path, suffix: str, since: datetime | None, until: datetime | None) -> Iterator[Path]:
+    """Yield the files that may have rows of a range."""
+    first = None if since is None else f"{since - _MARGIN:%Y-%m-%dT%H}"
+    last = None if until is None else f"{until + _MARGIN:%Y-%m-%dT%H}"
+    for path in _finished(folder, suffix):
+        place = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1] if "=" in part)
+        if "dt" in place and "hour" in place:
+            hour = f"{place['dt']}T{place['hour']}"
+            if (first is not None and hour < first) or (last is not None and hour > last):
+                continue
+        yield path
+
+
+def _schema(table: str) -> "pa.Schema":
+    """Return the Arrow schema of a table."""
+    arrow = _arrow()
+    fields = []
+    for column, field in zip(declared(table), spark_schema(table)["fields"], strict=True):
+        kind = arrow.timestamp("ms", tz="UTC") if column.unit == TIME_UNIT else _type(field["type"])
+        about = {"kind": column.kind, "unit": column.unit, "doc": column.doc}
+        fields.append(arrow.field(column.name, kind, metadata=about))
+    return arrow.schema(fields)
+
+
+def _type(kind: Any) -> Any:
+    """Return the Arrow type of a Spark type in JSON form."""
+    arrow = _arrow()
+    if isinstance(kind, str):
+        return {
+            "long": arrow.int64(),
+            "integer": arrow.int32(),
+            "double": arrow.float64(),
+            "string": arrow.string(),
+            "boolean": arrow.bool_(),
+        }[kind]
+    if kind["type"] == "array":
+        return arrow.list_(_type(kind["elementType"]))
+    if kind["type"] == "map":
+        return arrow.map_(_type(kind["keyType"]), _type(kind["valueType"]))
+    return arrow.struct([(field["name"], _type(field["type"])) for field in kind["fields"]])
+
+
+def _parts(file: Path, suffix: str, table: str, schema: "pa.Schema") -> Iterator["pa.Table"]:
+    """Yield the rows of a file."""
+    arrow = _arrow()
+    if suffix == "parquet":
+        from pyarrow import parquet  # noqa: PLC0415 - an optional package
+
+        # Spark's files lack Arrow's types of times; folders are no columns.
+        yield parquet.read_table(file, columns=schema.names, partitioning=None).cast(schema)
+        return
+    decoder = msgspec.json.Decoder(TABLES[table])
+    rows: list[msgspec.Struct] = []
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                rows.append(_row(decoder, line))
+            except msgspec.MsgspecError as error:
+                raise ExportError(f"{file}:{number}: {error}") from error
+            if len(rows) == _BATCH:
+                yield _table(arrow, rows, schema)
+                rows = []
+    yield _table(arrow, rows, schema)
+
+
+def _row(decoder: "msgspec.json.Decoder[Any]", line: bytes) -> Any:
+    """Return a line as a row; octets that are not UTF-8 become U+FFFD.
+
+    Raises:
+        MsgspecError: it is no complete row of the table, or one of another version.
+    """
+    try:
+        row = decoder.decode(line)
+    except msgspec.MsgspecError:
+        if not _LONE.search(line):
+            raise
+        row = decoder.decode(_LONE.sub(rb"\\ufffd", line))
+    if row.v != _VERSION:
+        raise msgspec.ValidationError(f"version {row.v} of the table, not {_VERSION}")
+    return row
+
+
+def _table(arrow: Any, rows: Sequence[msgspec.Struct], schema: "pa.Schema") -> "pa.Table":
+    """Return objects as a table."""
+    arrays = []
+    for field in schema:
+        values = [getattr(row, field.name) for row in rows]
+        if field.name == "b":
+            values = [[{"i": i, "c": c} for i, c in map(_bucket, row)] for row in values]
+        elif arrow.types.is_map(field.type):
+            values = [None if each is None else list(each.items()) for each in values]
+        arrays.append(arrow.array(values, type=field.type))
+    return arrow.table(arrays, schema=schema)
+
+
+def _bucket(bucket: Any) -> tuple[int, int]:
+    return bucket.i, bucket.c
