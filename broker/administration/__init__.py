@@ -23,6 +23,7 @@ from leveret.broker.administration.access import (
 )
 
 if TYPE_CHECKING:
+    from leveret.broker.administration.cluster import ClusterAdministration
     from leveret.broker.administration.definitions import DefinitionsAdministration
     from leveret.broker.administration.explaining import Explaining
     from leveret.broker.administration.listings import Listings
@@ -161,6 +162,13 @@ class Administration:
         from leveret.broker.administration.node import NodeAdministration  # noqa: PLC0415
 
         return NodeAdministration(self._broker)
+
+    @cached_property
+    def cluster(self) -> "ClusterAdministration":
+        """The nodes of a replicated log."""
+        from leveret.broker.administration.cluster import ClusterAdministration  # noqa: PLC0415
+
+        return ClusterAdministration(self._broker)
 
     def stop(self) -> None:
         """End what still runs for administrators: transfers of messages."""

@@ -83,6 +83,8 @@ class AdministeredBroker(Protocol):
     time_source: TimeSource
     process: Any
     """The process (`administration.node.ProcessControl`); None if it is an application's."""
+    cluster: Any
+    """The cluster (`administration.cluster.Cluster`); None if the log is not replicated."""
 
     @property
     def tls_certificates(self) -> "Mapping[str, CertificateFacts]":

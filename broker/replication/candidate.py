@@ -92,6 +92,18 @@ class Roll:
             and (self._moved[each.name][2] or not proved)
         ]
 
+    def silence(self, name: str, now: float) -> float:
+        """Return the seconds since a member was seen to report; since it was first seen, if it never was."""
+        return now - self._moved[name][1]
+
+    def lost(self, now: float) -> list[str]:
+        """Return the names of the members that were not seen for so long that they are to be forgotten."""
+        return [
+            each.name
+            for each in self.members
+            if each.name != self._name and self.silence(each.name, now) >= self._settings.member_forgotten
+        ]
+
     def is_fresh(self, now: float) -> bool:
         """Return whether the members were read lately."""
         return now - self._noted < 2 * self._settings.report

@@ -114,7 +114,8 @@ class Keeper:
         self._to_apply: deque[tuple[int, Callable[[], object]]] = deque()
         """Index up to which the log must be applied, and what to call then."""
         self._handling = False
-        self.appending_since: float | None = None
+        self._forgetting: dict[str, list[Callable[[None], object]]] = {}
+        """By name of a member: what to call once it is removed."""
         self.append_seconds = 0.0
         """Duration of the last append."""
         self._is_answered = [True, True]
@@ -156,6 +157,23 @@ class Keeper:
         self.node.hand_over(successor)
         self._pump()
         await self.closed
+
+    def forget(self, name: str, done: Callable[[None], object]) -> None:
+        """Remove a member, and call back once it is gone."""
+        self._forgetting.setdefault(name, []).append(done)
+        self.node.forget(name)
+        self._pump()
+
+    def accept_log(self) -> None:
+        """Go on with a log that is shorter than the copies of all nodes."""
+        log.warning("replication: an operator accepts the log, which is shorter than the copies")
+        self.node.accept_log()
+        self._pump()
+
+    @property
+    def is_answered(self) -> bool:
+        """True unless the last request of a lane had no answer."""
+        return all(self._is_answered)
 
     @property
     def now(self) -> float:
@@ -372,6 +390,23 @@ class Keeper:
                 self._in_thread(partial(begin_restore, self._data_dir), self._no_error)
             case events.Restore(position):
                 self._in_thread(partial(self._restore, pack_place(position)), self._restored)
+            case _:
+                self._tell(event)
+
+    def _tell(self, event: events.Event) -> None:
+        match event:
+            case events.Forgotten(name):
+                log.info("replication: member '%s' was forgotten", name)
+                for done in self._forgetting.pop(name, []):
+                    done(None)
+            case events.TooShort(last, applied):
+                log.critical(
+                    "replication: the log ends at entry %d, and all nodes have more, this one up to %d: the database "
+                    "was restored from a backup, or is another one. No node leads. To give up what is missing in it: "
+                    "leveret ctl cluster_accept_log",
+                    last,
+                    applied,
+                )
 
     def _no_error(self, _result: object, error: BaseException | None) -> None:
         if error is not None:

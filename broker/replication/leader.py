@@ -102,6 +102,8 @@ class Leader:
         self._successor: str | None = None
         """Name of the successor, empty for any, while the lease is being given back."""
         self.is_released = False
+        self.is_unsafe = False
+        """True if the last answer did not count, because no standby had to have the change."""
         self.reason = ""
         """The reason for which this node leads no more; empty while it does."""
         self.logged: list[Ticket] = []
@@ -247,7 +249,8 @@ class Leader:
         if proof.timeline < self._timeline:
             return False
         self._timeline = proof.timeline
-        return bool(proof.standbys) or not self._settings.require_synchronous
+        self.is_unsafe = self._settings.require_synchronous and not proof.standbys
+        return not self.is_unsafe
 
     def _settle(self, index: int) -> None:
         self._sent = max(self._sent, index)

@@ -31,6 +31,7 @@ from leveret.broker.replication.engine import (
     Complete,
     Entry,
     FindSnapshot,
+    Forget,
     Found,
     GetChunk,
     Kept,
@@ -52,12 +53,15 @@ from leveret.broker.replication.engine import (
     Trimmed,
 )
 from leveret.broker.replication.follower import Fit, Follower
+from leveret.broker.replication.lag import Lag
 from leveret.broker.replication.leader import Leader, Ticket
 from leveret.broker.replication.settings import Settings
 
 LEASE = 0
 READ = 1
 ID_OCTETS = 16
+UNSAFE = "synchronous_standby_names of the database is empty: a change would be answered that no standby has"
+OLD_SERVER = "the database is a server that another one has replaced"
 
 
 class NotLeadingError(Exception):
@@ -132,7 +136,34 @@ class MakeSnapshot(NamedTuple):
     """Open the copy as of now, and call `Node.begin_snapshot` with it."""
 
 
-Event = Apply | Wipe | RestoreChunk | Restore | Abandon | Open | Close | Logged | Evictable | MakeSnapshot
+class Forgotten(NamedTuple):
+    """A member was removed."""
+
+    name: str
+
+
+class TooShort(NamedTuple):
+    """The log has become shorter than the copies of all nodes: an operator has to look; see `Node.accept_log`."""
+
+    last: int
+    applied: int
+    """Index up to which this node has applied it."""
+
+
+Event = (
+    Apply
+    | Wipe
+    | RestoreChunk
+    | Restore
+    | Abandon
+    | Open
+    | Close
+    | Logged
+    | Evictable
+    | MakeSnapshot
+    | Forgotten
+    | TooShort
+)
 
 
 class Node:
@@ -158,7 +189,7 @@ class Node:
         settings: Settings | None = None,
     ) -> None:
         self.name = name
-        self._address = address
+        self.address = address
         self._settings = settings or Settings()
         self._make_id = make_id
         self.role = Role.WAITING
@@ -188,6 +219,14 @@ class Node:
         self._is_making_asked = False
         self._fetching: snapshots.Fetching | None = None
         self._accepted = False
+        self._refused_since = now
+        self.is_too_short = False
+        """True while the log is shorter than the copies of all nodes, which an operator was told."""
+        self._to_forget: list[str] = []
+        """Names of the members to remove."""
+        self.lag = Lag()
+        self.obstacle = ""
+        """The reason for which the lease was not taken, or is not renewed; empty if there is none."""
 
     # -- the host's side --------------------------------------------------------------------------------------------
 
@@ -196,8 +235,24 @@ class Node:
         if self.leader is not None:
             self.leader.tick(now, applying_since=self._applying_since)
             self._look_after_leader(now)
+            self.lag.note(self.follower.end.index, now)
         elif self.role is Role.AHEAD and (self._accepted or self.candidate.is_alive(now)):
             self._wipe("its copy has entries that the log has not")
+        self._look_at_length(now)
+
+    def _look_at_length(self, now: float) -> None:
+        """Note whether the log has become too short."""
+        if self.candidate.is_alive(now):
+            self._accepted = False
+        if self.leader is not None or not self.is_refused(now):
+            self._refused_since = now
+            self.is_too_short = False
+            return
+        seen = self.candidate.seen
+        # Not at once: the others may have reported what this node has not read yet.
+        if not self.is_too_short and now - self._refused_since >= self._settings.report and seen is not None:
+            self.is_too_short = True
+            self.events.append(TooShort(seen.last, self.follower.position.index))
 
     def next(self, lane: int, now: float) -> Request | None:
         """Return the request to make now on a lane; the host calls `answered` or `unanswered` with its outcome."""
@@ -234,6 +289,7 @@ class Node:
         """Take note that the last `Apply` is on disk."""
         self._applying_since = None
         position = self.follower.applied()
+        self.lag.applied(position.index)
         if self.role in {Role.REPLAYING, Role.LEADING}:
             self.events.append(Evictable(position.index))
         self._apply_next(now)
@@ -242,22 +298,31 @@ class Node:
     def wiped(self, now: float) -> None:
         """Take note that the last `Wipe` is done."""
         self.follower = Follower(ORIGIN)
+        self.lag = Lag()
         self._applying_since = None
         self.role = Role.RESTORING
         self._next_read = now
-        self._accepted = False
 
     def restored(self, now: float) -> None:
         """Take note that the last `Restore` is done."""
         if self._fetching is None:
             return
         self.follower = Follower(self._fetching.snapshot.position)
+        self.lag.applied(self.follower.position.index)
         self._fetching = None
         self._wait(now)
 
     def accept_log(self) -> None:
-        """Take note that an operator accepts a log that is shorter than the copies of all nodes."""
+        """Take note that an operator accepts a log that is shorter than the copies of all nodes.
+
+        It holds until a node leads.
+        """
         self._accepted = True
+
+    def forget(self, name: str) -> None:
+        """Have a member removed; `Forgotten` follows. One that is up reports itself again."""
+        if name not in self._to_forget:
+            self._to_forget.append(name)
 
     def begin_snapshot(self, position: Position, chunks: Iterator[bytes]) -> None:
         """Put a snapshot into the engine.
@@ -308,13 +373,15 @@ class Node:
             return None
         self.role = Role.TAKING
         self._take_asked = now
-        return Take(seen, self._make_id(), self.name, self._address)
+        return Take(seen, self._make_id(), self.name, self.address)
 
     def _take_answered(self, answer: Answer, now: float) -> None:
         if isinstance(answer, Taken) and answer.proof.timeline >= self._timeline and (
             answer.proof.standbys or not self._settings.require_synchronous
         ):  # fmt: skip
             self._timeline = answer.proof.timeline
+            self.obstacle = ""
+            self._accepted = False
             lease = answer.lease
             if lease.last != self.follower.end.index:  # it was as seen, so its end was, too
                 self._wait(now)
@@ -333,6 +400,8 @@ class Node:
             return
         if isinstance(answer, Refused):
             self.candidate.watch(answer.lease, now)
+        elif isinstance(answer, Taken):
+            self.obstacle = UNSAFE if not answer.proof.standbys else OLD_SERVER
         self._wait(now)
 
     def _lease_answered(self, request: Request | None, answer: Answer, now: float) -> None:
@@ -341,6 +410,7 @@ class Node:
             return
         if not leader.answered(request, answer):
             self._not_before[LEASE] = now + self._settings.retry
+        self.obstacle = UNSAFE if leader.is_unsafe else ""
         self._look_after_leader(now)
 
     def _look_after_leader(self, now: float) -> None:
@@ -389,6 +459,8 @@ class Node:
         if now >= self._next_report:
             self._next_report = now + self._settings.report
             return Report(self._myself())
+        if self._to_forget:
+            return Forget(self._to_forget[0])
         match self.role:
             case Role.WAITING | Role.AHEAD:
                 if not self._is_snapshot_known:
@@ -408,7 +480,7 @@ class Node:
                 return None
 
     def _myself(self) -> Member:
-        return Member(self.name, self._address, self.follower.position)
+        return Member(self.name, self.address, self.follower.position)
 
     def _next_of_leader(self, now: float) -> ReadRequest | None:
         if now >= self._next_read:
@@ -418,6 +490,8 @@ class Node:
             return Read(self.follower.position.index, 0)
         if not self._is_snapshot_known:
             return FindSnapshot()
+        if lost := self.roll.lost(now):
+            self.forget(lost[0])
         seen, leader = self.candidate.seen, self.leader
         if seen is not None and leader is not None:
             up = [self._myself(), *self.roll.others_up(now, proved=False)]
@@ -463,6 +537,9 @@ class Node:
                 self._found(request, answer, now)
             case Members(members):
                 self.roll.note(members, now)
+                if isinstance(request, Forget):
+                    self._to_forget.remove(request.name)
+                    self.events.append(Forgotten(request.name))
             case Known(snapshot):
                 self._known(snapshot, now)
             case Kept(kept):
@@ -486,6 +563,7 @@ class Node:
         if self.role not in {Role.WAITING, Role.AHEAD}:
             return
         self.candidate.watch(found.lease, now)
+        self.lag.note(found.lease.last, now)
         if not isinstance(request, Read) or request.after != self.follower.end.index:
             return
         try:

@@ -27,6 +27,8 @@ class Settings(NamedTuple):
     """Interval of reports of a node about itself."""
     member_lost: float = 8.0
     """Time without a report after which a member counts as down."""
+    member_forgotten: float = 24 * 3600.0
+    """Time without a report after which the leader forgets a member."""
     max_batch: int = 256 * 1024
     """Size up to which batches are grouped into one entry; a larger batch goes alone."""
     chunk: int = MEBIBYTE

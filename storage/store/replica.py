@@ -73,6 +73,9 @@ class ReplicaEnvironment(Environment):
             shutil.rmtree(data_dir / name, ignore_errors=True)
         self._copying = Lock()
         """Held while a snapshot is copied, and while the file is closed."""
+        self._reading = Lock()
+        """Held while definitions are read, and while the file is closed."""
+        self._is_closed = False
         super().__init__(data_dir, sync=sync)
         self._place: bytes | None = None
         with self.store.env.begin() as txn:
@@ -111,8 +114,14 @@ class ReplicaEnvironment(Environment):
 
     def close(self) -> None:
         """Close both environments, once no snapshot is being copied; no other method may be called afterwards."""
-        with self._copying:
+        with self._copying, self._reading:
+            self._is_closed = True
             super().close()
+
+    def definitions(self) -> list[tuple[bytes, bytes]] | None:
+        """Return the rows of the definitions; None once this is closed. May run in any thread."""
+        with self._reading:
+            return None if self._is_closed else list(self.rows("defs"))
 
     # -- the writer's thread ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,228 @@
+"""The view of a cluster, and when it may be changed; members that are gone, and logs that are too short."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from leveret.broker.replication.chain import Batch
+from leveret.broker.replication.engine import ORIGIN
+from leveret.broker.replication.memory import MemoryEngine
+from leveret.broker.replication.node import (
+    LEASE,
+    READ,
+    UNSAFE,
+    Apply,
+    Forgotten,
+    Node,
+    Role,
+    TooShort,
+    Wipe,
+)
+from leveret.broker.replication.settings import Settings
+from leveret.broker.replication.standing import (
+    described,
+    figures,
+    forget_problem,
+    member_problem,
+    transfer_problem,
+    whereabouts,
+)
+
+SETTINGS = Settings(member_forgotten=100.0)
+STEP = 0.2
+
+
+class Nodes:
+    """Nodes with an engine in memory, by a clock that is set."""
+
+    def __init__(self, *names: str, engine: MemoryEngine | None = None) -> None:
+        self.engine = engine or MemoryEngine()
+        self.now = 0.0
+        self._ids: Iterator[int] = count(1)
+        self.nodes: dict[str, Node] = {}
+        self.events: list[object] = []
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> Node:
+        node = Node(
+            name, f"{name}:5672", ORIGIN, self.now, lambda: next(self._ids).to_bytes(16, "big"), SETTINGS
+        )
+        self.nodes[name] = node
+        return node
+
+    def run(self, seconds: float, *names: str) -> None:
+        """Let time pass for some of the nodes, or all."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += STEP
+            for name in names or list(self.nodes):
+                self._step(self.nodes[name])
+
+    def _step(self, node: Node) -> None:
+        node.tick(self.now)
+        for lane in (LEASE, READ):
+            for _ in range(20):
+                request = node.next(lane, self.now)
+                if request is None:
+                    break
+                node.answered(lane, self.engine.perform(request), self.now)
+                self._handle(node)
+        self._handle(node)
+
+    def _handle(self, node: Node) -> None:
+        while node.events:
+            found, node.events = node.events, []
+            for event in found:
+                self.events.append(event)
+                if isinstance(event, Apply):
+                    node.applied(self.now)
+                elif isinstance(event, Wipe):
+                    node.wiped(self.now)
+
+    @property
+    def leader(self) -> Node:
+        return next(node for node in self.nodes.values() if node.role is Role.LEADING)
+
+    def others(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.role is not Role.LEADING]
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    """Three nodes, of which one leads and all have the whole log."""
+    made = Nodes("a", "b", "c")
+    made.run(10.0)
+    made.leader.submit(Batch(b"rows"))
+    made.run(5.0)
+    return made
+
+
+def test_all_nodes_show_the_same_cluster(nodes: Nodes) -> None:
+    """The leader is the same for all, and all have what is in the log."""
+    leader = nodes.leader.name
+    for node in nodes.nodes.values():
+        shown = described(node, 0.001, nodes.now, is_answered=True, warnings=[])
+
+        assert {"name": leader, "address": f"{leader}:5672"} == shown["leader"]
+        assert shown["is_caught_up"]
+        assert [] == shown["problems"]
+        assert ["a", "b", "c"] == [each["name"] for each in shown["members"]]
+        assert {True} == {each["is_up"] for each in shown["members"]}
+        assert (shown["last"], 0) == (shown["applied"], shown["lag_batches"])
+        assert "" == member_problem(node, nodes.now)
+    assert [1, 0, 0] == sorted(
+        (figures(each, 0.0, nodes.now).role for each in nodes.nodes.values()), reverse=True
+    )
+    assert f"this node waits; {leader} leads, at {leader}:5672" == whereabouts(nodes.others()[0])
+
+
+def test_problems_are_told(nodes: Nodes) -> None:
+    """Those of the configuration, of the database, and of the log."""
+    warnings = ["unsafe"]
+    shown = described(nodes.leader, 0.0, nodes.now, is_answered=False, warnings=warnings)
+
+    assert ["unsafe", "the database does not answer"] == shown["problems"]
+    assert ["unsafe"] == warnings
+
+
+def test_a_waiting_node_that_hears_nothing_is_no_member(nodes: Nodes) -> None:
+    """Its copy may be old by now."""
+    assert "the database does not answer" == member_problem(nodes.others()[0], nodes.now + 60.0)
+
+
+def test_only_a_node_that_has_caught_up_is_handed_over_to(nodes: Nodes) -> None:
+    """Others, and nodes that do not lead, say why not."""
+    leader, (one, other) = nodes.leader, nodes.others()
+
+    assert "" == transfer_problem(leader, "", nodes.now)
+    assert "" == transfer_problem(leader, one.name, nodes.now)
+    assert f"{leader.name} leads already" == transfer_problem(leader, leader.name, nodes.now)
+    assert "there is no member 'x': a, b, c" == transfer_problem(leader, "x", nodes.now)
+    assert "leads, at" in transfer_problem(one, other.name, nodes.now)
+    nodes.run(20.0, leader.name, other.name)
+    assert f"{one.name} is down, or has not caught up yet" == transfer_problem(leader, one.name, nodes.now)
+    nodes.run(20.0, leader.name)
+    assert "no other node is up and has caught up" == transfer_problem(leader, "", nodes.now)
+
+
+def test_a_node_that_is_named_leads_next(nodes: Nodes) -> None:
+    """The others leave the lease to it."""
+    leader, (_, wanted) = nodes.leader, nodes.others()
+    leader.hand_over(wanted.name)
+    nodes.run(2.0)
+
+    assert wanted is nodes.leader
+
+
+def test_a_member_that_is_down_is_forgotten_when_asked(nodes: Nodes) -> None:
+    """Not one that is up, nor one that is none."""
+    leader, (lost, _) = nodes.leader, nodes.others()
+
+    assert "stop it first" in forget_problem(leader, lost.name, nodes.now)
+    assert "there is no member 'x'" == forget_problem(leader, "x", nodes.now)
+    left = [name for name in nodes.nodes if name != lost.name]
+    nodes.run(20.0, *left)
+    assert "" == forget_problem(leader, lost.name, nodes.now)
+    leader.forget(lost.name)
+    nodes.run(5.0, *left)
+    assert Forgotten(lost.name) in nodes.events
+    assert left == [each.name for each in leader.roll.members]
+    assert left == list(nodes.engine.visible.members)
+
+
+def test_a_member_that_is_not_seen_for_long_is_forgotten(nodes: Nodes) -> None:
+    """After the time of the settings, and not before; it comes back as a new one."""
+    lost = nodes.others()[0]
+    left = [name for name in nodes.nodes if name != lost.name]
+    nodes.run(SETTINGS.member_forgotten - 5.0, *left)
+    assert lost.name in nodes.engine.visible.members
+    nodes.run(10.0, *left)
+    assert left == list(nodes.engine.visible.members)
+    nodes.run(5.0)
+    assert ["a", "b", "c"] == sorted(nodes.engine.visible.members)
+
+
+def test_a_log_that_became_too_short_is_told_once_and_accepted_by_an_operator(nodes: Nodes) -> None:
+    """Nobody leads before, and all go on with what it has after."""
+    backup = nodes.engine.visible.copy()
+    for _ in range(3):
+        nodes.leader.submit(Batch(b"more"))
+        nodes.run(5.0)
+    nodes.engine.visible = nodes.engine.standby = backup
+    nodes.now += 10.0  # for which the database was away
+    nodes.run(20.0)
+
+    assert 3 == len([each for each in nodes.events if isinstance(each, TooShort)])
+    assert 3 == len(nodes.others()), "a node leads"
+    node = nodes.nodes["b"]
+    shown = described(node, 0.0, nodes.now, is_answered=True, warnings=[])
+    assert "leveret ctl cluster_accept_log" in shown["problems"][0]
+    node.accept_log()
+    nodes.run(20.0)
+    assert nodes.leader is node
+    assert 1 == len({each.follower.position for each in nodes.nodes.values()})
+    assert not node.is_refused(nodes.now)
+
+
+def test_a_log_without_entries_is_accepted_too(nodes: Nodes) -> None:
+    """As of a database that was made anew."""
+    nodes.engine.visible = nodes.engine.standby = MemoryEngine().visible
+    nodes.now += 10.0
+    nodes.run(20.0)
+    assert 3 == len(nodes.others()), "a node leads"
+    nodes.nodes["c"].accept_log()
+    nodes.run(20.0)
+
+    assert nodes.leader is nodes.nodes["c"]
+
+
+def test_a_database_without_standbys_is_told() -> None:
+    """The lease that it gives does not count."""
+    nodes = Nodes("a", engine=MemoryEngine(standbys=""))
+    nodes.run(20.0)
+
+    shown = described(nodes.nodes["a"], 0.0, nodes.now, is_answered=True, warnings=[])
+    assert [UNSAFE] == shown["problems"]
+    assert shown["leader"] is None
