@@ -79,6 +79,13 @@ class ServingBroker(ManagedBroker, Protocol):
     def run_turn(self) -> None:
         """Run a turn."""
 
+    def may_write(self) -> bool:
+        """Return whether anything may be written to clients now."""
+
+
+class StaleError(ConnectionError):
+    """Another node may lead by now: the client gets no answer, as if this one had gone."""
+
 
 class ManagementServer:
     """Serves the API of one broker.
@@ -196,8 +203,8 @@ class ManagementServer:
         A place at work is taken for the time of the work, not of waiting for a slow client, and a body is read only if
         the user may call what the request asks for; large ones have places of their own, so that few are in memory.
         """
-        if self._broker.obstacle:
-            body = encoded({"error": "service_unavailable", "reason": self._broker.obstacle})
+        if obstacle := self._obstacle(request.method, path):
+            body = encoded({"error": "service_unavailable", "reason": obstacle})
             return web.Response(status=503, headers=HEADERS, body=body, content_type="application/json")
         received = Request(
             request.method,
@@ -234,6 +241,10 @@ class ManagementServer:
             self._busy.discard(transport)
             if len(self._lists) and self._expiry is None:
                 self._expiry = asyncio.get_running_loop().call_later(MOST_SECONDS, self._expire)
+
+    def _obstacle(self, _method: str, _path: str) -> str:
+        """Return the reason for which a request cannot be answered now; '' if it can."""
+        return self._broker.obstacle
 
     def _expire(self) -> None:
         """Free the memory of old lists, also if nobody asks any more."""
@@ -299,12 +310,18 @@ class ManagementServer:
                 given = await asyncio.to_thread(need)
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
-        """Do work of a slice, so that there is an iteration of the loop between the slices of all requests."""
+        """Do work of a slice, so that there is an iteration of the loop between the slices of all requests.
+
+        Whatever is written to a client comes from here. Raises StaleError if nothing may be.
+        """
         async with self._slices:
             try:
-                return work()
+                result = work()
             finally:
                 await asyncio.sleep(0)
+        if not self._broker.may_write():
+            raise StaleError
+        return result
 
     def _slice(self, steps: Any, given: Any, name: str) -> tuple[Response | None, Any]:
         """Run steps for the time of a slice; returns the response, or what is needed first."""
@@ -343,9 +360,12 @@ class ManagementServer:
             return plain
         stream = web.StreamResponse(status=response.status, headers=response.headers)
         await stream.prepare(request)
-        with contextlib.suppress(ConnectionError):
+        try:
             await self._stream(stream, (first, second), following)
             await stream.write_eof()
+        except ConnectionError:  # cut off, so that nobody takes it for whole
+            if request.transport is not None:
+                request.transport.abort()
         return stream
 
     async def _stream(

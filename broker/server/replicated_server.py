@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from leveret.broker.administration.cluster import Cluster
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.config.config import Config
@@ -36,6 +37,7 @@ class ReplicatedServer(Server):
         disk: the copy of the log's state.
         may_answer: returns whether the lease is fresh; asked at the end of each turn, before anything is written.
         on_stale: called once it is not.
+        cluster: the cluster, for operators.
 
     """
 
@@ -47,8 +49,10 @@ class ReplicatedServer(Server):
         disk: ReplicatedDataStore,
         may_answer: Callable[[], bool],
         on_stale: Callable[[], object],
+        cluster: Cluster | None = None,
     ) -> None:
         super().__init__(config, disk)
+        self.cluster = cluster
         self._may_answer = may_answer
         self._on_stale = on_stale
         self.is_deposed = False
@@ -61,6 +65,11 @@ class ReplicatedServer(Server):
     def may_write(self) -> bool:
         """Return whether anything may be written to clients now."""
         return not self.is_deposed and self._may_answer()
+
+    @property
+    def obstacle(self) -> str:
+        """Reason why clients may not connect; '' if they may."""
+        return "this node leads no more" if self.is_deposed else super().obstacle
 
     def finish_turn(self) -> None:
         """Write to every connection touched by the turn, unless another node may lead by now."""

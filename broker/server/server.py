@@ -70,6 +70,7 @@ from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, Me
 from leveret.storage.queues.pager import freeing
 
 if TYPE_CHECKING:
+    from leveret.broker.administration.cluster import Cluster
     from leveret.broker.administration.definitions_outcome import Outcome
     from leveret.broker.administration.node import ProcessControl
     from leveret.broker.connection.event_exchange import EventExchange
@@ -289,8 +290,12 @@ class Server:
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
+        self.goes_on = False
+        """True if the process goes on, as a node that waits, once the server is stopped."""
         self.process: ProcessControl | None = None
         """The process, if it is the broker's own."""
+        self.cluster: Cluster | None = None
+        """The cluster, if the log is replicated."""
         self._shovels: Shovels | None = None
         self.administration = Administration(self)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
@@ -848,6 +853,10 @@ class Server:
         if self._stopping:
             return "the broker is stopping"
         return "" if self._is_open else "the broker is starting"
+
+    def may_write(self) -> bool:
+        """Return whether anything may be written to clients now; false for a node that may lead no more."""
+        return True
 
     @property
     def backups(self) -> "Backups | None":

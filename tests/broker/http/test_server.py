@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
+import pytest
 from fakes import Client, Node
 
 from leveret.broker.amqp.commands import Queue as Wire, make
@@ -502,3 +503,29 @@ async def test_a_client_that_leaves_while_it_sends_is_no_error(caplog):
         await until(lambda: not tried.server._busy)
 
     assert [] == [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_node_that_may_lead_no_more_answers_nothing():
+    """The connection is closed instead, also in the middle of a list: another node may have changed what it would say."""
+    pieces = Content([b"begin", None, b"end"] * 4, "text/plain")
+
+    def stale(call):
+        call.broker.may_write = lambda: False
+        return Item({"is": "old"})
+
+    def old(call):
+        def made():
+            yield from pieces.pieces[:3]
+            call.broker.may_write = lambda: False
+            yield from pieces.pieces[3:]
+
+        return Content(made(), "text/plain")
+
+    for handler in (stale, old):
+        route = Route("test/stale", "test", {"GET": Operation(handler, "Become stale.")})
+        async with serving(route) as tried:
+            assert 200 == (await tried.ask("GET", "whoami"))[0]
+            with pytest.raises(aiohttp.ClientError):
+                await tried.ask("GET", "test/stale")
+            tried.node.may_write = lambda: True
+            assert 200 == (await tried.ask("GET", "whoami"))[0]
