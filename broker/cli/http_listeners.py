@@ -47,18 +47,42 @@ def management(
 
 def open_listeners(server: Any, config: Config, ending: contextlib.AsyncExitStack) -> None:
     """Open the HTTP listeners, and begin with the samples of the management API. StartupError if one is required."""
+    load_monitor = partial(_monitor, server, config.prometheus.per_object)
+    if listen(server, config, ending, load_monitor, partial(management, server)):
+        from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
+
+        sampling = Sampling(server)
+        ending.push_async_callback(sampling.stop)
+        sampling.start()
+
+
+def listen(
+    server: Any,
+    config: Config,
+    ending: contextlib.AsyncExitStack,
+    load_monitor: "Callable[[], Callable[[], SocketServer]]",
+    load_management: "Callable[..., Callable[[], SocketServer]]",
+) -> bool:
+    """Open the HTTP listeners. StartupError if one is required and cannot be had.
+
+    Args:
+        server: the broker.
+        config: the configuration.
+        ending: closes them.
+        load_monitor: loads what serves metrics and health; returns a function that makes such a server.
+        load_management: the same for the management API; called with the prefix of its paths and its names.
+
+    Returns:
+        Whether there is one for the management API.
+
+    """
     monitoring, managing = config.prometheus, config.management
     if monitoring.enabled:
-        load_monitor = partial(_monitor, server, monitoring.per_object)
         _listen_for(server, _METRICS, monitoring, load_monitor, config, ending)
-    if managing.enabled:
-        load = partial(management, server, managing.path_prefix, managing.further_names)
-        if _listen_for(server, _API, managing, load, config, ending):
-            from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
-
-            sampling = Sampling(server)
-            ending.push_async_callback(sampling.stop)
-            sampling.start()
+    if not managing.enabled:
+        return False
+    load = partial(load_management, managing.path_prefix, managing.further_names)
+    return _listen_for(server, _API, managing, load, config, ending)
 
 
 class _Use(NamedTuple):

@@ -168,9 +168,7 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     if config.replication.engine_url:
         from leveret.broker.cli.replicated import serve_replicated  # noqa: PLC0415 - most brokers are one machine
 
-        return await serve_replicated(
-            config, stopping, partial(_serve_alone, config, outputs, stopping), outputs.close
-        )
+        return await serve_replicated(config, stopping, partial(_serve_alone, config, outputs), outputs)
     return await _serve_alone(config, outputs, stopping, partial(_make_server, config))
 
 
@@ -233,7 +231,8 @@ async def _serve_until_stopped(
         notifier = Notifier(os.environ, os.getpid())
         notifier.ready(f"listening on {', '.join(addresses)}", loop)
         await stopping.wait()
-        notifier.stopping()
+        if not server.goes_on:
+            notifier.stopping()
         _logger.info("stopping: closing connections")
         server.audit.record("broker.stop", name=server.node_name)
         await server.stop("shutdown")

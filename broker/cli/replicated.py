@@ -9,37 +9,40 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.process_files import StartupError, remove_pid_file
 from leveret.broker.cli.standby import Standby
 from leveret.broker.config.config import Config
+from leveret.broker.config.replication_keys import replication_warnings
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
+from leveret.broker.replication.control import Control
 from leveret.broker.replication.keeper import Keeper
 from leveret.broker.replication.settings import Settings
 from leveret.storage.errors import StorageError, UnknownFormatError
+
+if TYPE_CHECKING:
+    from leveret.broker.server.replicated_server import ReplicatedServer
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
 HAND_OVER_SECONDS: Final = 10.0
 """Time for the database to take the lease back."""
 
-Lead = Callable[[Callable[[], Any]], Awaitable[int]]
+Lead = Callable[[asyncio.Event, Callable[[], Any]], Awaitable[int]]
 
 
-async def serve_replicated(
-    config: Config, stopping: asyncio.Event, lead: Lead, close_logs: Callable[[], object]
-) -> int:
+async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
     """Wait, lead, and hand over when the process is to stop; returns the exit code.
 
     Args:
         config: the configuration.
         stopping: set when the process is to stop.
-        lead: runs a broker until then: called with what makes its server.
-        close_logs: called before the process becomes another image.
+        lead: runs a broker: called with an event that is set when it is to end, and with what makes its server.
+        outputs: the logs.
 
     Raises:
         StartupError: the copy cannot be opened, or the database cannot be used.
@@ -47,7 +50,8 @@ async def serve_replicated(
     """
     keeper = await _make_keeper(config)
     keeper.start()
-    standby = Standby(keeper, config)
+    control = Control(keeper, replication_warnings(config.replication))
+    standby = Standby(keeper, config, control, outputs)
     try:
         await standby.start()
         Notifier(os.environ, os.getpid()).ready("waiting to lead", asyncio.get_running_loop())
@@ -62,7 +66,7 @@ async def serve_replicated(
             _exit(0)
         keeper.close()
         return 0
-    return await _lead(config, keeper, stopping, lead, close_logs)
+    return await _lead(config, keeper, control, stopping, lead, outputs)
 
 
 async def _make_keeper(config: Config) -> Keeper:
@@ -112,44 +116,90 @@ async def _first(keeper: Keeper, stopping: asyncio.Event, *others: "asyncio.Futu
         raise StartupError(f"replication failed: {error}", exit_codes.SOFTWARE)
 
 
+class _Leadership:
+    """The broker of this node while it leads.
+
+    Args:
+        config: the configuration.
+        keeper: of the node, which leads.
+        control: the cluster.
+
+    """
+
+    def __init__(self, config: Config, keeper: Keeper, control: Control) -> None:
+        from leveret.broker.persistence.replicated_store import ReplicatedDataStore  # noqa: PLC0415
+
+        self._config = config
+        self._keeper = keeper
+        self._control = control
+        memory = memory_limit(config.memory_absolute, config.memory_relative)
+        ram_limit = max(1, min(config.storage.ram_limit, int(memory * config.storage.paging_ratio)))
+        self.store = ReplicatedDataStore(
+            keeper.environment, config.storage, ram_limit=ram_limit, epoch=keeper.opened.result(), log=keeper
+        )
+        self.stale: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.ending = asyncio.Event()
+        """Set when the broker is to end."""
+        self.successor: str | None = None
+        """The node to hand over to, '' for any; None if nobody has asked for that."""
+        self._server: ReplicatedServer | None = None
+        control.on_transfer = self._transfer
+
+    def make_server(self) -> "ReplicatedServer":
+        """Return the broker; called once."""
+        from leveret.broker.server.replicated_server import ReplicatedServer  # noqa: PLC0415
+
+        self._server = ReplicatedServer(
+            self._config, self.store, self._keeper.may_answer, self._on_stale, self._control
+        )
+        return self._server
+
+    def _on_stale(self) -> None:
+        if not self.stale.done():
+            self.stale.set_result("the lease was not renewed in time")
+
+    def _transfer(self, successor: str) -> None:
+        _logger.info("replication: handing over to %s", f"'{successor}'" if successor else "any other node")
+        self.successor = successor
+        if self._server is not None:
+            self._server.goes_on = True
+        self.ending.set()
+
+    def depose(self) -> None:
+        """Close all clients at once."""
+        if self._server is not None:
+            self._server.depose()
+
+
 async def _lead(
     config: Config,
     keeper: Keeper,
+    control: Control,
     stopping: asyncio.Event,
     lead: Lead,
-    close_logs: Callable[[], object],
+    outputs: logs.Logs,
 ) -> int:
-    from leveret.broker.persistence.replicated_store import ReplicatedDataStore  # noqa: PLC0415
-    from leveret.broker.server.replicated_server import GOODBYE_SECONDS, ReplicatedServer  # noqa: PLC0415
+    from leveret.broker.server.replicated_server import GOODBYE_SECONDS  # noqa: PLC0415
 
-    memory = memory_limit(config.memory_absolute, config.memory_relative)
-    ram_limit = max(1, min(config.storage.ram_limit, int(memory * config.storage.paging_ratio)))
-    stale: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    made: list[ReplicatedServer] = []
-
-    def on_stale() -> None:
-        if not stale.done():
-            stale.set_result("the lease was not renewed in time")
-
-    store = ReplicatedDataStore(
-        keeper.environment, config.storage, ram_limit=ram_limit, epoch=keeper.opened.result(), log=keeper
-    )
-
-    def make_server() -> ReplicatedServer:
-        made.append(ReplicatedServer(config, store, keeper.may_answer, on_stale))
-        return made[0]
-
+    leadership = _Leadership(config, keeper, control)
     try:
-        await keeper.run(store.scan)
+        await keeper.run(leadership.store.scan)
     except StorageError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
-    leading: asyncio.Future[Any] = asyncio.ensure_future(lead(make_server))
-    ends: list[asyncio.Future[Any]] = [leading, stale, keeper.closed, keeper.failed]
+    leading: asyncio.Future[int] = asyncio.ensure_future(lead(leadership.ending, leadership.make_server))
+    stop = asyncio.create_task(stopping.wait())
+    stop.add_done_callback(lambda _: leadership.ending.set())
+    ends: list[asyncio.Future[Any]] = [leading, leadership.stale, keeper.closed, keeper.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if leading.done():
-        return await _end(keeper, leading)
-    for server in made:
-        server.depose()
+        is_ended = await _end(keeper, leadership.successor or "")
+        code = leading.result()
+        if leadership.successor is not None and not code and not stopping.is_set():
+            return _begin_again(outputs)
+        if not is_ended:
+            _exit(code)
+        return code
+    leadership.depose()
     if keeper.failed.done():
         failure = keeper.failed.exception()
         _logger.critical("replication failed, stopping immediately: %s", failure, exc_info=failure)
@@ -159,21 +209,17 @@ async def _lead(
     if stopping.is_set():
         _logger.info("stopped: another node leads")
         _exit(0)
-    return _begin_again(close_logs)
+    return _begin_again(outputs)
 
 
-async def _end(keeper: Keeper, leading: "asyncio.Future[int]") -> int:
-    """Hand over after a broker that has ended; returns its exit code, or raises its exception."""
+async def _end(keeper: Keeper, successor: str) -> bool:
+    """Hand over after a broker that has ended; returns false if a request to the database cannot be ended."""
     if not keeper.closed.done():
         try:
-            await asyncio.wait_for(keeper.hand_over(), HAND_OVER_SECONDS)
+            await asyncio.wait_for(keeper.hand_over(successor), HAND_OVER_SECONDS)
         except TimeoutError:
             _logger.warning("replication: the lease was not released: the other nodes wait until it expires")
-    is_ended = await keeper.stop()
-    code = leading.result()
-    if not is_ended:
-        _exit(code)
-    return code
+    return await keeper.stop()
 
 
 def _exit(code: int) -> NoReturn:
@@ -182,10 +228,10 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _begin_again(close_logs: Callable[[], object]) -> NoReturn:
+def _begin_again(outputs: logs.Logs) -> NoReturn:
     """Become a new image of this program, under the same process id."""
     _logger.info("replication: waiting again")
-    close_logs()
+    outputs.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the arguments of this process

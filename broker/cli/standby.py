@@ -1,137 +1,123 @@
-"""The HTTP listeners of a node that waits: probes, metrics of replication, and who leads (driver).
-
-A waiting node has no users that it could ask for a login, so nothing here tells more than where the leader is.
-"""
+"""The HTTP listeners and the control socket of a node that waits to lead (driver)."""
 
 import asyncio
 import contextlib
 import logging
-from typing import Final
-from urllib.parse import parse_qs, urlsplit
+import signal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from leveret.broker.config.config import Config, Listener
+from leveret.broker.cli.http_listeners import listen
+from leveret.broker.cli.process_files import open_audit_log
+from leveret.broker.config.config import Config
 from leveret.broker.process import logs
+from leveret.broker.replication.control import Control
 from leveret.broker.replication.keeper import Keeper
+from leveret.broker.replication.standing import whereabouts
+from leveret.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from leveret.broker.http.late_server import SocketServer
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
-HEAD_OCTETS: Final = 8192
-REQUEST_SECONDS: Final = 5.0
-CONNECTIONS: Final = 32
-"""Maximum number of connections of each listener; further ones are closed at once."""
-_STATUS: Final = {200: "OK", 400: "Bad Request", 503: "Service Unavailable"}
+REFRESH_SECONDS: Final = 1.0
+"""Time for which definitions that were read from the copy are shown without another look."""
 
 
 class Standby:
-    """The listeners for metrics and for the management API, as long as the node waits.
+    """Listeners of a waiting node, for the cluster, its health, metrics, and the definitions of its copy.
 
     Args:
         keeper: of the node.
-        config: the configuration, with the addresses.
+        config: the configuration.
+        control: the cluster.
+        outputs: the logs, which are reopened together with the audit log.
 
     """
 
-    def __init__(self, keeper: Keeper, config: Config) -> None:
+    def __init__(self, keeper: Keeper, config: Config, control: Control, outputs: logs.Logs) -> None:
         self._keeper = keeper
         self._config = config
-        self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._control = control
+        self._outputs = outputs
+        self._ending = contextlib.AsyncExitStack()
+        self._refreshing = asyncio.Lock()
+        self._rows: list[tuple[bytes, bytes]] = []
+        self._due = 0.0
+        self._broker: Any = None
+        """A `WaitingBroker`, once it listens."""
 
     async def start(self) -> None:
-        """Listen, where that is possible and wanted without TLS."""
-        for wanted in (self._config.prometheus, self._config.management):
-            if not (wanted.enabled and wanted.has_plain and wanted.port):
-                continue
-            try:
-                server = await asyncio.start_server(self._accept, wanted.host, wanted.port, limit=HEAD_OCTETS)
-            except OSError as error:
-                _logger.warning(
-                    "no listener for probes on %s: %s", Listener(wanted.host, wanted.port), error.strerror
-                )
-                continue
-            self._servers.append(server)
+        """Listen where the configuration says so. Raises StartupError if that is impossible."""
+        from leveret.broker.http.control_socket import ControlSocket  # noqa: PLC0415 - as `main` does
+        from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
+        from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415
+
+        broker = WaitingBroker(self._config, (), self._control, self._obstacle)
+        loop = asyncio.get_running_loop()
+        broker.attach(loop)
+        self._broker = broker
+        if (writer := open_audit_log(self._config, broker.audit, self._ending)) is not None:
+            self._outputs.add(writer)
+            self._ending.callback(self._outputs.remove, writer)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        listen(broker, self._config, self._ending, self._monitor, self._management)
+        control = ControlSocket(self._config.data_dir, self._management)
+        try:
+            control.open()
+        except OSError as error:
+            _logger.warning(
+                "leveret ctl cannot connect: %s: %s", self._config.data_dir / NAME, error.strerror
+            )
+        self._ending.push_async_callback(control.close)
 
     async def stop(self) -> None:
-        """Stop listening, and end what is under way."""
-        for server in self._servers:
-            server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._servers.clear()
+        """Stop listening."""
+        await self._ending.aclose()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= CONNECTIONS:
-            writer.transport.abort()
-            return
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _hang_up(self) -> None:
+        self._outputs.reopen()
+        self._broker.reload_tls()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _obstacle(self) -> str:
+        return whereabouts(self._keeper.node)
+
+    def _monitor(self) -> "Callable[[], SocketServer]":
+        from leveret.broker.metrics.waiting_monitor import WaitingMonitor  # noqa: PLC0415 - loaded when it is asked
+
+        return partial(WaitingMonitor, self._broker)
+
+    def _management(
+        self, prefix: str = "", host_names: "Collection[str]" = ()
+    ) -> "Callable[[], SocketServer]":
+        from leveret.broker.http.waiting_server import WaitingServer  # noqa: PLC0415 - loaded when it is asked
+        from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
+
+        return partial(WaitingServer, self._broker, self._refreshed, ROUTER, prefix, host_names)
+
+    async def _refreshed(self) -> Any:
+        """Return the broker with the definitions of the copy as it is now, or was a moment ago."""
+        async with self._refreshing:
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._due:
+                self._broker = await asyncio.to_thread(self._read)
+                self._due = loop.time() + REFRESH_SECONDS
+            return self._broker
+
+    def _read(self) -> Any:
+        from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415
+
+        former = self._broker
         try:
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    try:
-                        head = await reader.readuntil(b"\r\n\r\n")
-                    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                        return
-                    status, text = self.answer(head)
-                    body = text.encode()
-                    writer.write(
-                        f"HTTP/1.1 {status} {_STATUS[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
-                        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
-                    )
-                    if not head.startswith(b"HEAD "):
-                        writer.write(body)
-                    await writer.drain()
-        finally:
-            writer.close()
-
-    def answer(self, head: bytes) -> tuple[int, str]:  # noqa: PLR0911 - one for each path
-        """Return status and text of the answer to a request, which begins with `head`."""
-        words = head.partition(b"\r\n")[0].split(b" ")
-        if len(words) != 3:  # noqa: PLR2004 - method, path, version
-            return 400, "this is no request\n"
-        try:
-            url = urlsplit(words[1].decode("ascii", "replace"))
-        except ValueError:
-            return 400, "this is no path\n"
-        node = self._keeper.node
-        if url.path == "/healthz":
-            return 200, "ok\n"
-        if url.path == "/readyz" and parse_qs(url.query).get("role") == ["member"]:
-            if node.is_caught_up():
-                return 200, "ok\n"
-            return 503, f"this node is not caught up: {node.role.value}\n"
-        if url.path == "/metrics":
-            return 200, self._metrics()
-        return 503, f"this node waits; {self._leader()}\n"
-
-    def _leader(self) -> str:
-        seen = self._keeper.node.candidate.seen
-        if seen is None:
-            return "it has not reached the database yet"
-        if not seen.holder:
-            return "no node leads"
-        return f"{seen.name} leads, at {seen.address}"
-
-    def _metrics(self) -> str:
-        node = self._keeper.node
-        seen = node.candidate.seen
-        last = node.follower.position.index if seen is None else seen.last
-        rows = {
-            "leveret_replication_role": ("1 while this node leads, 0 while it waits", 0),
-            "leveret_replication_epoch": (
-                "Number of the leadership that was seen last",
-                seen.epoch if seen else 0,
-            ),
-            "leveret_replication_lag_batches": (
-                "Entries of the log that are not applied here",
-                max(0, last - node.follower.position.index),
-            ),
-        }
-        return "".join(
-            f"# TYPE {name} gauge\n# HELP {name} {text}\n{name} {value}\n"
-            for name, (text, value) in rows.items()
-        )
+            rows = self._keeper.environment.definitions()
+            if rows is None or rows == self._rows:
+                return former
+            made = WaitingBroker(self._config, rows, self._control, self._obstacle, former)
+        except StorageError as error:
+            _logger.warning("replication: the definitions of the copy cannot be shown: %s", error)
+            return former
+        self._rows = rows
+        return made

@@ -67,9 +67,16 @@ def replication_config(given: dict[str, Any], problems: list[str], warnings: lis
     if find_spec("psycopg") is None:
         problems.append("replication.url needs the package psycopg: pip install 'leveret[postgresql]'")
     warnings.append(PREVIEW)
-    if found.require_synchronous == "false":
-        warnings.append(
-            "replication.require_synchronous = false: confirmed messages are lost if the database is lost before a "
-            "standby has them"
-        )
+    warnings.extend(replication_warnings(found))
     return found
+
+
+def replication_warnings(config: ReplicationConfig) -> list[str]:
+    """Return what is unsafe in the settings of replication, which health shows too."""
+    if config.require_synchronous != "false":
+        return []
+    text = (
+        "replication.require_synchronous = false: confirmed messages are lost if the database is lost before a "
+        "standby has them"
+    )
+    return [text]

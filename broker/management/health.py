@@ -106,6 +106,19 @@ def check_readiness(call: Call) -> Answer:
     return answer if isinstance(answer, Item) and answer.status == SERVICE_UNAVAILABLE else passed()
 
 
+def check_service(call: Call) -> Answer:
+    """Check that the node serves clients: one that waits to lead does not."""
+    cluster = call.broker.cluster
+    return passed() if cluster is None or cluster.figures().role else failed(call.broker.obstacle)
+
+
+def check_replication(call: Call) -> Answer:
+    """Check that nothing is wrong with the replicated log, as this node sees it."""
+    cluster = call.broker.cluster
+    problems = [] if cluster is None else cluster.described()["problems"]
+    return failed("; ".join(problems), problems=problems) if problems else passed()
+
+
 def check_nothing(_call: Call, *, details: Mapping[str, str]) -> Answer:
     """Answer that all is well: what is checked cannot fail alone on a single node."""
     return passed(**details)
@@ -164,7 +177,8 @@ ROUTES = (
     _check(f"{_CHECKS}/virtual-hosts", "All vhosts run.", _NOTHING),
     _check(f"{_CHECKS}/node-is-mirror-sync-critical", "The node is not needed by mirrors.", _ONE_NODE),
     _check(f"{_CHECKS}/node-is-quorum-critical", "The node is not needed by quorum queues.", _ONE_NODE),
-    _check(f"{_CHECKS}/is-in-service", "The node serves clients.", _NOTHING),
+    _check(f"{_CHECKS}/is-in-service", "The node serves clients.", check_service),
+    _check(f"{_CHECKS}/replication", "Nothing is wrong with the replicated log.", check_replication),
     _check(f"{_CHECKS}/below-node-connection-limit", "More clients may connect.", check_connections),
     _check(f"{_CHECKS}/ready-to-serve-clients", "Clients may connect.", check_readiness),
     _check(f"{_CHECKS}/metadata-store/initialized", "The metadata are loaded.", _NOTHING),

@@ -11,11 +11,21 @@ from typing import NamedTuple
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
+from leveret.broker.administration.cluster import Figures
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
 from leveret.broker.metrics.node import Node
 from leveret.broker.metrics.rows import STATES
-from leveret.broker.metrics.text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
+from leveret.broker.metrics.text import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    UNTYPED,
+    Column,
+    Sample,
+    buckets,
+    labels_text,
+)
 from leveret.broker.queue.arguments import CLASSIC, QUORUM
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.confirm.modes import CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD
@@ -301,6 +311,28 @@ READS = {
     "bodies": "Separately stored bodies read from disk for messages, by paging state",
 }
 
+REPLICATION: tuple[Column[Figures], ...] = (
+    Column("leveret_replication_role", GAUGE, "1 while this node leads, 0 while it waits", lambda f: f.role),
+    Column("leveret_replication_epoch", GAUGE, "Number of the leadership that was seen last", lambda f: f.epoch),
+    Column("leveret_replication_lag_batches", GAUGE, "Entries of the log that are not applied here",
+           lambda f: f.lag_batches),
+    Column("leveret_replication_lag_seconds", GAUGE,
+           "Time since the oldest entry of the log that is not applied here was seen", lambda f: f.lag_seconds),
+    Column("leveret_replication_append_seconds", GAUGE, "Duration of the last append of this node to the log",
+           lambda f: f.append_seconds),
+)  # fmt: skip
+"""With `replication.url` only; a node that waits has no others."""
+
+
+def _replicated(column: Column[Figures]) -> Family:
+    return _one(
+        column.name,
+        column.kind,
+        f"{column.text}; with replication.url only",
+        lambda node: None if node.replication is None else column.value(node.replication),
+    )
+
+
 OWN: tuple[Family, ...] = (
     Family("leveret_build_info", GAUGE, "Version of Leveret", ("version",),
            lambda _: [("", labels_text(("version",), (__version__,)), 1)]),
@@ -360,6 +392,7 @@ OWN: tuple[Family, ...] = (
     _by_label("leveret_auth_backend_request_seconds_total", COUNTER,
               "Time that questions to authentication backends have taken, including the time that they waited",
               "backend", lambda n: {name: seconds for name, (_, seconds) in n.auth_counts.items()}),
+    *map(_replicated, REPLICATION),
     _by_label("leveret_cpu_seconds_total", COUNTER, "CPU time used by the broker", "mode",
               lambda n: {"user": n.process.user_seconds, "system": n.process.system_seconds}),
 )  # fmt: skip

@@ -210,15 +210,15 @@ class Monitor:
 
     async def _health(self, _request: web.Request) -> web.StreamResponse:
         lag = self._broker.lag
-        return _verdict("" if lag < STALL_SECONDS else f"the event loop is {lag:.1f} s late")
+        return verdict("" if lag < STALL_SECONDS else f"the event loop is {lag:.1f} s late")
 
     async def _ready(self, _request: web.Request) -> web.StreamResponse:
         broker = self._broker
         short = "no file descriptors left for connections" if broker.out_of_files else ""
-        return _verdict(broker.obstacle or short, open_credentials(broker.users))
+        return verdict(broker.obstacle or short, open_credentials(broker.users))
 
 
-def _verdict(obstacle: str, warning: str = "") -> web.Response:
+def verdict(obstacle: str, warning: str = "") -> web.Response:
     """Return 200, or 503 with the reason; bodies as those of RabbitMQ's health checks, but for warnings."""
     if not obstacle:
         return web.json_response({"status": "ok", **({"warnings": [warning]} if warning else {})})

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from leveret.broker.administration.cluster import Figures
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
 from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
@@ -103,6 +104,8 @@ class Node(NamedTuple):
     """Reloads of certificates, by their outcome."""
     auth_counts: Mapping[str, tuple[Mapping[str, int], float]]
     """Questions to authentication backends by outcome, and the seconds that they took, by the name of the backend."""
+    replication: Figures | None
+    """Figures of a replicated log; None if it is not replicated."""
     queues: int
     delayed: int
     channel: ChannelRow

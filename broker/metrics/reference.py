@@ -33,7 +33,8 @@ that may see the names of queues and numbers of messages. To set up Prometheus, 
 | `/metrics/per-object` | all metrics, with a series for each queue, channel, connection and exchange |
 | `/metrics/detailed?family=NAME` | only the given groups (below; may be repeated), with a series for each object |
 | `/healthz` | 200 while the event loop is less than five seconds late |
-| `/readyz` | 200 while clients can connect; 503 while the broker starts or stops, or has no file descriptors left |
+| `/readyz` | 200 while clients can connect; 503 while the broker starts, stops or waits to lead, or has no files left |
+| `/readyz?role=member` | the same, and 200 on a node that [waits to lead](howto/replicate.md) and has the whole log |
 
 The latter two return `{"status": "ok"}`, or 503 and `{"status": "failed", "reason": "..."}`. If `/healthz` fails for
 some time, restart the broker; if `/readyz` fails, send clients elsewhere or let them wait. `/readyz` has
@@ -43,6 +44,8 @@ fails in another way ends the process.
 
 Names in `/metrics/detailed` begin with `rabbitmq_detailed_` (`leveret_detailed_`). `vhost=NAME` (may be repeated) and
 `queue=PATTERN` (RE2, matching anywhere in the name) select queues and exchanges.
+
+A node that waits to lead has `leveret_build_info` and `leveret_replication_*` only.
 
 Metrics that begin with `rabbitmq_` have RabbitMQ's names, types and labels, so that its Grafana dashboards (10991 and
 others) and alert rules work; [differences](#differences-from-rabbitmq) are listed below. Those that begin with

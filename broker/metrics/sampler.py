@@ -101,6 +101,8 @@ class MeasuredBroker(Protocol):
     clients: ConnectionTracking
     blocked: set[Connection]
     alarm: str
+    cluster: Any
+    """The cluster (`administration.cluster.Cluster`); None if the log is not replicated."""
 
     @property
     def disk(self) -> MeasuredDisk | None:
@@ -305,6 +307,7 @@ class Sampler:
             certificates={key: each.ends.timestamp() for key, each in broker.tls_certificates.items()},
             certificate_reloads=broker.tls_reloads,
             auth_counts=broker.auth_counts,
+            replication=None if broker.cluster is None else broker.cluster.figures(),
             queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
             delayed=sum([line.count for vhost in broker.vhosts.values() for line in vhost.delay_lines()]),
             channel=self.channel,

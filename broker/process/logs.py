@@ -261,6 +261,10 @@ class Logs:
         if other is not None:
             self._others.append(other)
 
+    def remove(self, other: "Reopened") -> None:
+        """Reopen another log file no more: it is closed."""
+        self._others.remove(other)
+
     def reopen(self) -> None:
         """Reopen the files, for example after logrotate moved them. A failure is logged, and the old file kept."""
         for handler in self._files:

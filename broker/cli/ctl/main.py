@@ -2,6 +2,7 @@
 
 from leveret.broker.cli.ctl import (
     access,
+    cluster,
     guide,
     health,
     limits,
@@ -15,7 +16,20 @@ from leveret.broker.cli.ctl import (
 )
 from leveret.broker.cli.ctl.command import CtlGroup, common_options
 
-MODULES = (access, guide, health, limits, lists, one_node, operations, policies, reporting, shovels, status)
+MODULES = (
+    access,
+    cluster,
+    guide,
+    health,
+    limits,
+    lists,
+    one_node,
+    operations,
+    policies,
+    reporting,
+    shovels,
+    status,
+)
 """Each registers its commands when it is imported."""
 
 ctl = CtlGroup(

@@ -23,9 +23,9 @@ They stand before or behind the command. The data directory is that of `--data-d
 """
 
 ABSENT = {
-    "clusters and replicas, of which there are none": """
+    "clusters and replicas, which RabbitMQ makes of its nodes": """
         add_member cancel_sync_queue change_cluster_node_type delete_member discover_peers force_boot
-        forget_cluster_node grow join_cluster peek quorum_status reclaim_quorum_memory rename_cluster_node shrink
+        grow join_cluster peek quorum_status reclaim_quorum_memory rename_cluster_node shrink
         stream_status sync_queue update_cluster_nodes
     """,
     "Erlang": """

@@ -3,6 +3,7 @@
 import click
 
 from leveret.broker.cli.ctl.access import list_permissions
+from leveret.broker.cli.ctl.cluster import cluster_status
 from leveret.broker.cli.ctl.command import command
 from leveret.broker.cli.ctl.lists import (
     CHANNEL,
@@ -17,7 +18,7 @@ from leveret.broker.cli.ctl.lists import (
 )
 from leveret.broker.cli.ctl.policies import list_global_parameters, list_parameters, list_policies
 from leveret.broker.cli.ctl.session import Session
-from leveret.broker.cli.ctl.status import cluster_status, environment, show_status
+from leveret.broker.cli.ctl.status import environment, show_status
 
 
 @command("report", group="Monitoring, observability and health checks")

@@ -134,40 +134,6 @@ def environment(session: Session) -> None:
     session.show_object(dict(line.split(" = ", 1) for line in lines if " = " in line), lines)
 
 
-@command("cluster_status", group="Cluster")
-def cluster_status(session: Session) -> None:
-    """Show the cluster, which is one node."""
-    session.announce(f"Cluster status of node {session.node} ...")
-    overview = session.api.get("overview")
-    rows = found_listeners(session)
-    found = {
-        "cluster_name": overview["cluster_name"],
-        "disk_nodes": [session.node],
-        "ram_nodes": [],
-        "running_nodes": [session.node],
-        "versions": {
-            session.node: {
-                "rabbitmq_name": overview["product_name"],
-                "rabbitmq_version": overview["rabbitmq_version"],
-                "erlang_version": overview["erlang_version"],
-            }
-        },
-        "feature_flags": session.api.get("feature-flags"),
-        "maintenance_status": {session.node: "not under maintenance"},
-        "alarms": [],
-        "partitions": {},
-        "listeners": {session.node: rows},
-    }
-    lines = [
-        "Basics", "", f"Cluster name: {overview['cluster_name']}", "",
-        "Disk Nodes", "", session.node, "",
-        "Running Nodes", "", session.node, "",
-        "Versions", "", f"{session.node}: RabbitMQ {overview['rabbitmq_version']}", "",
-        "Listeners", "", *map(listener_line, rows),
-    ]  # fmt: skip
-    session.show_object(found, lines)
-
-
 @command("list_feature_flags", argument("columns", many=True), group="Feature flags")
 def list_feature_flags(session: Session, columns: tuple[str, ...]) -> None:
     """List feature flags, all of which are enabled."""

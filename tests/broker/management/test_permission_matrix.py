@@ -41,6 +41,10 @@ definitions                                 GET POST administrator
 all-configuration                           GET POST administrator
 definitions/{vhost}                         GET POST administrator
 leveret/definitions                         POST administrator
+leveret/cluster                             GET monitoring
+leveret/cluster/transfer                    POST administrator
+leveret/cluster/members/{name}              DELETE administrator
+leveret/cluster/accept-log                  POST administrator
 leveret/definitions/{vhost}                 POST administrator
 parameters                                  GET policymaker
 parameters/{component}                      GET policymaker
@@ -149,6 +153,7 @@ health/checks/below-node-connection-limit   GET management
 health/checks/ready-to-serve-clients        GET management
 health/checks/metadata-store/initialized    GET management
 health/checks/metadata-store/initialized/with-data      GET management
+health/checks/replication                   GET management
 health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}    GET management
 health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern} GET visible
 reset                                       DELETE administrator

@@ -5,6 +5,7 @@ import re
 from fakes import Client, Node
 from grafana.exposition import Scraped
 
+from leveret.broker.metrics.aggregates import REPLICATION
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.reference import render
 from leveret.broker.metrics.scrape import Scraper
@@ -28,6 +29,7 @@ def test_the_page_names_what_is_shown():
         "rabbitmq_disk_space_available_bytes",
         "leveret_tls_certificate_not_after_seconds",
         "leveret_auth_backend_requests_total",
+        *(column.name for column in REPLICATION),
         "leveret_auth_backend_request_seconds_total",
     }
 

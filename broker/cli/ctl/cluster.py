@@ -1,0 +1,109 @@
+"""Commands for the nodes of a replicated log."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.client import ApiError
+from leveret.broker.cli.ctl.command import argument, command
+from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.health import found_listeners, listener_line
+from leveret.broker.cli.ctl.session import Session
+
+CLUSTER = "Cluster"
+POLL_SECONDS = 0.1
+
+
+def _nodes(state: Mapping[str, Any]) -> Iterator[str]:
+    leader = state["leader"]
+    yield from ("Basics", "")
+    yield f"This node: {state['node']}, {state['role']}"
+    yield f"Leader: {leader['name']} at {leader['address']}" if leader else "Leader: none"
+    yield f"Epoch: {state['epoch']}"
+    yield f"Log: {state['last']} entries, {state['applied']} of them applied here"
+    yield f"Lag: {state['lag_seconds']:.1f} s"
+    yield from ("", "Nodes", "")
+    for each in state["members"]:
+        how = "up" if each["is_up"] else f"not seen for {each['silent_seconds']:.0f} s"
+        yield f"{each['name']} at {each['address']}: {how}, {each['lag_batches']} entries behind"
+    yield from ("", "Problems", "")
+    yield from (f" * {each}" for each in state["problems"]) if state["problems"] else ("(none)",)
+
+
+@command("cluster_status", group=CLUSTER)
+def cluster_status(session: Session) -> None:
+    """Show who leads a replicated log, the other nodes, and what is wrong; without replication the only node."""
+    state = session.api.get("leveret", "cluster")
+    if state["replicated"]:
+        session.announce(f"Cluster status of node {state['node']} ...")
+        session.show_object(state, _nodes(state))
+        return
+    session.announce(f"Cluster status of node {session.node} ...")
+    overview = session.api.get("overview")
+    rows = found_listeners(session)
+    found = {
+        "cluster_name": overview["cluster_name"],
+        "disk_nodes": [session.node],
+        "ram_nodes": [],
+        "running_nodes": [session.node],
+        "versions": {
+            session.node: {
+                "rabbitmq_name": overview["product_name"],
+                "rabbitmq_version": overview["rabbitmq_version"],
+                "erlang_version": overview["erlang_version"],
+            }
+        },
+        "feature_flags": session.api.get("feature-flags"),
+        "maintenance_status": {session.node: "not under maintenance"},
+        "alarms": [],
+        "partitions": {},
+        "listeners": {session.node: rows},
+    }
+    lines = [
+        "Basics", "", f"Cluster name: {overview['cluster_name']}", "",
+        "Disk Nodes", "", session.node, "",
+        "Running Nodes", "", session.node, "",
+        "Versions", "", f"{session.node}: RabbitMQ {overview['rabbitmq_version']}", "",
+        "Listeners", "", *map(listener_line, rows),
+    ]  # fmt: skip
+    session.show_object(found, lines)
+
+
+@command("cluster_transfer", argument("name", optional=True), group=CLUSTER)
+def cluster_transfer(session: Session, name: str | None) -> None:
+    """Have another node lead: NAME, or any that has caught up. This one, which must lead, closes its clients."""
+    state = session.api.get("leveret", "cluster")
+    session.announce(f"Handing over to {name or 'another node'} ...")
+    began = time.monotonic()
+    session.api.post("leveret", "cluster", "transfer", body={"name": name or ""})
+    leader = _next_leader(session, state["epoch"], began + session.seconds)
+    session.say(f"{leader} leads, after {time.monotonic() - began:.1f} s", {"result": "ok", "leader": leader})
+
+
+def _next_leader(session: Session, epoch: int, until: float) -> str:
+    """Return the name of the next leader, once this node, which begins again meanwhile, has seen it."""
+    while time.monotonic() < until:
+        session.api.close()
+        try:
+            state = session.api.get("leveret", "cluster")
+        except (CtlError, ApiError):
+            state = {"epoch": epoch}
+        if state["epoch"] > epoch and state["leader"]:
+            return str(state["leader"]["name"])
+        time.sleep(POLL_SECONDS)
+    raise CtlError("Error: timed out: no other node leads yet", exit_codes.TEMPORARY)
+
+
+@command("forget_cluster_node", argument("name"), group=CLUSTER)
+def forget_cluster_node(session: Session, name: str) -> None:
+    """Forget a node that is down for good; one that was not seen for 24 hours is forgotten anyway."""
+    session.announce(f"Removing node {name} from the cluster")
+    session.api.delete("leveret", "cluster", "members", name)
+
+
+@command("cluster_accept_log", group=CLUSTER)
+def cluster_accept_log(session: Session) -> None:
+    """Lead with a database that was restored from a backup: what its log lacks is given up, on all nodes."""
+    session.announce("Accepting the log as it is ...")
+    session.api.post("leveret", "cluster", "accept-log")

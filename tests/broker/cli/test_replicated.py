@@ -1,0 +1,202 @@
+"""Nodes of a replicated log as operators see them: commands, the management API and probes, with real processes."""
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("psycopg", reason="the package psycopg is not installed")
+import pika
+from replicated.cluster import SECONDS, Database, Nodes, Publisher
+from running import command, environment, free_port
+
+LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+POLL = 0.05
+
+
+class Managed(Nodes):
+    """Brokers with one log, and with the management API."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        super().__init__(home, url)
+        self.apis = {name: free_port() for name in self.ports}
+
+    def start(self, name: str) -> None:
+        """Start a node."""
+        settings = {
+            "data_dir": str(self.home / name),
+            "replication.url": self.url,
+            "replication.node_name": name,
+            "replication.advertised_address": f"127.0.0.1:{self.ports[name]}",
+            "management.tcp.port": str(self.apis[name]),
+            "prometheus.tcp.port": str(self.probes[name]),
+            "log.console": "false",
+            "log.file": str(self.home / f"{name}.log"),
+        }
+        words = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
+        self._processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "leveret", "serve", "--port", str(self.ports[name]), *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def ctl(self, name: str, *words: str) -> tuple[int, str]:
+        """Run a command of `leveret ctl` at a node; returns its exit code and output."""
+        done = subprocess.run(
+            [*command(), "ctl", "--data-dir", str(self.home / name), *words],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def api(self, name: str, path: str) -> tuple[int, Any]:
+        """Return status and body of an answer of the management API."""
+        status, text = got(self.apis[name], f"/api/{path}")
+        return status, json.loads(text)
+
+    def waiting(self) -> list[str]:
+        """Return the nodes that do not lead."""
+        leader = self.leader()
+        return [name for name in self.ports if name != leader]
+
+    def ready(self, name: str) -> None:
+        """Wait until a node has the whole log."""
+        until(lambda: got(self.probes[name], "/readyz?role=member")[0] == 200)
+
+
+def got(port: int, path: str) -> tuple[int, str]:
+    """Return status and text of an answer; 0 if nobody listens."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    try:
+        connection.request("GET", path, headers=LOGIN)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        connection.close()
+
+
+def until(condition: Any) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "in vain"
+        time.sleep(POLL)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Managed]:
+    """Three nodes, one of which leads, and a queue."""
+    home = Path(tempfile.mkdtemp(prefix="leveret-c-"))
+    home.chmod(0o755)
+    parts: list[Any] = []
+    try:
+        (home / "pg").mkdir()
+        database = Database(home / "pg")
+        parts.append(database)
+        made = Managed(home, database.url)
+        parts.append(made)
+        for name in made.ports:
+            made.start(name)
+        _, connection = made.connect()
+        connection.channel().queue_declare("orders", durable=True)
+        connection.close()
+        for name in made.ports:
+            made.ready(name)
+        yield made
+    finally:
+        for part in reversed(parts):
+            part.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.mark.timeout(300)
+def test_all_nodes_answer_about_the_cluster(nodes: Managed) -> None:
+    """By the API, by the command, and in their metrics."""
+    leader = nodes.leader()
+    for name in nodes.ports:
+        until(lambda name=name: nodes.api(name, "leveret/cluster")[1]["leader"] is not None)
+        status, state = nodes.api(name, "leveret/cluster")
+        assert (200, leader, []) == (status, state["leader"]["name"], state["problems"])
+        assert f"127.0.0.1:{nodes.ports[leader]}" == state["leader"]["address"]
+        code, text = nodes.ctl(name, "cluster_status")
+        assert code == 0, text
+        assert f"Leader: {leader} at 127.0.0.1:{nodes.ports[leader]}" in text
+        metrics = got(nodes.probes[name], "/metrics")[1]
+        assert f"leveret_replication_role {int(name == leader)}\n" in metrics
+        for figure in ("epoch", "lag_batches", "lag_seconds", "append_seconds"):
+            assert f"\nleveret_replication_{figure} " in metrics
+
+
+def test_waiting_nodes_show_definitions_and_nothing_else(nodes: Managed) -> None:
+    """Those of their copy, to those who may log in; whoever asks for more is told where the leader is."""
+    leader, (name, _) = nodes.leader(), nodes.waiting()
+    until(lambda: "orders" in json.dumps(nodes.api(name, "definitions")[1]))
+
+    assert nodes.api(leader, "definitions")[1] == nodes.api(name, "definitions")[1]
+    where = f"this node waits; {leader} leads, at 127.0.0.1:{nodes.ports[leader]}"
+    assert (503, where) == (nodes.api(name, "queues")[0], nodes.api(name, "queues")[1]["reason"])
+    assert 503 == got(nodes.apis[name], "/")[0]
+    assert 503 == nodes.api(name, "health/checks/is-in-service")[0]
+    assert 200 == nodes.api(name, "health/checks/replication")[0]
+    assert (503, 200) == tuple(got(nodes.probes[name], path)[0] for path in ("/readyz", "/healthz"))
+    assert 200 == got(nodes.probes[leader], "/readyz")[0]
+    connection = HTTPConnection("127.0.0.1", nodes.apis[name], timeout=SECONDS)
+    connection.request("GET", "/api/definitions")
+    assert 401 == connection.getresponse().status
+    connection.close()
+
+
+def test_nodes_hand_over_and_are_forgotten_on_command(nodes: Managed) -> None:
+    """To the one that is named, within a second for clients, without a loss; what cannot be done says why."""
+    leader, (wanted, other) = nodes.leader(), nodes.waiting()
+    assert (69, "leads, at") == (nodes.ctl(wanted, "cluster_transfer")[0], "leads, at")
+    assert "there is no member 'x'" in nodes.ctl(leader, "cluster_transfer", "x")[1]
+    assert "stop it first" in nodes.ctl(leader, "forget_cluster_node", other)[1]
+    assert "not shorter" in nodes.ctl(leader, "cluster_accept_log")[1]
+
+    publisher = Publisher(nodes)
+    try:
+        publisher.goes_on()
+        code, text = nodes.ctl(leader, "cluster_transfer", wanted)
+        assert code == 0, text
+        assert f"{wanted} leads" in text
+        publisher.goes_on()
+    finally:
+        publisher.end()
+    assert publisher.error is None
+    assert wanted == nodes.leader()
+    assert [] == publisher.judge()
+    assert publisher.longest_gap < 5.0, "the lease has expired"
+
+    nodes.ready(leader)
+    nodes.kill(other)
+    until(lambda: nodes.ctl(wanted, "forget_cluster_node", other)[0] == 0)
+    members = nodes.api(wanted, "leveret/cluster")[1]["members"]
+    assert sorted((leader, wanted)) == [each["name"] for each in members]
+
+
+def test_a_node_goes_on_waiting_after_it_has_handed_over(nodes: Managed) -> None:
+    """In the same process, which answers again."""
+    leader = nodes.leader()
+    process = nodes._processes[leader].pid
+    assert 0 == nodes.ctl(leader, "cluster_transfer")[0]
+    nodes.ready(leader)
+
+    assert process == nodes._processes[leader].pid
+    assert nodes._processes[leader].poll() is None
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", nodes.ports[leader]))
