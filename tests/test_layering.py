@@ -98,6 +98,7 @@ DRIVERS = (
     "broker.embedded.thread_broker",
     "broker.embedded.transfer_operations",
     "broker.http.accepted",
+    "broker.http.awaiting",
     "broker.http.control_socket",
     "broker.http.event_streams",
     "broker.http.late_server",

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from aiohttp import web
 
 from leveret.broker.http.accepted import accept_limited, headers_of, is_ours
+from leveret.broker.http.awaiting import called, content_of, resolve
 from leveret.broker.http.call import Callback, ManagedBroker, Stored
 from leveret.broker.http.dispatch import (
     HEADERS,
@@ -272,10 +273,10 @@ class ManagementServer:
             most = BODY_WITHOUT_LOGIN
         if (request.content_length or 0) > most:
             return failed(bad_request(TOO_LARGE))
-        content, is_whole = await _content(request, min(most, BODY))
+        content, is_whole = await content_of(request, min(most, BODY))
         async with contextlib.nullcontext() if is_whole else self._large_bodies:
             if not is_whole:
-                rest, is_whole = await _content(request, most - len(content))
+                rest, is_whole = await content_of(request, most - len(content))
                 content += rest
             if not is_whole:
                 return failed(bad_request(TOO_LARGE))
@@ -305,7 +306,7 @@ class ManagementServer:
             elif isinstance(need, Stored):
                 given = await self._stored()
             elif isinstance(need, Callback):
-                given = await _called(need)
+                given = await called(need)
             else:
                 given = await asyncio.to_thread(need)
 
@@ -342,7 +343,7 @@ class ManagementServer:
     async def _stored(self) -> bool:
         """Wait until everything changed so far is on disk; False if the disk is full."""
         stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._broker.journal.when_safe(partial(_set, stored))
+        self._broker.journal.when_safe(partial(resolve, stored))
         self._broker.run_turn()
         return await stored
 
@@ -396,25 +397,3 @@ class ManagementServer:
             return None
         finally:
             slices.end("response to", path)
-
-
-async def _content(request: web.BaseRequest, most: int) -> tuple[bytes, bool]:
-    """Read the body of a request until there are more than so many octets; returns it, and whether that is all."""
-    buffer = bytearray()
-    async for piece in request.content.iter_any():
-        buffer += piece
-        if len(buffer) > most:
-            return bytes(buffer), False
-    return bytes(buffer), True
-
-
-async def _called(need: Callback) -> Any:
-    """Wait for a callback; returns its argument."""
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    need.subscribe(partial(_set, future))
-    return await future
-
-
-def _set(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
