@@ -1,147 +1,29 @@
 """Real processes: PostgreSQL as a primary with two synchronous standbys, and brokers with one log in it."""
 
 import contextlib
-import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pika
-import psycopg
-from pika.exceptions import AMQPError
-from postgresql_server import SECONDS, as_whom, needed_programs
-from running import free_port
+from postgresql_server import SECONDS
+from replicated.database import NAMES as SERVERS, POLL, Database
+from replicated.wires import Wires
+from running import BROKER, free_port
 
-NAMES = ("s0", "s1", "s2")
-POLL = 0.05
-ATTEMPTS = 10
+NAMES = ("n1", "n2", "n3")
 HEARTBEAT = 5
 """Seconds after which a client begins to doubt that a node that is silent is there."""
-
-
-class Database:
-    """A primary and two standbys, of which one has to have what is committed; each is reached by a socket.
-
-    Args:
-        home: a short path, in which they keep everything.
-
-    """
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self._programs = needed_programs()
-        self._servers: dict[str, Any] = {}
-        if not os.geteuid():
-            shutil.chown(home, "postgres", "postgres")
-        self._run(
-            "initdb", "-D", home / "s0", "-U", "leveret", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"
-        )
-        with (home / "s0" / "postgresql.conf").open("a") as file:
-            file.write(
-                "listen_addresses = ''\nshared_buffers = 16MB\nhot_standby = on\nwal_level = replica\n"
-                "synchronous_standby_names = 'ANY 1 (s0, s1, s2)'\nwal_receiver_status_interval = 1\n"
-                "wal_retrieve_retry_interval = 200\nwal_keep_size = 256\n"
-            )
-        self.primary = "s0"
-        self._start("s0")
-        for name in NAMES[1:]:
-            self._run("pg_basebackup", "-D", home / name, "-d", self._origin(name), "-R", "-c", "fast")
-            self._start(name)
-        self.sql("s0", "create database leveret")
-        self._wait_for_standbys(2)
-
-    def _run(self, program: str, *words: object) -> None:
-        subprocess.run(
-            [self._programs / program, *words],
-            cwd=self.home,
-            check=True,
-            capture_output=True,
-            timeout=SECONDS,
-            **as_whom(),
-        )
-
-    def _socket(self, name: str) -> Path:
-        path = self.home / f"at{name}"
-        if not path.exists():
-            path.mkdir()
-            if not os.geteuid():
-                shutil.chown(path, "postgres", "postgres")
-        return path
-
-    def _origin(self, name: str) -> str:
-        return f"host={self._socket(self.primary)} user=leveret application_name={name}"
-
-    def _start(self, name: str) -> None:
-        self._servers[name] = subprocess.Popen(
-            [self._programs / "postgres", "-D", self.home / name, "-k", self._socket(name)],
-            cwd=self.home,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            **as_whom(),
-        )
-        wait = [self._programs / "pg_isready", "-h", self._socket(name), "-t", "1"]
-        for _ in range(int(SECONDS)):
-            if not subprocess.run(wait, capture_output=True, timeout=SECONDS, check=False).returncode:
-                return
-            assert self._servers[name].poll() is None, f"the server {name} has ended"
-            time.sleep(POLL)
-        raise TimeoutError(name)
-
-    def sql(self, name: str, *statements: str) -> Any:
-        """Run statements at a server; returns the rows of the last one."""
-        url = f"host={self._socket(name)} user=leveret dbname=postgres"
-        with psycopg.connect(url, autocommit=True) as connection:
-            for statement in statements:
-                cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else None
-
-    def _wait_for_standbys(self, count: int) -> None:
-        deadline = time.monotonic() + SECONDS
-        while self.sql(
-            self.primary, "select count(*) from pg_stat_replication where state = 'streaming'"
-        ) != [(count,)]:
-            assert time.monotonic() < deadline, "the standbys do not follow"
-            time.sleep(POLL)
-
-    @property
-    def url(self) -> str:
-        """The URL for brokers."""
-        hosts = ",".join(str(self._socket(name)) for name in NAMES)
-        return f"postgresql:///leveret?host={hosts}&user=leveret&target_session_attrs=read-write"
-
-    def lose_primary(self) -> None:
-        """Kill the primary, promote the standby that has more, and have the other one follow it."""
-        lost = self._servers.pop(self.primary)
-        lost.kill()
-        lost.wait(SECONDS)
-        flushed = {
-            name: self.sql(name, "select (pg_last_wal_receive_lsn() - '0/0')::bigint")[0][0]
-            for name in self._servers
-        }
-        self.primary = max(flushed, key=lambda name: flushed[name])
-        assert self.sql(self.primary, "select pg_promote(true, 60)") == [(True,)]
-        for name in self._servers:
-            if name != self.primary:
-                self.sql(
-                    name,
-                    f"alter system set primary_conninfo = '{self._origin(name)}'",
-                    "select pg_reload_conf()",
-                )
-
-    def stop(self) -> None:
-        """End all servers."""
-        for server in self._servers.values():
-            server.send_signal(signal.SIGQUIT)
-        for server in self._servers.values():
-            server.wait(SECONDS)
+GREETING_SECONDS = 2.0
+"""Time for a broker to answer the first octets of a client."""
 
 
 class Nodes:
@@ -149,14 +31,24 @@ class Nodes:
 
     Args:
         home: parent of their data directories.
-        url: of the log.
-        names: of the nodes.
+        urls: of the log, for each node by its name.
+        program: words for the interpreter.
+        settings: further ones for each node.
 
     """
 
-    def __init__(self, home: Path, url: str, names: tuple[str, ...] = ("n1", "n2", "n3")) -> None:
+    def __init__(
+        self,
+        home: Path,
+        urls: Mapping[str, str],
+        program: Sequence[str] = BROKER,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.home = home
-        self.url = url
+        self.urls = urls
+        self._program = program
+        self._settings = dict(settings or {})
+        names = tuple(urls)
         self.ports = {name: free_port() for name in names}
         self.probes = {name: free_port() for name in names}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -165,19 +57,28 @@ class Nodes:
         """Start a node."""
         settings = {
             "data_dir": str(self.home / name),
-            "replication.url": self.url,
+            "replication.url": self.urls[name],
             "replication.node_name": name,
             "management.enabled": "false",
             "prometheus.tcp.port": str(self.probes[name]),
             "log.console": "false",
             "log.file": str(self.home / f"{name}.log"),
+            **self._settings,
         }
         words = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
         self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "leveret", "serve", "--port", str(self.ports[name]), *words],
+            [sys.executable, *self._program, "serve", "--port", str(self.ports[name]), *words],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a node's process is there, perhaps stopped."""
+        return name in self._processes and self._processes[name].poll() is None
+
+    def pid(self, name: str) -> int:
+        """Return the process id of a node."""
+        return self._processes[name].pid
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a node."""
@@ -241,11 +142,41 @@ class Nodes:
             time.sleep(POLL)
         raise TimeoutError("no node waits")
 
-    def leader(self) -> str:
-        """Return the node that leads."""
-        name, connection = self.connect()
-        connection.close()
-        return name
+    def leads(self, name: str) -> bool:
+        """Return whether a node greets clients."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.ports[name]), GREETING_SECONDS) as link:
+                link.settimeout(GREETING_SECONDS)
+                link.sendall(b"AMQP\0\0\x09\x01")
+                return bool(link.recv(1))
+        except OSError:
+            return False
+
+    def leader(self, seconds: float = SECONDS) -> str:
+        """Return the node that leads.
+
+        Raises:
+            TimeoutError: none does, for so long.
+
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for name in self.ports:
+                if self.leads(name):
+                    return name
+            time.sleep(POLL)
+        raise TimeoutError("no node leads:\n" + "\n".join(self.log(name)[-3000:] for name in self.ports))
+
+    def waiting(self) -> list[str]:
+        """Return the nodes that run and do not lead."""
+        leader = self.leader()
+        return [name for name in self.ports if name != leader and self.is_running(name)]
+
+    def start_all(self) -> None:
+        """Start the nodes that do not run."""
+        for name in self.ports:
+            if not self.is_running(name):
+                self.start(name)
 
     def stop(self) -> None:
         """End all of them."""
@@ -265,106 +196,60 @@ def probed(port: int, path: str) -> tuple[int, str]:
     return answer.status, text
 
 
-class Publisher:
-    """A client that publishes numbered messages one after the other, each once, and notes those that are confirmed."""
+class Cluster(NamedTuple):
+    """A database, nodes, and the ways between them if they can be cut."""
 
-    QUEUE = "ledger"
-
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
-        self._is_over = threading.Event()
-        self.confirmed: list[int] = []
-        self.longest_gap = 0.0
-        """Seconds between two confirms."""
-        self.error: BaseException | None = None
-        self._number = 0
-        self._thread = threading.Thread(target=self._run, name="publisher")
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            last = time.monotonic()
-            while not self._is_over.is_set():
-                _, connection = self._nodes.connect()
-                with contextlib.suppress(AMQPError, OSError):
-                    channel = connection.channel()
-                    channel.queue_declare(self.QUEUE, durable=True)
-                    channel.confirm_delivery()
-                    while not self._is_over.is_set():
-                        self._number += 1
-                        body = b"%d %s" % (self._number, b"x" * (self._number % 50 * 200))
-                        channel.basic_publish("", self.QUEUE, body, pika.BasicProperties(delivery_mode=2))
-                        self.confirmed.append(self._number)
-                        now = time.monotonic()
-                        self.longest_gap = max(self.longest_gap, now - last)
-                        last = now
-                with contextlib.suppress(Exception):
-                    connection.close()
-        except BaseException as error:
-            self.error = error
-
-    def goes_on(self, count: int = 20) -> None:
-        """Wait until that many more messages are confirmed."""
-        goal = len(self.confirmed) + count
-        deadline = time.monotonic() + SECONDS
-        while len(self.confirmed) < goal:
-            assert self.error is None, self.error
-            assert time.monotonic() < deadline, "nothing is confirmed any more"
-            time.sleep(POLL)
-
-    def end(self) -> None:
-        """Publish no more."""
-        self._is_over.set()
-        self._thread.join(2 * SECONDS)  # it may be looking for the leader
-        assert not self._thread.is_alive(), "the publisher does not end"
-
-    def judge(self) -> list[str]:
-        """Consume everything; returns what an honest broker would not have done."""
-        for _ in range(ATTEMPTS):
-            with contextlib.suppress(AMQPError, OSError):  # another node leads: from the beginning
-                return self._judge()
-        raise TimeoutError("no node leads long enough")
-
-    def _judge(self) -> list[str]:
-        _, connection = self._nodes.connect()
-        channel = connection.channel()
-        count = channel.queue_declare(self.QUEUE, passive=True).method.message_count
-        got: list[int] = []
-        wrong = []
-        while len(got) < count:
-            method, _, body = channel.basic_get(self.QUEUE)
-            if method is None:
-                wrong.append(f"{count} messages were counted, {len(got)} are there")
-                break
-            got.append(int(body.split()[0]))
-        with contextlib.suppress(AMQPError, OSError):
-            connection.close()  # nothing is acked: the messages stay
-        if missing := sorted(set(self.confirmed) - set(got)):
-            wrong.append(f"{len(missing)} confirmed messages are lost, such as {missing[:5]}")
-        if len(set(got)) < len(got):
-            wrong.append("a message is there twice")
-        if got != sorted(got):
-            wrong.append("messages are out of order")
-        return wrong
+    database: Database
+    nodes: Nodes
+    wires: Wires | None
 
 
 @contextlib.contextmanager
-def cluster() -> Iterator[tuple[Database, Nodes]]:
-    """Run a database and three nodes."""
+def made_cluster(
+    *,
+    wired: bool = False,
+    program: Sequence[str] = BROKER,
+    disk_octets: int = 0,
+    configuration: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Cluster]:
+    """Run a database and three nodes.
+
+    Args:
+        wired: whether nodes reach the database by ways that can be cut.
+        program: words for the interpreter of each node.
+        disk_octets: size of a file system for each server of the database; see there.
+        configuration: more lines for `postgresql.conf`.
+        settings: further ones for each node.
+
+    """
     home = Path(tempfile.mkdtemp(prefix="leveret-r-"))
     home.chmod(0o755)
     parts: list[Any] = []
     try:
         (home / "pg").mkdir()
         (home / "nodes").mkdir()
-        database = Database(home / "pg")
+        database = Database(home / "pg", disk_octets=disk_octets, configuration=configuration)
         parts.append(database)
-        nodes = Nodes(home / "nodes", database.url)
+        wires = None
+        urls = dict.fromkeys(NAMES, database.url)
+        if wired:
+            sockets = [database.socket(name) for name in SERVERS]
+            wires = Wires(NAMES, sockets, "user=leveret&target_session_attrs=read-write")
+            parts.append(wires)
+            urls = wires.urls
+        nodes = Nodes(home / "nodes", urls, program, settings)
         parts.append(nodes)
-        for name in nodes.ports:
-            nodes.start(name)
-        yield database, nodes
+        nodes.start_all()
+        yield Cluster(database, nodes, wires)
     finally:
         for part in reversed(parts):
             part.stop()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[tuple[Database, Nodes]]:
+    """Run a database and three nodes that reach it without a detour."""
+    with made_cluster() as made:
+        yield made.database, made.nodes

@@ -1,98 +1,168 @@
-"""Cycles of real failures of replicated brokers (`make campaign NAME=replication-cycles`); see docs/adr/0044.
+"""Cycles of real failures of replicated brokers (`make campaign NAME=replication-cycles`); see docs/reliability.md.
 
-Each cycle does one thing to three brokers, or to the PostgreSQL below them, while a client publishes; then everything is
-consumed and compared with what was confirmed. Exit code 1: something was lost, repeated or out of order.
+Three brokers, PostgreSQL with two standbys below them, the load and the books of the crash campaigns. Each cycle does
+one or two of `nemeses` to them. What each cycle found is kept at once in `build/campaigns/replication-cycles.jsonl`: an
+interrupted run goes on with the first cycle that is not there, and `--again` repeats those that failed. The number of a
+cycle and the seed decide what is done in it.
+
+`--control` runs what must be caught: a primary that is lost with commits that nobody else has, a standby promoted that is
+behind, an append of a leader that is none any more taken by a database that does not compare epochs. `--write` puts the
+table of all that is kept into docs/reliability.md.
+
+Exit code 1: something was lost, repeated, out of order or not served again; or a control run was not caught.
 """
 
 import argparse
-import contextlib
+import asyncio
+import json
 import logging
-import signal
+import shutil
 import sys
 import time
-from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from random import Random
+from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from replicated.cluster import Database, Nodes, Publisher, cluster  # noqa: E402
+from crash.moves import FEATURES  # noqa: E402
+from made_tables import checked_out, put_between_marks  # noqa: E402
+from replicated.cluster import Nodes, made_cluster  # noqa: E402
+from replicated.controls import CONTROLS, program, run_control  # noqa: E402
+from replicated.database import may_mount  # noqa: E402
+from replicated.nemeses import NEMESES, Nemesis, schedule  # noqa: E402
+from replicated.record import table  # noqa: E402
+from replicated.trial import Trial  # noqa: E402
 
-CYCLES = 10
-"""Cycles with one database, which has lost its primary at most once."""
-PAUSES = (0.5, 8.0)
-"""Shortest and longest time for which a leader is stopped, in seconds."""
-
-
-def kill(nodes: Nodes, _database: Database, random: Random) -> None:
-    """Kill the leader, perhaps with its disk."""
-    leader = nodes.leader()
-    nodes.kill(leader, wiped=random.random() < 0.5)
-    nodes.connect()[1].close()
-    nodes.start(leader)
-
-
-def pause(nodes: Nodes, _database: Database, random: Random) -> None:
-    """Stop the leader for a while, perhaps beyond its lease."""
-    leader = nodes.leader()
-    nodes.signal(leader, signal.SIGSTOP)
-    time.sleep(random.uniform(*PAUSES))
-    nodes.signal(leader, signal.SIGCONT)
+RECORD = ROOT / "build" / "campaigns" / "replication-cycles.jsonl"
+PAGE = ROOT / "docs" / "reliability.md"
+CYCLES = 12
+"""Cycles with one cluster."""
+DISK_OCTETS = 768 << 20
+"""Size of the disk of each server of the database."""
 
 
-def hand_over(nodes: Nodes, _database: Database, _random: Random) -> None:
-    """End the leader by SIGTERM."""
-    leader = nodes.leader()
-    if (code := nodes.end(leader)) not in {0, -signal.SIGTERM}:
-        raise AssertionError(f"{leader} ended with {code}")
-    nodes.start(leader)
+def kept(record: Path) -> list[dict[str, Any]]:
+    """Return what is kept, in the order of time."""
+    if not record.exists():
+        return []
+    return [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
 
 
-def wipe_all(nodes: Nodes, _database: Database, _random: Random) -> None:
-    """Kill all nodes, with their disks."""
-    nodes.kill_all(wiped=True)
-    for name in nodes.ports:
-        nodes.start(name)
+def keep(record: Path, entry: dict[str, Any]) -> None:
+    """Add a line to the record."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    now = datetime.now(UTC).strftime("%Y-%m-%d")
+    with record.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"date": now, "revision": checked_out(), **entry}) + "\n")
 
 
-def promote(_nodes: Nodes, database: Database, _random: Random) -> None:
-    """Kill the primary of the database, and promote a standby."""
-    database.lose_primary()
+def to_do(
+    record: Path, seed: int, count: int, *, again: bool, only: str = ""
+) -> Iterator[tuple[int, tuple[Nemesis, ...]]]:
+    """Yield the numbers of the cycles that are not done, from 0 to `count`, and what is to be done in each.
+
+    Args:
+        record: what is kept.
+        seed: of the schedule.
+        count: how many cycles there are in all.
+        again: repeat those that failed.
+        only: name of a nemesis: only cycles with it.
+
+    """
+    last = {entry["number"]: entry for entry in kept(record) if entry.get("seed") == seed}
+    for number, chosen in enumerate(islice(schedule(seed), count)):
+        if only and only not in [each.name for each in chosen]:
+            continue
+        if number not in last or (again and last[number]["wrong"]):
+            yield number, chosen
+
+
+async def cycles(
+    todo: Iterator[tuple[int, tuple[Nemesis, ...]]], seed: int, record: Path, until: float
+) -> tuple[bool, bool]:
+    """Run cycles with one cluster; returns whether there may be more to do, and whether all were good."""
+    changed = program("small_snapshots")
+    with made_cluster(wired=True, program=changed, disk_octets=DISK_OCTETS if may_mount() else 0) as cluster:
+        trial = Trial(cluster, FEATURES)
+        last: dict[str, Any] = {}
+        for number, chosen in islice(todo, CYCLES):
+            if not cluster.database.has_disks and any(each.name == "disk-full" for each in chosen):
+                print(f"{number} needs file systems of its own: left out", flush=True)
+                continue
+            if last:
+                keep(record, last)
+            last = {"seed": seed, "number": number, **await trial.cycle(chosen, f"{seed}/{number}")}
+            print(_line(last), flush=True)
+            if last["wrong"] or time.monotonic() > until:
+                break
+        if not last:
+            await asyncio.to_thread(trial.publisher.end)
+            return False, True
+        last["wrong"] += await trial.finish()
+        keep(record, last)
+        if last["wrong"]:
+            print("\n".join(f"VIOLATION {each}" for each in last["wrong"][:20]), flush=True)
+            _keep_logs(cluster.nodes, record.parent / f"replication-cycles-{seed}-{last['number']}")
+    return True, not last["wrong"]
+
+
+def _line(entry: dict[str, Any]) -> str:
+    counts = entry["counts"]
+    return (
+        f"[{entry['number']}] {' + '.join(entry['nemeses'])}: {entry['seconds']} s, gap {entry['gap']} s, "
+        f"{counts['confirmed']} confirmed, {counts['recovered']} recovered, {counts['lost']} lost, "
+        f"{counts['unmarked']} unmarked, {counts['disordered']} out of order, {len(entry['wrong'])} wrong, "
+        f"{', '.join(f'{count} {note}' for note, count in entry['notes'].items())}"
+    )
+
+
+def _keep_logs(nodes: Nodes, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (*nodes.home.glob("*.log"), *(nodes.home.parent / "pg").glob("*.log")):
+        shutil.copy(path, folder / path.name)
 
 
 def main() -> int:
     """Run the cycles."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cycles", type=int, default=50)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cycles", type=int, default=200, help="how many in all, with those that are kept")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no cycle after this time")
+    parser.add_argument("--only", default="", choices=["", *(each.name for each in NEMESES)])
+    parser.add_argument("--again", action="store_true", help="repeat cycles that failed")
+    parser.add_argument("--control", choices=["all", *CONTROLS], help="run what must be caught instead")
+    parser.add_argument("--write", action="store_true", help="only write the table")
+    parser.add_argument("--record", type=Path, default=RECORD)
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)  # pika's, of each address that cannot be reached
-    random = Random(arguments.seed)
-    done: Counter[str] = Counter()
-    wrong: list[str] = []
-    left = arguments.cycles
-    while left > 0:
-        is_promoted = False
-        with cluster() as (database, nodes):
-            publisher = Publisher(nodes)
-            with contextlib.ExitStack() as ending:
-                ending.callback(publisher.end)
-                publisher.goes_on()
-                for _ in range(min(CYCLES, left)):
-                    left -= 1
-                    choices = [kill, kill, pause, pause, hand_over, wipe_all]
-                    nemesis = random.choice(choices if is_promoted else [*choices, promote])
-                    is_promoted |= nemesis is promote
-                    began = time.monotonic()
-                    publisher.longest_gap = 0.0
-                    nemesis(nodes, database, random)
-                    publisher.goes_on()
-                    done[nemesis.__name__] += 1
-                    told = f"{nemesis.__name__}: {time.monotonic() - began:.1f} s, gap {publisher.longest_gap:.1f} s"
-                    print(f"{sum(done.values())} {told}, {len(publisher.confirmed)} confirmed", flush=True)
-            wrong += publisher.judge()
-    print(f"{dict(done)}: {wrong or 'nothing lost, nothing repeated, all in order'}")
-    return 1 if wrong else 0
+    good = True
+    if arguments.control:
+        for name in CONTROLS if arguments.control == "all" else [arguments.control]:
+            found = run_control(name)
+            print(f"{name}: {'caught: ' + found[0][:200] if found else 'NOT CAUGHT'}", flush=True)
+            keep(arguments.record, {"control": name, "wrong": found})
+            good &= bool(found)
+    elif not arguments.write:
+        until = time.monotonic() + arguments.seconds
+        todo = to_do(
+            arguments.record, arguments.seed, arguments.cycles, again=arguments.again, only=arguments.only
+        )
+        more = True
+        while more and time.monotonic() < until:
+            more, was_good = asyncio.run(cycles(todo, arguments.seed, arguments.record, until))
+            good &= was_good
+    if arguments.write:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(
+            put_between_marks(page, "replication-cycles", table(kept(arguments.record))), encoding="utf-8"
+        )
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ import signal
 import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
-from replicated.cluster import Publisher, cluster
+from replicated.cluster import cluster
+from replicated.numbered import Publisher
 
 ENDS = (0, -signal.SIGTERM)
 """Exit codes after SIGTERM; the latter of a node that was deposed and has just begun again."""

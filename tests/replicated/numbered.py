@@ -1,0 +1,101 @@
+"""A client of replicated brokers that publishes numbers, each once, and compares what is there in the end."""
+
+import contextlib
+import threading
+import time
+
+import pika
+from pika.exceptions import AMQPError
+from postgresql_server import SECONDS
+from replicated.cluster import Nodes
+from replicated.database import POLL
+
+ATTEMPTS = 10
+LOOK_SECONDS = 2.0
+"""Time for which a leader is looked for before a publisher sees whether it is to end."""
+
+
+class Publisher:
+    """A client that publishes numbered messages one after the other, each once, and notes those that are confirmed."""
+
+    QUEUE = "ledger"
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._is_over = threading.Event()
+        self.confirmed: list[int] = []
+        self.longest_gap = 0.0
+        """Seconds between two confirms."""
+        self.error: BaseException | None = None
+        self._number = 0
+        self._thread = threading.Thread(target=self._run, name="publisher")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            last = time.monotonic()
+            while not self._is_over.is_set():
+                try:
+                    _, connection = self._nodes.connect(LOOK_SECONDS)
+                except TimeoutError:
+                    continue
+                with contextlib.suppress(AMQPError, OSError):
+                    channel = connection.channel()
+                    channel.queue_declare(self.QUEUE, durable=True)
+                    channel.confirm_delivery()
+                    while not self._is_over.is_set():
+                        self._number += 1
+                        body = b"%d %s" % (self._number, b"x" * (self._number % 50 * 200))
+                        channel.basic_publish("", self.QUEUE, body, pika.BasicProperties(delivery_mode=2))
+                        self.confirmed.append(self._number)
+                        now = time.monotonic()
+                        self.longest_gap = max(self.longest_gap, now - last)
+                        last = now
+                with contextlib.suppress(Exception):
+                    connection.close()
+        except BaseException as error:
+            self.error = error
+
+    def goes_on(self, count: int = 20) -> None:
+        """Wait until that many more messages are confirmed."""
+        goal = len(self.confirmed) + count
+        deadline = time.monotonic() + SECONDS
+        while len(self.confirmed) < goal:
+            assert self.error is None, self.error
+            assert time.monotonic() < deadline, "nothing is confirmed any more"
+            time.sleep(POLL)
+
+    def end(self) -> None:
+        """Publish no more."""
+        self._is_over.set()
+        self._thread.join(2 * SECONDS)  # it may be looking for the leader
+        assert not self._thread.is_alive(), "the publisher does not end"
+
+    def judge(self) -> list[str]:
+        """Consume everything; returns what an honest broker would not have done."""
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(AMQPError, OSError):  # another node leads: from the beginning
+                return self._judge()
+        raise TimeoutError("no node leads long enough")
+
+    def _judge(self) -> list[str]:
+        _, connection = self._nodes.connect()
+        channel = connection.channel()
+        count = channel.queue_declare(self.QUEUE, passive=True).method.message_count
+        got: list[int] = []
+        wrong = []
+        while len(got) < count:
+            method, _, body = channel.basic_get(self.QUEUE)
+            if method is None:
+                wrong.append(f"{count} messages were counted, {len(got)} are there")
+                break
+            got.append(int(body.split()[0]))
+        with contextlib.suppress(AMQPError, OSError):
+            connection.close()  # nothing is acked: the messages stay
+        if missing := sorted(set(self.confirmed) - set(got)):
+            wrong.append(f"{len(missing)} confirmed messages are lost, such as {missing[:5]}")
+        if len(set(got)) < len(got):
+            wrong.append("a message is there twice")
+        if got != sorted(got):
+            wrong.append("messages are out of order")
+        return wrong
