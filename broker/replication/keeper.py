@@ -119,6 +119,7 @@ class Keeper:
         self.append_seconds = 0.0
         """Duration of the last append."""
         self._is_answered = [True, True]
+        self._reported_damage = ""
 
     def _open(self) -> ReplicaEnvironment:
         return ReplicaEnvironment(self._data_dir, sync=self._sync)
@@ -251,6 +252,11 @@ class Keeper:
             if type(request).__name__ == "Append":
                 self.append_seconds = boot_time() - began
             self.node.answered(lane, answer, boot_time())
+            if self.node.damage not in {"", self._reported_damage}:
+                log.error(
+                    "replication: the log is damaged, nothing behind it can be applied: %s", self.node.damage
+                )
+            self._reported_damage = self.node.damage
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():

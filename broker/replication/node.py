@@ -227,6 +227,8 @@ class Node:
         self.lag = Lag()
         self.obstacle = ""
         """The reason for which the lease was not taken, or is not renewed; empty if there is none."""
+        self.damage = ""
+        """Objection to the next entry of the log, which cannot be applied; empty if there is none."""
 
     # -- the host's side --------------------------------------------------------------------------------------------
 
@@ -568,9 +570,11 @@ class Node:
             return
         try:
             fit = self.follower.read(found)
-        except BadEntryError:
+        except BadEntryError as error:
+            self.damage = str(error)
             self.follower.drop_tail()
             return
+        self.damage = ""
         if fit is Fit.FITS:
             self.role = Role.WAITING
             if found.entries:

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from leveret.broker.replication.keeper import Keeper, pack_place, unpack_place
@@ -132,6 +133,24 @@ async def test_a_handover_leaves_the_lease_to_the_other(tmp_path: Path) -> None:
             assert leader.opened.result() < await other.opened
         await Author(other).write(b"b", b"2")
         assert {b"a": b"1", b"b": b"2"} == dict(other.environment.rows("defs"))
+
+
+async def test_a_damaged_log_is_reported(tmp_path: Path, caplog) -> None:
+    """A node that cannot follow the log, as an entry is not what its chain says, logs that once, and never leads."""
+    engine = MemoryEngine()
+    async with keeping(tmp_path, engine, "n1") as keepers:
+        await Author(await leading(keepers)).write(b"a", b"1")
+        last = engine.visible.lease.last
+    entry = engine.visible.entries[last]
+    engine.visible.entries[last] = replace(entry, payload=entry.payload + b"more")
+    async with keeping(tmp_path, engine, "n2") as keepers:
+        await until(lambda: "the log is damaged" in caplog.text)
+        counter = engine.visible.members["n2"].counter
+        await until(lambda: engine.visible.members["n2"].counter > counter + 2)  # it has read again, too
+        assert not keepers["n2"].node.is_caught_up()
+        assert not keepers["n2"].opened.done()
+
+    assert 1 == caplog.text.count(f"the chain hash of entry {last} does not match")
 
 
 def test_places() -> None:
