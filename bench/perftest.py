@@ -22,7 +22,7 @@ GRACE = 40.0
 interval = re.compile(r"time:? (?P<time>[\d.]+) ?s")
 rate = re.compile(r"(sent|received|confirmed|nacked|returned): (\d+) msg/s")
 average = re.compile(r"(sending|receiving) rate avg: (\d+) msg/s")
-latency = re.compile(r"consumer latency min/median/75th/95th/99th ([\d/]+) (µs|ms)")
+latency = re.compile(r"(consumer|confirm) latency min/median/75th/95th/99th ([\d/]+) (µs|ms)")
 NAMES = {"sending": "sent", "receiving": "received"}
 
 
@@ -43,6 +43,8 @@ class Figures:
     whole_run_received: float
     median_latency_us: float | None
     p99_latency_us: float | None
+    median_confirm_us: float | None = None
+    p99_confirm_us: float | None = None
 
 
 def fetch(version: str = VERSION) -> Path:
@@ -116,6 +118,8 @@ def added(parts: list[Figures]) -> Figures:
         whole_run_received=sum(part.whole_run_received for part in parts),
         median_latency_us=max((part.median_latency_us or 0.0 for part in parts), default=None),
         p99_latency_us=max((part.p99_latency_us or 0.0 for part in parts), default=None),
+        median_confirm_us=max((part.median_confirm_us or 0.0 for part in parts), default=None),
+        p99_confirm_us=max((part.p99_confirm_us or 0.0 for part in parts), default=None),
     )
 
 
@@ -148,10 +152,12 @@ def parse(output: str, warm_up: int) -> Figures:
         message = f"PerfTest reported no interval after {warm_up} s: {_last(output)}"
         raise PerfTestError(message)
     means = {name: statistics.fmean(values) for name, values in steady.items()}
-    percentiles: list[float | None] = [None] * 5
-    if found := latency.search(output):
-        unit = 1000.0 if found[2] == "ms" else 1.0
-        percentiles = [float(value) * unit for value in found[1].split("/")]
+    percentiles: dict[str, list[float | None]] = {}
+    for kind, values, unit in latency.findall(output):
+        percentiles.setdefault(
+            kind, [float(value) * (1000.0 if unit == "ms" else 1.0) for value in values.split("/")]
+        )
+    consumed, confirmed = (percentiles.get(kind, [None] * 5) for kind in ("consumer", "confirm"))
     return Figures(
         sent=means.get("sent", 0.0),
         received=means.get("received", 0.0),
@@ -160,8 +166,10 @@ def parse(output: str, warm_up: int) -> Figures:
         received_total=round(totals.get("received", 0.0)),
         whole_run_sent=averages.get("sending", 0.0),
         whole_run_received=averages.get("receiving", 0.0),
-        median_latency_us=percentiles[1],
-        p99_latency_us=percentiles[4],
+        median_latency_us=consumed[1],
+        p99_latency_us=consumed[4],
+        median_confirm_us=confirmed[1],
+        p99_confirm_us=confirmed[4],
     )
 
 

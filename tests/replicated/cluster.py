@@ -99,6 +99,10 @@ class Nodes:
         for name in list(self._processes):
             self.kill(name, wiped=wiped)
 
+    def terminate(self, name: str) -> None:
+        """Tell a node to stop; `end` waits for it."""
+        self._processes[name].terminate()
+
     def end(self, name: str) -> int:
         """End a node by SIGTERM; returns its exit code."""
         process = self._processes.pop(name)

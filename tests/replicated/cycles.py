@@ -17,6 +17,7 @@ import asyncio
 import json
 import logging
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -141,6 +142,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, default=RECORD)
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)  # pika's, of each address that cannot be reached
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     good = True
     if arguments.control:
         for name in CONTROLS if arguments.control == "all" else [arguments.control]:

@@ -146,6 +146,10 @@ class Database:
         """Return whether a server runs."""
         return name in self._servers and self._servers[name].poll() is None
 
+    def pids(self) -> list[int]:
+        """Return the process of each server that runs."""
+        return [server.pid for server in self._servers.values()]
+
     def kill(self, name: str) -> None:
         """End a server and all its processes as by kill -9, or by the loss of its machine."""
         server = self._servers.pop(name)

@@ -1,0 +1,378 @@
+"""Three replicated nodes beside three of RabbitMQ, and what a failure costs: `make bench NAME=replication`.
+
+Parts:
+
+- `rates`: PerfTest with a quorum queue on the leader of each, in pairs of runs; rate, confirm latency, and bytes and
+  processor time for each message in PostgreSQL and in the brokers.
+- `kills`: time from `kill -9` of the leader to the next confirm, with many messages stored, copies caught up, and a
+  client that tries all addresses each 100 ms.
+- `hand-over`: the same from SIGTERM.
+- `catch-up`: bytes of the log that a node applies a second after it was away.
+- `snapshot`: confirm latency of a steady client while a snapshot is put into the database, beside that before.
+
+PostgreSQL runs as a primary with two synchronous standbys (`ANY 1`) on the same disk. As on one node, a message that a
+consumer has acknowledged before it was written is confirmed without being written: with consumers that keep up few of
+them go through the log, as its bytes show. All of RabbitMQ's do. `store-1500`, which has no bar, has no consumers;
+`--set storage.early_confirm=false` has every message written.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+from pamqp import commands
+from replicated.cluster import Cluster, made_cluster, probed
+from running import children
+
+from bench import perftest, rabbitmq_cluster
+from bench.brokers import TICKS_PER_SECOND, BrokerError
+from bench.bulk import Bulk, BulkError
+from bench.compare import WARM_UP
+from bench.results import Report
+from bench.workloads import WORKLOADS
+
+CHOSEN = ("persist-1500", "paper-1q", "store-1500")
+JUDGED = ("persist-1500", "paper-1q")
+RATE_BAR, MEDIAN_BAR, P99_BAR = 1.5, 0.5, 1.0
+KILL_MEDIAN_BAR, KILL_P99_BAR, HAND_OVER_BAR = 7.0, 9.0, 1.0
+CATCH_UP_BAR, SNAPSHOT_BAR = 30.0, 3.0
+ATTEMPT_SECONDS = 0.1
+PATIENCE = 120.0
+MEGABYTE = 1_000_000
+BODY = 1500
+SETTINGS = {"prometheus.enabled": "true"}
+CONFIGURATION = "shared_buffers = 128MB\nmax_wal_size = 1GB\nwal_keep_size = 512\n"
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Return the processor time of processes and their children, those that have ended included."""
+    ticks = 0
+    for root in pids:
+        for pid in (root, *children(root)):
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks += sum(map(int, fields[11 : 15 if pid == root else 13]))
+    return ticks / TICKS_PER_SECOND
+
+
+def disk_octets(pids: Sequence[int]) -> int:
+    """Return the bytes that processes and their children have caused to be written to a disk."""
+    found = 0
+    for root in pids:
+        for pid in (root, *children(root)):
+            try:
+                lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+            except OSError:
+                continue
+            found += sum(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
+    return found
+
+
+class Cost(NamedTuple):
+    """Processor time and bytes so far."""
+
+    brokers: float
+    engine: float
+    log_octets: int
+    disk_octets: int
+
+
+def cost(cluster: Cluster) -> Cost:
+    """Return what a cluster has used so far; `log_octets` is what PostgreSQL's own log has grown by."""
+    database, nodes = cluster.database, cluster.nodes
+    servers = database.pids()
+    query = "select (pg_current_wal_lsn() - '0/0')::bigint"
+    ((octets,),) = database.sql(database.primary, query)
+    return Cost(
+        cpu_seconds([nodes.pid(name) for name in nodes.ports]),
+        cpu_seconds(servers),
+        int(octets),
+        disk_octets(servers),
+    )
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+def one_run(folder: Path, port: int, workload: str, options: argparse.Namespace) -> perftest.Figures:
+    """Run PerfTest with a quorum queue of its own, which is deleted afterwards."""
+    queue = f"replicated-{time.time_ns()}"
+    flags = [*WORKLOADS[workload].flags.split(), "-qq", "-u", queue]
+    try:
+        return perftest.run(folder, port, flags, options.seconds, WARM_UP)
+    finally:
+        client = Bulk(port)
+        client.call(commands.Queue.Delete(queue=queue))
+        client.close()
+
+
+def rates(report: Report, options: argparse.Namespace) -> None:
+    """Compare rates and confirm latencies."""
+    folder = perftest.fetch()
+    with (
+        tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch,
+        rabbitmq_cluster.running(Path(scratch)) as rabbits,
+        made_cluster(settings={**SETTINGS, **dict(options.set)}, configuration=CONFIGURATION) as cluster,
+    ):
+        nodes = cluster.nodes
+        caught_up(cluster)
+        for workload in options.workload:
+            found: dict[str, list[perftest.Figures]] = {"leveret": [], "rabbitmq": []}
+            used: list[tuple[Cost, Cost, int]] = []
+            for pair in range(options.pairs):
+                for name in sorted(found, reverse=bool(pair % 2)):
+                    before = cost(cluster)
+                    port = nodes.ports[nodes.leader()] if name == "leveret" else rabbits[0].port
+                    run = one_run(folder, port, workload, options)
+                    found[name].append(run)
+                    if name == "leveret":
+                        used.append((before, cost(cluster), run.sent_total))
+                    print(
+                        f"{pair:>3} {workload:<14}{name:<10}{run.sent:>9,.0f}/s sent {run.received:>9,.0f}/s received, "
+                        f"confirms p50 {run.median_confirm_us / 1000:,.1f} p99 {run.p99_confirm_us / 1000:,.1f} ms",
+                        flush=True,
+                    )
+            compared(report, workload, found)
+            costs(report, workload, used)
+
+
+def compared(report: Report, workload: str, found: dict[str, list[perftest.Figures]]) -> None:
+    """Report the medians of the ratios of all pairs."""
+
+    def ratio(figure: Callable[[perftest.Figures], Any]) -> float:
+        pairs = zip(found["leveret"], found["rabbitmq"], strict=True)
+        return median(figure(ours) / figure(theirs) for ours, theirs in pairs)
+
+    count = len(found["leveret"])
+    report.line(
+        f"{workload}: rate, median of {count} ratios", ratio(lambda run: run.sent), "x", least=RATE_BAR
+    )
+    middle, tail = ratio(lambda run: run.median_confirm_us), ratio(lambda run: run.p99_confirm_us)
+    report.line(f"{workload}: confirm p50, median of {count} ratios", middle, "x", most=MEDIAN_BAR)
+    report.line(f"{workload}: confirm p99, median of {count} ratios", tail, "x", most=P99_BAR)
+
+
+def costs(report: Report, workload: str, used: Sequence[tuple[Cost, Cost, int]]) -> None:
+    """Report the cost of each message."""
+    messages = sum(count for _, _, count in used)
+
+    def each(figure: Callable[[Cost], float]) -> float:
+        return sum(figure(after) - figure(before) for before, after, _ in used) / messages
+
+    report.line(f"{workload}: brokers' processor time", 1e6 * each(lambda c: c.brokers), "us a message")
+    report.line(f"{workload}: PostgreSQL's, three servers", 1e6 * each(lambda c: c.engine), "us a message")
+    report.line(f"{workload}: log of PostgreSQL's primary", each(lambda c: c.log_octets), "bytes a message")
+    report.line(f"{workload}: written by all its servers", each(lambda c: c.disk_octets), "bytes a message")
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def caught_up(cluster: Cluster) -> None:
+    """Wait until all waiting nodes have the whole log.
+
+    Raises:
+        BrokerError: one has not, for two minutes.
+
+    """
+    deadline = time.monotonic() + PATIENCE
+    waiting = cluster.nodes.waiting()
+    while waiting:
+        if time.monotonic() > deadline:
+            message = f"{waiting} are not caught up"
+            raise BrokerError(message)
+        try:
+            status, _ = probed(cluster.nodes.probes[waiting[0]], "/readyz?role=member")
+        except OSError:
+            status = 0
+        if status == 200:
+            waiting.pop()
+        else:
+            time.sleep(0.02)
+
+
+def filled(cluster: Cluster, count: int, size: int) -> float:
+    """Store persistent messages; returns the rate."""
+    client = Bulk(cluster.nodes.ports[cluster.nodes.leader()])
+    client.declare("stored")
+    rate = client.fill("stored", client.ready_messages("stored"), count, size, persistent=True, window=2000)
+    client.close()
+    return rate
+
+
+def next_confirm(ports: Sequence[int]) -> float:
+    """Try all addresses each 100 ms until a message is confirmed; returns the time."""
+    deadline = time.monotonic() + PATIENCE
+    while (began := time.monotonic()) < deadline:
+        for port in ports:
+            try:
+                client = Bulk(port, patience=5.0)
+                client.declare("probe")
+                client.fill("probe", 0, 1, 100, persistent=True)
+                client.close()
+            except (OSError, BulkError):
+                continue
+            return time.monotonic()
+        time.sleep(max(0.0, began + ATTEMPT_SECONDS - time.monotonic()))
+    message = "nothing is confirmed any more"
+    raise BrokerError(message)
+
+
+def kills(report: Report, options: argparse.Namespace) -> None:
+    """Measure the time to the next confirm after kill -9 of the leader."""
+    with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
+        nodes = cluster.nodes
+        rate = filled(cluster, options.stored, 100)
+        report.line(f"{options.stored:,} messages of 100 bytes stored", rate, "/s")
+        gaps = []
+        for _ in range(options.kills):
+            caught_up(cluster)
+            leader = nodes.leader()
+            began = time.monotonic()
+            nodes.kill(leader)
+            gaps.append(next_confirm(list(nodes.ports.values())) - began)
+            print(f"  kill of {leader}: {gaps[-1]:.2f} s", flush=True)
+            nodes.start(leader)
+    gaps.sort()
+    report.line(f"next confirm after {len(gaps)} kills: p50", median(gaps), "s", most=KILL_MEDIAN_BAR)
+    report.line("  the longest", gaps[-1], "s", most=KILL_P99_BAR)
+
+
+def hand_over(report: Report, options: argparse.Namespace) -> None:
+    """Measure the time to the next confirm after SIGTERM to the leader."""
+    with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
+        nodes = cluster.nodes
+        filled(cluster, 10_000, 100)
+        gaps = []
+        for _ in range(options.kills):
+            caught_up(cluster)
+            leader = nodes.leader()
+            others = [port for name, port in nodes.ports.items() if name != leader]
+            began = time.monotonic()
+            nodes.terminate(leader)
+            gaps.append(next_confirm(others) - began)
+            nodes.end(leader)
+            nodes.start(leader)
+    report.line(f"next confirm after {len(gaps)} SIGTERMs: the longest", max(gaps), "s", most=HAND_OVER_BAR)
+    report.line("  p50", median(gaps), "s")
+
+
+def catch_up(report: Report, options: argparse.Namespace) -> None:
+    """Measure how fast a node applies what it has missed, its start included."""
+    with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
+        nodes = cluster.nodes
+        filled(cluster, 1000, BODY)
+        caught_up(cluster)
+        away = nodes.waiting()[0]
+        nodes.kill(away)
+        filled(cluster, options.megabytes * MEGABYTE // BODY, BODY)
+        began = time.monotonic()
+        nodes.start(away)
+        caught_up(cluster)
+        seconds = time.monotonic() - began
+    report.line(
+        f"a node that missed {options.megabytes} MB catches up", options.megabytes / seconds, "MB/s", least=CATCH_UP_BAR
+    )  # fmt: skip
+
+
+def confirm_p99(cluster: Cluster, seconds: float, until: Callable[[], bool]) -> float:
+    """Return the 99th percentile of confirms of a steady client, in milliseconds, in runs of so many seconds."""
+    port = cluster.nodes.ports[cluster.nodes.leader()]
+    words = [
+        sys.executable,
+        "-m",
+        "leveret",
+        "perf",
+        "--uri",
+        f"amqp://127.0.0.1:{port}",
+        "--json",
+        "--persistent",
+    ]
+    words += ["--rate", "1000", "--size", str(BODY), "--confirm", "100", "--seconds", str(seconds)]
+    worst = []
+    while True:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        worst.append(float(json.loads(done.stdout)["confirm_latency_us"]["p99"]) / 1000)
+        if until():
+            return max(worst)
+
+
+def snapshot(report: Report, options: argparse.Namespace) -> None:
+    """Measure confirms while a snapshot of many messages is made."""
+    with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
+        database = cluster.database
+
+        def known() -> Any:
+            rows = database.sql(
+                database.primary,
+                "select log_size, (select total from leveret_lease), s.total from leveret_snapshot s",
+                database="leveret",
+            )
+            return rows[0] if rows else (0, 0, 0)
+
+        while known()[2] < options.snapshot_megabytes * MEGABYTE / 2:
+            filled(cluster, 64 * MEGABYTE // BODY, BODY)
+        made, _, size = known()
+        before = confirm_p99(cluster, 10, lambda: True)
+        while known()[0] == made and known()[1] - made < max(size, 256 << 20):
+            filled(cluster, 4 * MEGABYTE // BODY, BODY)
+        meanwhile = confirm_p99(cluster, 5, lambda: known()[0] != made)
+        _, _, size = known()
+    report.line("snapshot", size / MEGABYTE, "MB")
+    report.line("confirm p99 before it", before, "ms")
+    report.line("confirm p99 meanwhile", meanwhile, "ms")
+    report.line("  their ratio", meanwhile / before, "x", most=SNAPSHOT_BAR)
+
+
+PARTS = {"rates": rates, "kills": kills, "hand-over": hand_over, "catch-up": catch_up, "snapshot": snapshot}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; returns 0 if all bars were cleared, 1 if not, 2 if something could not run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.replication", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(CHOSEN), metavar="NAME")
+    parser.add_argument("--pairs", type=int, default=6, help="pairs of runs of each workload (default 6)")
+    parser.add_argument("--seconds", type=int, default=7, help="length of a run of PerfTest (default 7)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=lambda text: text.partition("=")[::2],
+        metavar="KEY=VALUE",
+        help="for the nodes, in the part rates; storage.early_confirm=false has every message written",
+    )
+    parser.add_argument("--stored", type=int, default=1_000_000, help="messages stored before kills")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--megabytes", type=int, default=200, help="missed by the node that catches up")
+    parser.add_argument("--snapshot-megabytes", type=int, default=2000)
+    options = parser.parse_args(arguments)
+    report = Report("replication")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that nothing is left running
+    failed = False
+    for part in options.part:
+        print(f"{part}:", flush=True)
+        try:
+            PARTS[part](report, options)
+        except Exception as error:
+            print(f"bench: {part}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            failed = True
+    return 2 if failed else 1 if report.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
