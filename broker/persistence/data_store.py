@@ -96,6 +96,9 @@ class DataStore:
 
     environment_class: Callable[..., Environment] = Environment
     committer_class: type[Committer] = Committer
+    queue_class: type[VariableQueue] = VariableQueue
+    late_queue_class: type[VariableQueue] = LateQueue
+    """Made instead with `storage.early_confirm = false`."""
 
     def __init__(self, data_dir: Path, config: StorageConfig, *, ram_limit: int) -> None:
         self.environment = environment = self.environment_class(data_dir, sync=config.sync)
@@ -117,7 +120,7 @@ class DataStore:
         """Number of commits by which the oldest read transaction was behind at the last check (`disk_usage`)."""
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
-        queue_class = VariableQueue if config.early_confirm else LateQueue
+        queue_class = self.queue_class if config.early_confirm else self.late_queue_class
         self._queue_class = _checking(queue_class) if config.check_invariants else queue_class
         self._host: StorageHost
         self.commits: Committer
