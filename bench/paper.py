@@ -3,7 +3,9 @@
 Per queue two producers of two channels and three consumers of three, 1,500 bytes, persistent, confirms and acks; 1 to
 30 queues. Leveret's three modes and RabbitMQ take turns in random order inside blocks, each run with a broker of its
 own in a fresh directory. Speed-ups are paired ratios with 95 % intervals, next to the paper's. A sweep may be stopped
-at any time and continued with `--resume DIR`. `--short` takes 10 minutes, `--blocks 6` makes a verdict of it.
+at any time and continued with `--resume DIR`; `--into DIR` begins it or continues it, and `--for SECONDS` does a part.
+When other programs disturbed a cell of a block, it is measured again, twice at most, then counted and marked.
+`--short` takes 10 minutes, `--blocks 6` makes a verdict of it.
 """
 
 import argparse
@@ -16,7 +18,20 @@ from pathlib import Path
 from typing import TextIO
 
 from bench import perftest
-from bench.paper_plan import LINES, QUEUES, SHORT_QUEUES, WINDOWS, Plan, Trial, remaining, shuffled
+from bench.paper_plan import (
+    BUSY,
+    DESIGN_QUEUES,
+    LINES,
+    PAPER_LINES,
+    QUEUES,
+    SHORT_QUEUES,
+    WINDOWS,
+    Done,
+    Plan,
+    Trial,
+    remaining,
+    shuffled,
+)
 from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError
 from bench.paper_report import report, results
 from bench.paper_run import TrialError, git_revision, measure
@@ -25,14 +40,17 @@ from bench.results import RESULTS
 PRESETS = {
     "full": {"queues": QUEUES, "seconds": 60, "cut_start": 15.0, "cut_end": 5.0, "blocks": 6},
     "short": {"queues": SHORT_QUEUES, "seconds": 30, "cut_start": 8.0, "cut_end": 2.0, "blocks": 1},
+    "sweep": {"queues": QUEUES, "seconds": 12, "cut_start": 5.0, "cut_end": 1.0, "blocks": 6},
     "paper": {"queues": QUEUES, "seconds": 600, "cut_start": 15.0, "cut_end": 5.0, "blocks": 3},
 }
 OVERHEAD = 8.0
 """Assumed seconds of a run besides its load, until one has been measured."""
+MARGIN = 1.3
+"""Factor on the usual time of a run, below which none is begun: RabbitMQ takes longer than Leveret to start."""
 BAR = 24
 
 Measure = Callable[
-    [Plan, Trial, Path, Callable[[float], None]], tuple[BenchRun, list[BenchSample], BenchCost]
+    [Plan, Trial, Path, Callable[[float], None], int], tuple[BenchRun, list[BenchSample], BenchCost]
 ]
 
 
@@ -44,18 +62,16 @@ def main(arguments: Sequence[str] | None = None, measured: Measure = measure) ->
     """
     command = parser()
     options = command.parse_args(arguments)
-    if (options.resume or options.report) and len(given(options)) > 1:
-        command.error(
-            f"the sweep is done as it was planned; to be left out: {', '.join(given(options)[:-1])}"
-        )
+    if (options.resume or options.report) and (more := given(options)):
+        command.error(f"the sweep is done as it was planned; to be left out: {', '.join(more)}")
     stamp = time.strftime("paper-%Y%m%dT%H%M%SZ", time.gmtime())
-    records = Records(options.report or options.resume or options.out or RESULTS / stamp)
+    records = Records(options.report or options.resume or options.into or options.out or RESULTS / stamp)
     # If the sweep is interrupted, its broker and load generators end with it.
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if options.report:
             return show(records, records.plan())
-        if not options.resume:
+        if not options.resume and not (options.into and records.exists):
             plan = planned(command, options)
             perftest.fetch(plan.perf_test)  # a plan that cannot run leaves no directory
             records.begin(plan)
@@ -66,7 +82,7 @@ def main(arguments: Sequence[str] | None = None, measured: Measure = measure) ->
         with records.held():
             records.tidy()
             print(f"into {records.directory}", flush=True)
-            failed = sweep(plan, records, folder, measured)
+            failed, left = sweep(plan, records, folder, measured, options.seconds_at_most)
     except (RecordsError, perftest.PerfTestError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
@@ -75,6 +91,9 @@ def main(arguments: Sequence[str] | None = None, measured: Measure = measure) ->
         return 128 + signal.SIGINT
     finally:
         signal.signal(signal.SIGTERM, previous)
+    if left:
+        print(f"{left} run(s) left; to go on: python -m bench.paper --resume {records.directory}")
+        return 2 if failed else 0
     print()
     return max(show(records, plan), 2 if failed else 0)
 
@@ -89,6 +108,9 @@ def parser() -> argparse.ArgumentParser:
     length.add_argument(
         "--paper-length", action="store_true", help="three blocks of ten minutes each, as in the paper"
     )
+    length.add_argument(
+        "--sweep", action="store_true", help="12 s each, six blocks, and the 2^3 design: `make paper-sweep`"
+    )
     made.add_argument("--queues", type=numbers, metavar="N,N", help=f"queue counts (default {spelt(QUEUES)})")
     made.add_argument(
         "--windows",
@@ -97,7 +119,13 @@ def parser() -> argparse.ArgumentParser:
         help=f"publisher windows (default 200; a report: {spelt(WINDOWS)})",
     )
     made.add_argument(
-        "--lines", type=line_names, metavar="NAME,NAME", help=f"what is compared (default {spelt(LINES)})"
+        "--lines",
+        type=line_names,
+        metavar="NAME,NAME",
+        help=f"what is compared (default {spelt(PAPER_LINES)})",
+    )
+    made.add_argument(
+        "--design", type=numbers, metavar="N,N", help="queue counts of the 2^3 design (default none)"
     )
     made.add_argument(
         "--blocks", type=positive, help="how often everything is run (default 6, short 1); a verdict needs 6"
@@ -118,6 +146,19 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--resume", type=Path, metavar="DIR", help="go on with the sweep in this directory, as it was planned"
+    )
+    made.add_argument(
+        "--into",
+        type=Path,
+        metavar="DIR",
+        help="begin a sweep in this directory, or go on with the one there",
+    )
+    made.add_argument(
+        "--for",
+        type=positive,
+        dest="seconds_at_most",
+        metavar="SECONDS",
+        help="begin no run that would end later than this",
     )
     made.add_argument(
         "--report", type=Path, metavar="DIR", help="measure nothing, print what is in this directory"
@@ -163,16 +204,20 @@ def line_names(text: str) -> list[str]:
 
 
 def given(options: argparse.Namespace) -> list[str]:
-    """Return the options on the command line, `--resume` and `--report` last."""
-    names = [name for name, value in vars(options).items() if value is not None and value is not False]
-    return [
-        f"--{name.replace('_', '-')}" for name in sorted(names, key=lambda name: name in {"resume", "report"})
+    """Return the options of the command line that belong to a plan."""
+    others = {"resume", "report", "seconds_at_most"}
+    names = [
+        name
+        for name, value in vars(options).items()
+        if value is not None and value is not False and name not in others
     ]
+    return [f"--{name.replace('_', '-')}" for name in sorted(names)]
 
 
 def planned(command: argparse.ArgumentParser, options: argparse.Namespace) -> Plan:
     """Return the plan of the command line; ends the program if it is invalid."""
-    preset = PRESETS["short" if options.short else "paper" if options.paper_length else "full"]
+    named = [name for name in ("short", "sweep", "paper_length") if getattr(options, name)]
+    preset = PRESETS[named[0].removesuffix("_length") if named else "full"]
     chosen = {
         name: value if getattr(options, name) is None else getattr(options, name)
         for name, value in preset.items()
@@ -193,31 +238,49 @@ def planned(command: argparse.ArgumentParser, options: argparse.Namespace) -> Pl
         git=git_revision(),
         blocks=chosen["blocks"],
         trials=shuffled(
-            seed, options.lines or list(LINES), chosen["queues"], options.windows or [200], chosen["blocks"]
+            seed,
+            options.lines or list(PAPER_LINES),
+            chosen["queues"],
+            options.windows or [200],
+            chosen["blocks"],
+            design=options.design or (DESIGN_QUEUES if options.sweep else ()),
         ),
     )
 
 
-def sweep(plan: Plan, records: Records, folder: Path, measured: Measure) -> int:
-    """Run and record all runs not recorded yet; returns the number of failures, which `--resume` repeats."""
-    waiting = remaining(plan, records.done())
-    progress = Progress(len(plan.trials), len(plan.trials) - len(waiting), plan.seconds, sys.stdout)
-    failed = 0
-    for trial in waiting:
-        what = f"block {trial.block}, {trial.queues} queue(s), -c {trial.window}, {trial.line}"
-        began = time.monotonic()
+def sweep(
+    plan: Plan, records: Records, folder: Path, measured: Measure, seconds_at_most: float | None = None
+) -> tuple[int, int]:
+    """Run and record what is not recorded yet; returns the numbers of failures and of runs left for another time.
+
+    `--resume` repeats failures, too. With `seconds_at_most` no run is begun that would end later.
+    """
+    done = records.done(plan)
+    failed: set[tuple[int, int]] = set()
+    began = time.monotonic()
+    progress = Progress(len(done) + len(remaining(plan, done)), len(done), plan.seconds, sys.stdout)
+    while waiting := [each for each in remaining(plan, done) if (each[0].number, each[1]) not in failed]:
+        trial, attempt = waiting[0]
+        now = time.monotonic()
+        if seconds_at_most is not None and now - began + progress.each * MARGIN > seconds_at_most:
+            return len(failed), len(waiting)
+        progress.total = progress.done + len(waiting)
+        again = f", attempt {attempt}" if attempt > 1 else ""
+        what = f"block {trial.block}, {trial.queues} queue(s), -c {trial.window}, {trial.line}{again}"
         try:
             run, samples, cost = measured(
-                plan, trial, folder, lambda elapsed, what=what: progress.tick(what, elapsed)
+                plan, trial, folder, lambda elapsed, what=what: progress.tick(what, elapsed), attempt
             )
         except TrialError as error:
-            failed += 1
-            progress.finished(f"{what}: FAILED: {error}", time.monotonic() - began)
+            failed.add((trial.number, attempt))
+            progress.finished(f"{what}: FAILED: {error}", time.monotonic() - now)
             continue
         records.add(run, samples, cost, trial.number)
+        done.add(Done(trial.number, attempt, cost.other > BUSY))
         rate = cost.messages / plan.seconds
-        progress.finished(f"{what}: {rate:,.0f} msg/s, warm-up included", time.monotonic() - began)
-    return failed
+        disturbed = f", DISTURBED ({cost.other:.0%} went to other programs)" if cost.other > BUSY else ""
+        progress.finished(f"{what}: {rate:,.0f} msg/s, warm-up included{disturbed}", time.monotonic() - now)
+    return len(failed), 0
 
 
 class Progress:
@@ -237,9 +300,14 @@ class Progress:
         self._sink, self._terminal = sink, sink.isatty()
         self._took: list[float] = []
 
+    @property
+    def each(self) -> float:
+        """The seconds that a run takes, broker included: the mean so far, or a guess."""
+        return sum(self._took) / len(self._took) if self._took else self.seconds + OVERHEAD
+
     def bar(self, elapsed: float = 0.0) -> str:
         """Return the bar, `elapsed` seconds into a run."""
-        each = sum(self._took) / len(self._took) if self._took else self.seconds + OVERHEAD
+        each = self.each
         share = (self.done + min(elapsed / each, 0.99)) / self.total if self.total else 1.0
         left = max(0, round((self.total - self.done) * each - elapsed))
         filled = int(share * BAR)

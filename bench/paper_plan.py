@@ -30,7 +30,16 @@ class Line(msgspec.Struct, frozen=True):
     sync: str
     settings: tuple[str, ...]
     description: str
+    tables: bool = False
+    """True if each message has RabbitMQ's tables (`bench.paper_baseline`)."""
+    plugins: tuple[str, ...] = ()
+    """RabbitMQ's."""
 
+
+TIMER = "storage.commit_interval=200ms"
+LATE = "storage.early_confirm=false"
+FACTORS = ("timer", "late", "tables")
+"""What the paper's RabbitMQ did and Leveret does not; each is on or off in the lines of `DESIGN`."""
 
 LINES = {
     line.name: line
@@ -49,9 +58,18 @@ LINES = {
             "leveret",
             "standard",
             "200ms",
-            ("storage.commit_interval=200ms", "storage.early_confirm=false"),
+            (TIMER, LATE),
             "Leveret doing what the paper's RabbitMQ 3.6 did: a commit every 200 ms, at once when idle, and "
             "no early confirms",
+        ),
+        Line(
+            "paper-baseline",
+            "leveret",
+            "standard",
+            "200ms+tables",
+            (TIMER, LATE),
+            "the same with RabbitMQ's tables of each message (bench.paper_baseline): the paper's baseline",
+            tables=True,
         ),
         Line(
             "consumer-ack",
@@ -70,8 +88,60 @@ LINES = {
             "the paper's second optimisation",
         ),
         Line("rabbitmq", "rabbitmq", "standard", "200ms", (), "the machine's RabbitMQ with default settings"),
+        Line(
+            "rabbitmq-plugins",
+            "rabbitmq",
+            "standard",
+            "200ms+plugins",
+            (),
+            "the same with the plugins management and top, as in the paper",
+            plugins=("rabbitmq_management", "rabbitmq_top"),
+        ),
+        Line("timer", "leveret", "standard", "200ms-early", (TIMER,), "default with a commit every 200 ms"),
+        Line("late", "leveret", "standard", "commit-late", (LATE,), "default without early confirms"),
+        Line(
+            "tables",
+            "leveret",
+            "standard",
+            "commit+tables",
+            (),
+            "default with RabbitMQ's tables",
+            tables=True,
+        ),
+        Line(
+            "timer-tables",
+            "leveret",
+            "standard",
+            "200ms-early+tables",
+            (TIMER,),
+            "timer and tables",
+            tables=True,
+        ),
+        Line(
+            "late-tables",
+            "leveret",
+            "standard",
+            "commit-late+tables",
+            (LATE,),
+            "late and tables",
+            tables=True,
+        ),
     )
 }
+PAPER_LINES = tuple(LINES)[:7]
+"""The paper's comparison."""
+DESIGN = {
+    "default": (),
+    "timer": ("timer",),
+    "late": ("late",),
+    "tables": ("tables",),
+    "paper-standard": ("timer", "late"),
+    "timer-tables": ("timer", "tables"),
+    "late-tables": ("late", "tables"),
+    "paper-baseline": ("timer", "late", "tables"),
+}
+"""The factors that are on in each line of the 2^3 design."""
+DESIGN_QUEUES = (1, 5, 15, 30)
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -83,6 +153,14 @@ class Trial(msgspec.Struct, frozen=True):
     line: str
     queues: int
     window: int
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A recorded run: its place in the plan, the attempt (from 1) and whether it was disturbed."""
+
+    number: int
+    attempt: int
+    disturbed: bool
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -98,9 +176,14 @@ class Plan(msgspec.Struct, frozen=True):
     blocks: int
     trials: tuple[Trial, ...]
 
-    def run_id(self, trial: Trial) -> str:
-        """Return the name of a run, unique among all sweeps."""
-        return f"{self.sweep}-{trial.number:05d}"
+    def run_id(self, trial: Trial, attempt: int = 1) -> str:
+        """Return the name of a run, unique among all sweeps; `attempt` counts from 1."""
+        return f"{self.sweep}-{trial.number:05d}" + (f"-{attempt}" if attempt > 1 else "")
+
+    def done(self, run_id: str, attempt: int, *, disturbed: bool) -> Done:
+        """Return a recorded run by its name."""
+        number = int(run_id.removeprefix(self.sweep + "-").partition("-")[0])
+        return Done(number, attempt, disturbed)
 
     def cells(self) -> list[tuple[int, int]]:
         """Return the measured (window, queues), in order."""
@@ -113,7 +196,13 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def shuffled(
-    seed: int, lines: Sequence[str], queues: Iterable[int], windows: Iterable[int], blocks: int
+    seed: int,
+    lines: Sequence[str],
+    queues: Iterable[int],
+    windows: Iterable[int],
+    blocks: int,
+    *,
+    design: Collection[int] = (),
 ) -> tuple[Trial, ...]:
     """Return all trials: blocks in sequence, in each the cells in random order, in each cell its lines.
 
@@ -126,6 +215,7 @@ def shuffled(
         queues: queue counts.
         windows: publisher windows, messages a channel may have unconfirmed.
         blocks: number of repetitions.
+        design: the queue counts at which the other lines of `DESIGN` are measured, too.
     """
     chance = random.Random(seed)
     cells = [(count, window) for window in windows for count in queues]
@@ -133,12 +223,67 @@ def shuffled(
     for block in range(1, blocks + 1):
         order = 0
         for count, window in chance.sample(cells, len(cells)):
-            for line in chance.sample(list(lines), len(lines)):
+            here = [*lines, *(line for line in DESIGN if count in design and line not in lines)]
+            for line in chance.sample(here, len(here)):
                 order += 1
                 trials.append(Trial(len(trials) + 1, block, order, line, count, window))
     return tuple(trials)
 
 
-def remaining(plan: Plan, done: Collection[str]) -> list[Trial]:
-    """Return the trials whose runs are not recorded, in the order of the plan."""
-    return [trial for trial in plan.trials if plan.run_id(trial) not in done]
+REPEATS = 2
+"""How often a cell that other programs disturbed is measured again in its block."""
+BUSY = 0.10
+"""Share of the machine's processor time, used by other programs, from which a run is disturbed."""
+
+
+def remaining(plan: Plan, done: Collection[Done]) -> list[tuple[Trial, int]]:
+    """Return the trials to be run next, in the order of the plan, with the attempt of each.
+
+    A disturbed run spoils its cell of the block, because all its lines are compared with each other. So when all lines
+    of a cell are measured and some were disturbed, all are measured again, `REPEATS` times at most.
+    """
+    runs = {(each.number, each.attempt): each for each in done}
+    waiting: list[tuple[Trial, int]] = []
+    for cell in cells_of(plan):
+        for attempt in range(1, REPEATS + 2):
+            lacking = [(trial, attempt) for trial in cell if (trial.number, attempt) not in runs]
+            if lacking:
+                waiting += lacking
+                break
+            if not any(runs[trial.number, attempt].disturbed for trial in cell):
+                break
+    return waiting
+
+
+def counted(plan: Plan, done: Collection[Done]) -> dict[int, tuple[int, bool]]:
+    """Return, by number of the trial, the attempt that counts, and whether it is marked as disturbed.
+
+    The first complete attempt at a cell without a disturbance counts; otherwise the last complete one, marked; and as
+    long as none is complete, what there is of the first.
+    """
+    runs = {(each.number, each.attempt): each for each in done}
+    chosen: dict[int, tuple[int, bool]] = {}
+    for cell in cells_of(plan):
+        best = 1, True
+        for attempt in range(1, REPEATS + 2):
+            there = [runs.get((trial.number, attempt)) for trial in cell]
+            if None in there:
+                break
+            best = attempt, any(run is not None and run.disturbed for run in there)
+            if not best[1]:
+                break
+        attempt, _ = best
+        for trial in cell:
+            run = runs.get((trial.number, attempt))
+            if run is not None:
+                whole = all((other.number, attempt) in runs for other in cell)
+                chosen[trial.number] = attempt, best[1] if whole else run.disturbed
+    return chosen
+
+
+def cells_of(plan: Plan) -> list[list[Trial]]:
+    """Return the trials of each cell in each block, which are compared with each other, in the order of the plan."""
+    grouped: dict[tuple[int, int, int], list[Trial]] = {}
+    for trial in plan.trials:
+        grouped.setdefault((trial.block, trial.window, trial.queues), []).append(trial)
+    return list(grouped.values())

@@ -8,13 +8,13 @@ interrupted run are removed before the sweep continues.
 import contextlib
 import fcntl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from bench.paper_plan import Plan
+from bench.paper_plan import BUSY, Done, Plan
 from leveret.broker.export.tables import BenchCost, BenchRun, BenchSample
 
 PLAN = "plan.json"
@@ -109,9 +109,14 @@ class Records:
     def _files(self, table: str) -> Iterator[Path]:
         return (path for path in (self.directory / table).rglob("*.jsonl") if not path.name.startswith("."))
 
-    def done(self) -> set[str]:
-        """Return the ids of the recorded runs."""
-        return {run.run_id for run in self.read(BenchRun)}
+    @property
+    def exists(self) -> bool:
+        """True if there is a sweep in the directory."""
+        return (self.directory / PLAN).exists()
+
+    def done(self, plan: Plan) -> set[Done]:
+        """Return the recorded runs of a plan."""
+        return set(done(plan, self.read(BenchRun), self.read(BenchCost)))
 
     def tidy(self) -> None:
         """Remove files of interrupted runs. No other process may be writing."""
@@ -121,3 +126,11 @@ class Records:
                 unfinished = path.name.startswith(".")
                 if path.is_file() and (unfinished or path.name.removeprefix(f"{table}-") not in complete):
                     path.unlink()
+
+
+def done(plan: Plan, runs: Iterable[BenchRun], costs: Iterable[BenchCost]) -> Iterator[Done]:
+    """Yield the recorded runs of a plan that have their costs."""
+    other = {cost.run_id: cost.other for cost in costs}
+    for run in runs:
+        if run.run_id in other:
+            yield plan.done(run.run_id, run.rep, disturbed=other[run.run_id] > BUSY)

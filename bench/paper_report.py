@@ -4,8 +4,18 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from bench.paper_plan import CONSUMER_CHANNELS, CONSUMERS, LINES, PREFETCH, PRODUCER_CHANNELS, PRODUCERS, Plan
-from bench.paper_records import BenchCost, BenchRun, BenchSample
+from bench.paper_plan import (
+    BUSY,
+    CONSUMER_CHANNELS,
+    CONSUMERS,
+    LINES,
+    PREFETCH,
+    PRODUCER_CHANNELS,
+    PRODUCERS,
+    Plan,
+    counted,
+)
+from bench.paper_records import BenchCost, BenchRun, BenchSample, done
 from bench.paper_samples import Sample, SampleError, Steady, steady
 from bench.paper_stats import ENOUGH, NOT_SLOWER, Ratio, paired, ratio
 
@@ -18,8 +28,6 @@ PAPER = {
 """New rate over old by number of queues, from the paper."""
 PAPER_ABOVE_THREE = {"consumer-ack": 1.429, "consumer-ack-light": 1.565}
 """Its mean over all queue counts above 3."""
-BUSY = 0.10
-"""Share of the machine used by other processes from which a run is reported."""
 GENERATORS = (
     "Up to 15 queues: one PerfTest, one durable direct exchange. More: two PerfTests at once, each with an "
     "exchange\nand half of the queues, because a PerfTest publishes to one exchange only; their rates are added, of "
@@ -49,7 +57,13 @@ class Result:
 def results(
     plan: Plan, runs: Iterable[BenchRun], samples: Iterable[BenchSample], costs: Iterable[BenchCost]
 ) -> list[Result]:
-    """Join the tables; a run without a steady second or without its cost is left out, as if it were missing."""
+    """Join the tables: the attempts that count.
+
+    A run without a steady second or without its cost is left out, as if it were missing.
+    """
+    runs, costs = list(runs), list(costs)
+    chosen = counted(plan, list(done(plan, runs, costs)))
+    ids = {plan.run_id(trial, chosen[trial.number][0]) for trial in plan.trials if trial.number in chosen}
     intervals: dict[str, list[Sample]] = {}
     for row in samples:
         rows = intervals.setdefault(row.run_id, [])
@@ -60,6 +74,8 @@ def results(
     cost_of = {cost.run_id: cost for cost in costs}
     joined = []
     for run in runs:
+        if run.run_id not in ids:
+            continue
         try:
             figures = steady(intervals.get(run.run_id, []), plan.seconds, plan.cut_start, plan.cut_end)
         except SampleError:

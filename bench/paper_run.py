@@ -21,6 +21,7 @@ from bench.paper_plan import (
     PRODUCER_CHANNELS,
     PRODUCERS,
     SIZE,
+    Line,
     Plan,
     Trial,
 )
@@ -30,6 +31,7 @@ from bench.workloads import Workload
 from leveret import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
+BASELINE = ("-m", "bench.paper_baseline")
 FRACTIONS = ("cpu_seconds", "slowest_commit_ms")
 """Logged values besides counters that are not integers."""
 LOOK = 0.5
@@ -41,7 +43,7 @@ class TrialError(Exception):
 
 
 def measure(
-    plan: Plan, trial: Trial, folder: Path, tick: Callable[[float], None]
+    plan: Plan, trial: Trial, folder: Path, tick: Callable[[float], None], attempt: int = 1
 ) -> tuple[BenchRun, list[BenchSample], BenchCost]:
     """Start a broker, load it, stop it.
 
@@ -50,18 +52,19 @@ def measure(
         trial: the line, number of queues and window.
         folder: the folder of `perftest.fetch`.
         tick: called about twice a second with the seconds since the load began.
+        attempt: counts from 1 in a block.
 
     Raises:
         TrialError: the broker or PerfTest failed, or a second to be measured is missing.
 
     """
     line = LINES[trial.line]
-    run_id = plan.run_id(trial)
+    run_id = plan.run_id(trial, attempt)
     try:
         with tempfile.TemporaryDirectory(prefix="leveret-paper-", ignore_cleanup_errors=True) as scratch:
             directory = Path(scratch, line.broker)
             directory.mkdir()
-            broker = brokers.start(line.broker, directory, line.settings)
+            broker = started(line, directory)
             try:
                 version = uvloop.run(describe([broker]))[broker.name]
                 flags = loads.prepare(broker.port, workload(trial), run_id)
@@ -98,7 +101,7 @@ def measure(
         size=SIZE,
         persistent=True,
         block=trial.block,
-        rep=1,
+        rep=attempt,
         order_in_block=trial.order,
         start_ts=start,
         dur_s=float(plan.seconds),
@@ -120,6 +123,17 @@ def measure(
         counters=counters,
     )
     return run, [row(run_id, sample) for sample in samples], cost
+
+
+def started(line: Line, directory: Path) -> brokers.Broker:
+    """Start a line's broker."""
+    program = BASELINE if line.tables else brokers.PROGRAM
+    lines = []
+    if line.plugins:
+        lines = [f"management.tcp.port = {brokers.free_port()}", "management.tcp.ip = 127.0.0.1"]
+    return brokers.start(
+        line.broker, directory, line.settings, program=program, rabbitmq=lines, plugins=line.plugins
+    )
 
 
 def workload(trial: Trial) -> Workload:

@@ -12,9 +12,9 @@ def made_plan(
     return Plan("sweep", seed, 4, 1.0, 1.0, "2.22.1", "abc", blocks, trials)
 
 
-def made_run(plan, trial, rate=1000.0, *, counters=None, other=0.0, nacked=0.0, git="abc"):
+def made_run(plan, trial, rate=1000.0, *, counters=None, other=0.0, nacked=0.0, git="abc", attempt=1):
     """Return the result of `measure` for a run at a steady rate; its two seconds that do not count are slower."""
-    line, run_id = LINES[trial.line], plan.run_id(trial)
+    line, run_id = LINES[trial.line], plan.run_id(trial, attempt)
     run = BenchRun(
         run_id=run_id,
         git=git,
@@ -33,9 +33,9 @@ def made_run(plan, trial, rate=1000.0, *, counters=None, other=0.0, nacked=0.0, 
         size=1500,
         persistent=True,
         block=trial.block,
-        rep=1,
+        rep=attempt,
         order_in_block=trial.order,
-        start_ts=1_800_000_000_000 + trial.number * 1000,
+        start_ts=1_800_000_000_000 + trial.number * 1000 + attempt - 1,
         dur_s=4.0,
     )
     latencies = {f"{kind}_p{percent}": 2000 for kind in "cl" for percent in (50, 75, 95, 99)}

@@ -6,7 +6,7 @@ import pytest
 from paper_runs import made_run
 
 from bench import paper, perftest
-from bench.paper_plan import LINES, QUEUES, SHORT_QUEUES
+from bench.paper_plan import DESIGN, PAPER_LINES, QUEUES, SHORT_QUEUES
 from bench.paper_records import BenchRun, Records
 from bench.paper_run import TrialError, workload
 
@@ -17,10 +17,10 @@ def no_perf_test(monkeypatch, tmp_path):
     monkeypatch.setattr(perftest, "fetch", lambda _version: tmp_path)
 
 
-def measured(plan, trial, _folder, tick):
+def measured(plan, trial, _folder, tick, attempt):
     """A run that takes no time."""
     tick(1.0)
-    return made_run(plan, trial)
+    return made_run(plan, trial, attempt=attempt)
 
 
 SMALL = [
@@ -51,10 +51,10 @@ def test_a_sweep_is_measured_recorded_and_reported(tmp_path, capsys):
 def test_what_failed_is_tried_again_by_resume(tmp_path, capsys):
     """A run that fails is reported and not recorded; the exit code says so until it has been made good."""
 
-    def failing(plan, trial, folder, tick):
+    def failing(plan, trial, folder, tick, attempt):
         if trial.line == "consumer-ack":
             raise TrialError("the broker ended: no such key")
-        return measured(plan, trial, folder, tick)
+        return measured(plan, trial, folder, tick, attempt)
 
     out = str(tmp_path / "o")
     assert paper.main([*SMALL, "--blocks", "1", "--out", out], failing) == 2
@@ -69,15 +69,15 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, capsys):
     """Ctrl-C says how to go on, and what is recorded is not measured again."""
     seen = []
 
-    def stopping(plan, trial, folder, tick):
+    def stopping(plan, trial, folder, tick, attempt):
         if len(seen) == 2:
             raise KeyboardInterrupt
         seen.append(trial.number)
-        return measured(plan, trial, folder, tick)
+        return measured(plan, trial, folder, tick, attempt)
 
-    def noting(plan, trial, folder, tick):
+    def noting(plan, trial, folder, tick, attempt):
         seen.append(trial.number)
-        return measured(plan, trial, folder, tick)
+        return measured(plan, trial, folder, tick, attempt)
 
     out = str(tmp_path / "o")
     assert paper.main([*SMALL, "--blocks", "1", "--out", out], stopping) == 130
@@ -99,7 +99,7 @@ def test_report_measures_nothing(tmp_path, capsys):
 def test_a_verdict_against_us_is_the_exit_code(tmp_path):
     """Six blocks in which a mode is slower make 1."""
 
-    def slow(plan, trial, _folder, _tick):
+    def slow(plan, trial, _folder, _tick, _attempt):
         return made_run(plan, trial, 1000.0 if trial.line == "default" else 900.0)
 
     assert paper.main([*SMALL, "--blocks", "6", "--out", str(tmp_path / "o")], slow) == 1
@@ -127,8 +127,8 @@ def test_lengths(arguments, queues, seconds, counted, blocks):
 
     assert [(200, count) for count in queues] == plan.cells()
     assert (seconds, *counted, blocks) == (plan.seconds, plan.cut_start, plan.cut_end, plan.blocks)
-    assert list(LINES) == plan.lines()
-    assert len(plan.trials) == len(queues) * len(LINES) * blocks
+    assert list(PAPER_LINES) == plan.lines()
+    assert len(plan.trials) == len(queues) * len(PAPER_LINES) * blocks
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,59 @@ def test_what_makes_no_sense_is_refused(arguments, capsys):
 
     assert ended.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_a_disturbed_cell_is_repeated_counted_and_marked(tmp_path, capsys):
+    """Runs beside other programs are made again twice; what counts then is marked, and nothing more is to be done."""
+    seen = []
+
+    def disturbed(plan, trial, _folder, _tick, attempt):
+        seen.append((trial.queues, attempt))
+        return made_run(plan, trial, attempt=attempt, other=0.2 if trial.queues == 2 else 0.0)
+
+    out = str(tmp_path / "o")
+    assert paper.main([*SMALL, "--blocks", "1", "--out", out], disturbed) == 0
+
+    assert [(1, 1), (2, 1), (2, 2), (2, 3)] == sorted(set(seen))
+    assert len(seen) == 2 + 6
+    text = capsys.readouterr().out
+    assert "attempt 3: 1,000 msg/s, warm-up included, DISTURBED (20% went to other programs)" in text
+    assert "NOT COMPLETE" not in text
+    assert "more than 10% of the machine went to something else: 2 of 4 runs" in text
+    assert paper.main(["--resume", out], lambda *_: pytest.fail("measured")) == 0
+
+
+def test_a_sweep_is_done_in_slices(tmp_path, capsys):
+    """`--into` begins a sweep and goes on with it, `--for` ends before a run that would take too long, and says so."""
+    arguments = [*SMALL, "--blocks", "1", "--into", str(tmp_path / "o"), "--for"]
+
+    assert paper.main([*arguments, "1"], lambda *_: pytest.fail("measured")) == 0
+    assert "4 run(s) left; to go on" in capsys.readouterr().out
+    assert paper.main([*arguments, "1000"], measured) == 0
+    assert "x paper-standard" in capsys.readouterr().out
+    assert len(Records(tmp_path / "o").read(BenchRun)) == 4
+
+
+def test_another_revision_is_reported(tmp_path, capsys, monkeypatch):
+    """A sweep that goes on with another revision than it began with says both."""
+    out = str(tmp_path / "o")
+    paper.main([*SMALL, "--blocks", "1", "--into", out, "--for", "1"], measured)
+    monkeypatch.setattr(paper, "git_revision", lambda: "another")
+
+    paper.main(["--resume", out], measured)
+
+    assert "the sweep began with revision" in capsys.readouterr().out.partition("this is another")[0]
+
+
+def test_make_paper_sweep_has_the_design():
+    """`--sweep` plans the paper's ten queue counts, and the 2^3 design at four of them, in six blocks."""
+    command = paper.parser()
+    plan = paper.planned(command, command.parse_args(["--sweep"]))
+
+    assert [(200, count) for count in QUEUES] == plan.cells()
+    assert {1, 5, 15, 30} == {each.queues for each in plan.trials if each.line == "late-tables"}
+    assert {*PAPER_LINES, *DESIGN} == set(plan.lines())
+    assert (12, 6, 540) == (plan.seconds, plan.blocks, len(plan.trials))
 
 
 def test_nothing_to_resume(tmp_path, capsys):

@@ -5,7 +5,21 @@ from itertools import groupby
 
 from hypothesis import given, strategies as st
 
-from bench.paper_plan import LINES, Plan, Trial, remaining, shuffled
+from bench.paper_plan import (
+    DESIGN,
+    FACTORS,
+    LATE,
+    LINES,
+    PAPER_LINES,
+    REPEATS,
+    TIMER,
+    Done,
+    Plan,
+    Trial,
+    counted,
+    remaining,
+    shuffled,
+)
 from leveret.broker.config.config import load
 
 some_lines = st.sets(st.sampled_from(list(LINES)), min_size=1).map(sorted)
@@ -50,23 +64,89 @@ def test_blocks_follow_each_other_and_the_lines_of_a_cell_stay_together(seed, li
 
 def test_the_seed_gives_the_order():
     """One seed always gives the same plan, and lines take turns in going first."""
-    first = shuffled(3, list(LINES), [1, 2, 15, 30], [200], 6)
+    first = shuffled(3, list(PAPER_LINES), [1, 2, 15, 30], [200], 6)
 
-    assert first == shuffled(3, list(LINES), [1, 2, 15, 30], [200], 6)
-    assert first != shuffled(4, list(LINES), [1, 2, 15, 30], [200], 6)
-    assert set(LINES) == {each.line for each in first if (each.order - 1) % len(LINES) == 0}
+    assert first == shuffled(3, list(PAPER_LINES), [1, 2, 15, 30], [200], 6)
+    assert first != shuffled(4, list(PAPER_LINES), [1, 2, 15, 30], [200], 6)
+    assert set(PAPER_LINES) == {each.line for each in first if (each.order - 1) % len(PAPER_LINES) == 0}
 
 
 @given(st.integers(0, 2**32), st.data())
 def test_what_remains_is_what_was_not_done_in_the_order_of_the_plan(seed, data):
     """A sweep goes on where it was, whichever runs are recorded."""
     whole = plan(shuffled(seed, ["default", "rabbitmq"], [1, 2], [50, 200], 2))
-    done = data.draw(st.sets(st.sampled_from([whole.run_id(each) for each in whole.trials])))
+    done = data.draw(st.sets(st.sampled_from([each.number for each in whole.trials])))
 
-    left = remaining(whole, done)
+    left = remaining(whole, {Done(number, 1, False) for number in done})
 
-    assert [each for each in whole.trials if whole.run_id(each) not in done] == left
-    assert [] == remaining(whole, {whole.run_id(each) for each in whole.trials})
+    assert [(each, 1) for each in whole.trials if each.number not in done] == left
+    assert [] == remaining(whole, {Done(each.number, 1, False) for each in whole.trials})
+
+
+CELL = plan(shuffled(1, ["default", "rabbitmq"], [1], [200], 1))
+
+
+def attempts(*disturbed):
+    """Both lines' runs of one cell, attempt by attempt; the first line's were disturbed where it says so."""
+    return {
+        Done(number, attempt, number == 1 and spoiled)
+        for attempt, spoiled in enumerate(disturbed, 1)
+        for number in (1, 2)
+    }
+
+
+def test_a_disturbed_cell_is_measured_again_with_all_its_lines():
+    """One disturbed run has all lines of its cell run again, before the plan goes on, until an attempt is not disturbed."""
+    again = remaining(CELL, attempts(True))
+
+    assert [(1, 2), (2, 2)] == [(trial.number, attempt) for trial, attempt in again]
+    assert [] == remaining(CELL, attempts(True, False))
+    assert {1: (2, False), 2: (2, False)} == counted(CELL, attempts(True, False))
+
+
+def test_a_cell_is_repeated_twice_at_most_then_counted_and_marked():
+    """The third disturbed attempt is the last; it counts, marked."""
+    assert REPEATS == 2
+    assert [(1, 3), (2, 3)] == [(trial.number, at) for trial, at in remaining(CELL, attempts(True, True))]
+    assert [] == remaining(CELL, attempts(True, True, True))
+    assert {1: (3, True), 2: (3, True)} == counted(CELL, attempts(True, True, True))
+
+
+def test_an_attempt_that_is_not_complete_does_not_count():
+    """While a repetition is not complete the attempt before it counts, marked; and an incomplete first one with what it has."""
+    assert {1: (1, True), 2: (1, True)} == counted(CELL, attempts(True) | {Done(1, 2, False)})
+    assert {2: (1, False)} == counted(CELL, {Done(2, 1, False)})
+    assert {} == counted(CELL, set())
+
+
+def test_the_name_of_a_run_tells_its_place():
+    """A run's name gives its number back, whichever attempt it was."""
+    for attempt in (1, 2, 3):
+        for trial in CELL.trials:
+            found = CELL.done(CELL.run_id(trial, attempt), attempt, disturbed=True)
+            assert Done(trial.number, attempt, True) == found
+    assert len({CELL.run_id(trial, attempt) for trial in CELL.trials for attempt in (1, 2)}) == 4
+
+
+def test_each_factor_of_the_design_is_switched_alone():
+    """The eight lines are all combinations of the three factors, and each line's settings are those of its factors."""
+    assert len({frozenset(on) for on in DESIGN.values()}) == 2 ** len(FACTORS) == len(DESIGN)
+    for name, on in DESIGN.items():
+        line = LINES[name]
+        assert ("timer" in on, "late" in on, "tables" in on) == (
+            TIMER in line.settings,
+            LATE in line.settings,
+            line.tables,
+        )
+
+
+def test_the_design_adds_its_lines_where_it_is_asked_for():
+    """At the design's queue counts all eight lines are measured, elsewhere those that are named."""
+    trials = shuffled(1, ["default", "rabbitmq"], [1, 2], [200], 1, design=[2])
+
+    assert {"default", "rabbitmq"} == {each.line for each in trials if each.queues == 1}
+    assert {*DESIGN, "rabbitmq"} == {each.line for each in trials if each.queues == 2}
+    assert len(trials) == 2 + 9
 
 
 def test_a_plan_knows_its_cells_and_lines():
@@ -88,13 +168,15 @@ def test_broker_mode_and_sync_tell_the_lines_apart():
 
 
 def test_our_lines_are_set_up_as_they_say():
-    """The lines' settings are known to the broker, and only the second baseline leaves early confirms out."""
+    """The lines' settings are known to the broker, and their timers and early confirms are the lines'."""
     found = {line.name: load(settings=line.settings) for line in LINES.values() if line.broker == "leveret"}
 
     assert [line.mode for line in LINES.values() if line.broker == "leveret"] == [
         each.confirm_mode for each in found.values()
     ]
-    assert {"paper-standard"} == {name for name, each in found.items() if not each.storage.early_confirm}
-    assert {name: 0.2 if name == "paper-standard" else 0.002 for name in found} == {
+    late = {"paper-standard", "paper-baseline", "late", "late-tables"}
+    timed = {"paper-standard", "paper-baseline", "timer", "timer-tables"}
+    assert late == {name for name, each in found.items() if not each.storage.early_confirm}
+    assert {name: 0.2 if name in timed else 0.002 for name in found} == {
         name: each.storage.commit_interval for name, each in found.items()
     }

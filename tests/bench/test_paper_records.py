@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from paper_runs import made_plan, made_run
 
-from bench.paper_plan import remaining
+from bench.paper_plan import Done, remaining
 from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError
 
 RUN_FIELDS = (
@@ -46,8 +46,8 @@ def finish(records):
     if not (records.directory / "plan.json").exists():
         records.begin(made_plan())
     records.tidy()
-    for trial in remaining(records.plan(), records.done()):
-        records.add(*made_run(records.plan(), trial), trial.number)
+    for trial, attempt in remaining(records.plan(), records.done(records.plan())):
+        records.add(*made_run(records.plan(), trial, attempt=attempt), trial.number)
 
 
 def test_tables_have_the_fields_of_the_export():
@@ -70,7 +70,7 @@ def test_a_run_is_lines_of_json_in_three_tables(tmp_path):
     assert [run] == records.read(BenchRun)
     assert samples == records.read(BenchSample)
     assert [cost] == records.read(BenchCost)
-    assert {run.run_id} == records.done()
+    assert {Done(1, 1, False)} == records.done(plan)
 
 
 @pytest.mark.parametrize("step", range(38))
@@ -97,7 +97,7 @@ def test_stopping_was_tried_at_every_step(tmp_path, monkeypatch):
     stopped_at(2 + 6 * 6, monkeypatch)
     finish(records)
 
-    assert len(records.done()) == 6
+    assert len(records.done(records.plan())) == 6
 
 
 def test_a_directory_takes_one_sweep(tmp_path):
