@@ -239,19 +239,21 @@ BUSY = 0.10
 def remaining(plan: Plan, done: Collection[Done]) -> list[tuple[Trial, int]]:
     """Return the trials to be run next, in the order of the plan, with the attempt of each.
 
-    A disturbed run spoils its cell of the block, because all its lines are compared with each other. So when all lines
-    of a cell are measured and some were disturbed, all are measured again, `REPEATS` times at most.
+    A disturbed run spoils its cell of the block, because all its lines are compared with each other. So cells in which
+    some runs were disturbed are measured again, `REPEATS` times at most, when the whole plan has been measured: the
+    machine may have become quiet by then.
     """
     runs = {(each.number, each.attempt): each for each in done}
     waiting: list[tuple[Trial, int]] = []
-    for cell in cells_of(plan):
-        for attempt in range(1, REPEATS + 2):
-            lacking = [(trial, attempt) for trial in cell if (trial.number, attempt) not in runs]
-            if lacking:
-                waiting += lacking
-                break
-            if not any(runs[trial.number, attempt].disturbed for trial in cell):
-                break
+    cells = cells_of(plan)
+    for attempt in range(1, REPEATS + 2):
+        spoiled = []
+        for cell in cells:
+            waiting += [(trial, attempt) for trial in cell if (trial.number, attempt) not in runs]
+            there = [runs.get((trial.number, attempt)) for trial in cell]
+            if all(there) and any(run is not None and run.disturbed for run in there):
+                spoiled.append(cell)
+        cells = spoiled
     return waiting
 
 

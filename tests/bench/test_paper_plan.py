@@ -96,12 +96,21 @@ def attempts(*disturbed):
 
 
 def test_a_disturbed_cell_is_measured_again_with_all_its_lines():
-    """One disturbed run has all lines of its cell run again, before the plan goes on, until an attempt is not disturbed."""
+    """One disturbed run has all lines of its cell run again, until an attempt is not disturbed."""
     again = remaining(CELL, attempts(True))
 
     assert [(1, 2), (2, 2)] == [(trial.number, attempt) for trial, attempt in again]
     assert [] == remaining(CELL, attempts(True, False))
     assert {1: (2, False), 2: (2, False)} == counted(CELL, attempts(True, False))
+
+
+def test_what_was_never_measured_comes_before_repetitions():
+    """A disturbed cell waits until all others have been measured once."""
+    two = plan(shuffled(1, ["default"], [1, 2], [200], 1))
+
+    left = [(trial.number, attempt) for trial, attempt in remaining(two, {Done(1, 1, True)})]
+
+    assert [(2, 1), (1, 2)] == left
 
 
 def test_a_cell_is_repeated_twice_at_most_then_counted_and_marked():
