@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-ui lint pytest fmt coverage docs wheel constraints bench bench-instructions bench-compare bench-pairs \
-	advisories conformance demo-export loop-steps campaign campaigns paper-sweep screenshots clean
+	advisories conformance demo-export loop-steps campaign campaigns paper-report paper-sweep screenshots clean
 
 help:
 	@echo "make run                 start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
@@ -37,6 +37,7 @@ help:
 	@echo "make bench-compare       processor time per message beside that of the revision REF"
 	@echo "make bench-pairs         throughput beside that of the revision REF"
 	@echo "make paper-sweep         the paper's comparison, resumable; SLICE=280 for that many seconds of it, SWEEP= a directory"
+	@echo "make paper-report        write docs/paper-report.md from the records in bench/records; ARGS='--add DIR --name NAME' adds some"
 	@echo "make demo-export         an hour of the telemetry of a fleet with troubles, for leveret analyze, into build/demo/export"
 	@echo "make advisories          published advisories that no row of docs/security.md and no pinned version answers"
 	@echo "make conformance         the error table beside a real RabbitMQ"
@@ -142,6 +143,9 @@ bench-pairs: $(VENV)/.installed-test
 SWEEP ?= bench/results/paper-sweep
 paper-sweep: $(VENV)/.installed-test
 	$(BIN)/python -m bench.paper --into $(SWEEP) $(if $(SLICE),--for $(SLICE)) $(or $(ARGS),--sweep)
+
+paper-report: $(VENV)/.installed-test
+	$(BIN)/python -m bench.paper_page $(ARGS)
 
 demo-export: $(VENV)/.installed-test
 	$(BIN)/python -m bench.demo_export $(ARGS)

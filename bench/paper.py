@@ -4,7 +4,7 @@ Per queue two producers of two channels and three consumers of three, 1,500 byte
 30 queues. Leveret's three modes and RabbitMQ take turns in random order inside blocks, each run with a broker of its
 own in a fresh directory. Speed-ups are paired ratios with 95 % intervals, next to the paper's. A sweep may be stopped
 at any time and continued with `--resume DIR`; `--into DIR` begins it or continues it, and `--for SECONDS` does a part.
-When other programs disturbed a cell of a block, it is measured again at the end, twice at most, then counted and marked.
+What other programs disturbed is measured again at the end, twice at most, then counted and marked.
 `--short` takes 10 minutes, `--blocks 6` makes a verdict of it.
 """
 

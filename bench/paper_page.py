@@ -1,0 +1,102 @@
+"""Writes the figures of docs/paper-report.md from the records in bench/records: `make paper-report`.
+
+Every number between the page's marks of a sweep is computed here. With `--add DIR` the records of a sweep in DIR are
+packed into bench/records first; with `--check` nothing is written, and the exit code is 1 if the page is stale.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of, unpack
+from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError, done
+from bench.paper_report import results
+from bench.paper_tables import FIGURES, figure, page
+from leveret.analytics.drawing import svg
+from leveret.analytics.session import session
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGE = DOCS / "paper-report.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Pack records, if asked to, and write the page; returns 0, 1 if it is not up to date, 2 on bad input."""
+    made = argparse.ArgumentParser(prog="python -m bench.paper_page", description=__doc__)
+    made.add_argument("--add", type=Path, metavar="DIR", help="a directory of `make paper-sweep`")
+    made.add_argument(
+        "--name", metavar="NAME", help="name of these records in bench/records, and of their mark"
+    )
+    made.add_argument("--check", action="store_true", help="write nothing")
+    options = made.parse_args(arguments)
+    if (options.add is None) != (options.name is None):
+        made.error("--add and --name belong together")
+    try:
+        with session("local[2]") as spark:
+            if options.add is not None:
+                pack(spark, Records(options.add), ARCHIVE / options.name)
+            if (octets := size(ARCHIVE)) > LIMIT:
+                print(f"bench: the records have {octets:,} of {LIMIT:,} bytes", file=sys.stderr)
+                return 2
+            files = written(spark, PAGE.read_text(), ARCHIVE)
+    except RecordsError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        print(f"{'not up to date' if options.check else 'written'}: {path.relative_to(ROOT)}")
+        if not options.check:
+            path.write_text(files[path])
+    return 1 if options.check and stale else 0
+
+
+def size(directory: Path) -> int:
+    """Return the bytes of all files below a directory."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def written(spark: SparkSession, text: str, archive: Path) -> dict[Path, str]:
+    """Return the page, with the part of each sweep computed anew, and its figures.
+
+    Raises:
+        RecordsError: the page names a sweep without records, or records are named by no mark.
+    """
+    files: dict[Path, str] = {}
+    names = re.findall(r"^<!-- sweep (\S+) -->$", text, re.MULTILINE)
+    kept = sorted(path.name for path in archive.iterdir() if path.is_dir())
+    if sorted(names) != kept:
+        message = f"the page has marks of {', '.join(names) or 'no sweep'}, {archive} has {', '.join(kept) or 'none'}"
+        raise RecordsError(message)
+    for name in names:
+        directory = archive / name
+        plan = plan_of(directory)
+        runs, costs = unpack(spark, directory, BenchRun), unpack(spark, directory, BenchCost)
+        found = results(plan, runs, unpack(spark, directory, BenchSample), costs)
+        drawn = {}
+        for line, number in FIGURES.items():
+            path = DOCS / "figures" / f"paper-figure-{number}-{name}.svg"
+            files[path] = svg(figure(line, found))
+            drawn[number] = f"figures/{path.name}"
+        body = "\n".join(page(plan, found, list(done(plan, runs, costs)), drawn))
+        text = replaced(text, name, body)
+    files[PAGE] = text
+    return files
+
+
+def replaced(text: str, name: str, body: str) -> str:
+    """Return a page with the part between the marks of a sweep replaced."""
+    begin, end = f"<!-- sweep {name} -->\n", f"<!-- end of sweep {name} -->\n"
+    head, _, rest = text.partition(begin)
+    _, found, tail = rest.partition(end)
+    if not found:
+        message = f"the page has no line {end.strip()}"
+        raise RecordsError(message)
+    return f"{head}{begin}\n{body.strip()}\n\n{end}{tail}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

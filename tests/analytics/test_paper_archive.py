@@ -1,0 +1,73 @@
+"""Records of a sweep as Parquet, and the page that is written from them."""
+
+import pytest
+from paper_runs import made_plan, made_run
+
+from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of, unpack
+from bench.paper_page import PAGE, replaced, size, written
+from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError
+
+TEXT = "# Page\n\n<!-- sweep small -->\nold\n<!-- end of sweep small -->\n\nThe end.\n"
+
+
+@pytest.fixture(scope="module")
+def packed(spark, tmp_path_factory):
+    """A small sweep, packed, and its records."""
+    folder = tmp_path_factory.mktemp("packed")
+    records, plan = Records(folder / "sweep"), made_plan(queues=(1, 2), blocks=2)
+    records.begin(plan)
+    for trial in plan.trials:
+        disturbed = 0.3 if trial.number == 1 else 0.0
+        records.add(*made_run(plan, trial, 1000.0 / trial.queues, other=disturbed), trial.number)
+    pack(spark, records, folder / "archive" / "small")
+    return folder / "archive", records
+
+
+@pytest.mark.parametrize("kind", [BenchRun, BenchSample, BenchCost])
+def test_rows_come_back_as_they_were(spark, packed, kind):
+    """Parquet has each row of the sweep, with nulls and counters, in the order of the runs."""
+    archive, records = packed
+
+    assert records.read(kind) == sorted(
+        unpack(spark, archive / "small", kind), key=lambda row: (row.run_id, getattr(row, "t_s", 0))
+    )
+    assert records.plan() == plan_of(archive / "small")
+    assert {"plan.json", "bench_run.parquet", "bench_sample.parquet", "bench_cost.parquet"} == {
+        path.name for path in (archive / "small").iterdir()
+    }
+
+
+def test_the_page_is_computed_from_the_records(spark, packed):
+    """The part between a sweep's marks, and two figures, are made anew; the rest of the page stays."""
+    archive, _ = packed
+
+    files = written(spark, TEXT, archive)
+
+    text = files[PAGE]
+    assert text.startswith("# Page\n\n<!-- sweep small -->\n\nSweep sweep of 15 January 2027, revision abc")
+    assert "| 1 | `default` | 2 | 1,000 ± 0 |" in text
+    assert text.endswith("<!-- end of sweep small -->\n\nThe end.\n")
+    assert ["paper-figure-5-small.svg", "paper-figure-6-small.svg"] == sorted(
+        path.name for path in files if path != PAGE
+    )
+    assert text == written(spark, text, archive)[PAGE]
+
+
+def test_a_sweep_without_records_is_an_error(spark, packed, tmp_path):
+    """Marks and records belong together, a mark has an end, and a sweep without a run is not packed."""
+    archive, _ = packed
+    with pytest.raises(RecordsError, match=r"marks of other, .* has small"):
+        written(spark, TEXT.replace("small", "other"), archive)
+    with pytest.raises(RecordsError, match="no line <!-- end of sweep small"):
+        replaced("<!-- sweep small -->\n", "small", "")
+    empty = Records(tmp_path / "empty")
+    empty.begin(made_plan())
+    with pytest.raises(RecordsError, match="holds no run"):
+        pack(spark, empty, tmp_path / "packed")
+
+
+def test_the_page_in_docs_is_that_of_the_records(spark):
+    """docs/paper-report.md and its figures are what `make paper-report` makes of bench/records, which is small enough."""
+    assert size(ARCHIVE) <= LIMIT
+    for path, text in written(spark, PAGE.read_text(), ARCHIVE).items():
+        assert path.read_text() == text, f"{path.name}: make paper-report writes it"
