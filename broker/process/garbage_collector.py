@@ -27,9 +27,9 @@ FULL_SECONDS = 5.0
 BUSY_SECONDS = 60.0
 """Those while there are more than very few, and clients would have to wait."""
 BUSY_READS = 20
-"""Reads from sockets since the last tick from which clients would have to wait."""
-MUCH_MEMORY = 96 * 1024 * 1024
-"""Memory in use, in bytes, from which new objects are collected twice a tick.
+"""Reads from sockets since the last tick beyond which clients would have to wait."""
+MUCH_MEMORY = 64 * 1024 * 1024
+"""Memory in use, in bytes, from which new objects are collected twice a tick; beside busy clients once a tick anyway.
 
 By itself the interpreter does so when allocations exceed deallocations by the threshold; with a backlog that is
 consumed as fast as it grows, that may be after hundreds of thousands of objects.
@@ -79,7 +79,7 @@ class Collector:
         if since >= FULL_SECONDS and self._may_collect_all(since, is_busy=is_busy):
             self._full_at = now
             gc.collect(ALL)
-        elif self.is_loaded:
+        elif self.is_loaded or is_busy:
             gc.collect(NEW)
 
     def _may_collect_all(self, since: float, *, is_busy: bool) -> bool:
