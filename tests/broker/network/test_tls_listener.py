@@ -196,6 +196,44 @@ def test_clients_that_break_off_leave_nothing_behind(tmp_path, ca, server):
         assert (0, False) == (code, "unexpected error" in log)
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize("how", ["revoked", "of a CA that is trusted no longer"])
+def test_a_session_ends_with_the_trust_in_its_certificate(tmp_path, version, how):
+    """Whoever has a session of before resumes it, but not once its certificate is revoked or its CA taken away."""
+    ca, other = Authority(tmp_path), Authority(tmp_path, "other")
+    alice = ca.issue("alice")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(ca.chain)
+    crl = {"ssl_options.crl_check": "peer", "ssl_options.crlfile": ca.revoke()} if how == "revoked" else {}
+    context = client_context(ca, alice)
+    context.maximum_version = version
+    settings = verified(ca, **crl) | {
+        "ssl_options.cacertfile": trusted,
+        "ssl_options.fail_if_no_peer_cert": "true",
+    }
+    with serving(tmp_path, ca.server(), settings) as running:
+
+        def talk(session: ssl.SSLSession | None) -> tuple[bool, bool | None, ssl.SSLSession | None]:
+            raw = socket.create_connection(running.tls_address, timeout=30)
+            with context.wrap_socket(raw, server_hostname="localhost", session=session) as client:
+                client.sendall(HEADER)
+                return bool(client.recv(4096)), client.session_reused, client.session
+
+        has_answer, _, session = talk(None)
+        assert (True, True) == (has_answer, talk(session)[1])
+
+        if how == "revoked":
+            ca.revoke([alice])
+        else:
+            trusted.write_bytes(other.chain)
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("TLS certificate reloaded")
+        try:
+            assert not talk(session)[0]
+        except OSError:
+            pass  # with TLS 1.2 the handshake itself fails
+
+
 def test_the_api_and_metrics_are_served_over_tls(tmp_path, ca, server):
     """On ports of their own, in place of the plain ones; cookies of the page are for TLS only."""
     api, metrics = free_port(), free_port()
