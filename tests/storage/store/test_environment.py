@@ -83,7 +83,7 @@ def test_a_commit_of_definitions_alone_keeps_the_mark(tmp_path: Path) -> None:
 
 
 def test_files_have_nothing_of_the_memory_of_the_process(tmp_path: Path) -> None:
-    """What a page does not use is zero: freed memory, in which passwords may have been, is not written."""
+    """Pages are zero where they are not used: freed memory, in which passwords may have been, is not written."""
     made = Environment(tmp_path, sync=False)
     writer = Writer(made)
     left_over = b"left over in freed memory, "
