@@ -210,7 +210,7 @@ def test_a_broker_leaves_no_password_in_any_file(tmp_path):
 
 
 def test_a_login_that_is_written_would_be_seen(tmp_path):
-    """The same broker with the password in a place that is written: the name of a queue."""
+    """A password in a place that is written, the name of a queue, is found, and not allowed."""
     with Running(tmp_path, "--set", f"default_pass={WORD}") as running:
         running.wait_for("Server startup complete")
         client = Client(running.address).login(password=str(WORD))
