@@ -344,6 +344,31 @@ def test_retained_messages_of_an_earlier_run_are_counted_when_they_leave(disk):
     assert 0 == found.message_count
 
 
+def test_retained_messages_leave_without_being_read(disk):
+    """The oldest bundles leave when there are too many bytes, though they are on disk only, and nothing is read for it."""
+    node = disk[0]
+    client = Client(node)
+    declare(client, retain_bytes=("signedint", 160_000))
+    found = queue(node).retained
+    assert isinstance(found, RetainedQueue)
+    for number in range(30):
+        consume_together(client, *[b"%02d" % number + b"x" * 2998] * 3)
+        node.commit()
+        found.backing.set_ram_target(0, 0)
+
+    assert ([], 0, 0) == (
+        node.disk.loads,
+        found.backing.pager.read_delta.messages,
+        found.backing.pager.read_entries.messages,
+    )
+    assert (51, True, 153_000) == (found.message_count, found.is_counted, found.limits.octets)
+    assert [b"29"] * 3 == [body[:2] for body in retained(node)[-3:]]
+    node.commit()
+    with node.disk.environment.store.reading() as txn:
+        tables = node.disk.environment.store.db
+        assert (17, 0) == tuple(txn.stat(tables[name])["entries"] for name in ("blocks", "bodies"))
+
+
 def test_after_damage_retained_messages_leave_as_before(disk):
     """The others are counted anew, and leave in time, if some of the retained messages turn out to be damaged."""
     node = disk[0]
