@@ -164,7 +164,8 @@ class _Parser:
     def _field(self) -> Field:
         token = self._take()
         if token.kind is not Kind.NAME:
-            raise FilterError(f"a field is expected, not {token}", token.at)
+            hint = ": write 'FIELD exists'" if str(token) == "'exists'" else ""
+            raise FilterError(f"a field is expected, not {token}{hint}", token.at)
         quoted = None
         if token.value == "headers." and self._next.kind is Kind.TEXT:
             quoted = self._take()

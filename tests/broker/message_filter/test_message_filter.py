@@ -145,6 +145,7 @@ def test_an_unknown_age_compares_false():
         ("age > 3KiB", 7, "age has no unit 'KiB'"),
         ("headers.x > 3s", 13, "headers.x has no unit 's'"),
         ("1 == 1", 1, "a field is expected, not a number"),
+        ("size > 1 and exists headers.x", 14, "a field is expected, not 'exists': write 'FIELD exists'"),
         ("__import__('os')", 1, "unknown field '__import__'"),
         ("headers.x == ü", 14, "unexpected 'ü'"),
     ],
