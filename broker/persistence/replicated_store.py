@@ -1,7 +1,8 @@
-"""The data store of a broker whose log is replicated: a batch is logged, then applied, then settled (driver).
+"""The data store of a broker whose log is replicated: a batch is logged, then settled, and applied meanwhile (driver).
 
-The committer has one batch under way. It hands its bytes to the log, and settles it once its entry was applied to the
-copy of this node. So what is confirmed is in the log and can be read back, and no batch depends on one that is not.
+The committer appends one batch after the other. It hands the bytes of a batch to the log, and settles it once it is
+logged: confirms and replies go out. Its messages stay in memory until its entry is applied to the copy of this node,
+from which they can be read then. How much may wait for that is limited as what waits for a disk is.
 """
 
 import sys
@@ -14,8 +15,10 @@ import msgspec
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.data_store import DataStore
+from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.storage.errors import DamagedError, DiskFullError
 from leveret.storage.journal.batch import Batch
+from leveret.storage.journal.logged import encode_batch
 from leveret.storage.queues.queue_ids import queue_qid
 from leveret.storage.store.metadata_rows import QueueRow, decode
 from leveret.storage.store.recovery import Recovered, recover
@@ -33,8 +36,8 @@ JobDone = Callable[[Any, BaseException | None], None]
 class Log(Protocol):
     """The replicated log, as the node that leads uses it."""
 
-    def submit(self, octets: bytes, applied: Callable[[], object]) -> None:
-        """Append a batch, apply it, and call back. Nothing happens any more if the node leads no more."""
+    def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
+        """Append a batch, apply it, and call back after each. Nothing happens any more if the node leads no more."""
 
     def use_writer(self, submit: Callable[[Job, JobDone], None]) -> None:
         """Apply in this thread from now on: the one that writes to the copy."""
@@ -44,13 +47,26 @@ class Log(Protocol):
 
 
 class ReplicatedCommitter(Committer):
-    """Commits batches through a log."""
+    """Commits batches through a log: each is settled once it is logged, and can be read once it is applied.
+
+    The next batch is cut, encoded and appended while earlier ones are applied, in another thread.
+    """
 
     log: Log
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._journal.is_logged_first = True
+        self._encoder = WorkerThread("leveret-encoder", self._loop, self._host)
+        self._is_copy_full = False
+        """True while an entry of the log cannot be applied for lack of space."""
+
     def _write(self, batch: Batch) -> None:
         environment: Any = self._environment
-        self._writer.submit(partial(environment.prepare, batch), self._prepared)
+        if batch.needs_sync and not (batch.paged or (batch.pages and environment.paged.unfinished)):
+            self._encoder.submit(lambda: (encode_batch(batch), None), self._prepared)
+        else:
+            self._writer.submit(partial(environment.prepare, batch), self._prepared)
 
     def _prepared(
         self, result: tuple[bytes | None, DiskFullError | None] | None, error: BaseException | None
@@ -62,11 +78,51 @@ class ReplicatedCommitter(Committer):
         if octets is None:
             self._committed([], paging_error)
         else:
-            self.log.submit(octets, partial(self._committed, [], paging_error))
+            self.log.submit(octets, partial(self._committed, [], paging_error), self._applied)
+
+    def _applied(self) -> None:
+        backlogged = self.backlogged
+        try:
+            self._journal.applied()
+        except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
+            self._host.storage_failed(bug)
+            return
+        self._report_if_cleared(backlogged=backlogged)
+        self._host.run_turn()
+        self.wake()
+        if self._stopped is not None:
+            self._finish()
+
+    @property
+    def is_full(self) -> bool:
+        """True if an entry of the log cannot be applied for lack of space."""
+        return self._is_copy_full
+
+    def _record_full(self, *, full: bool, msg_id: int = 0) -> None:
+        """Do nothing: what is logged is safe, and `note_full` is called for what cannot be applied."""
 
     def note_full(self, is_full: bool) -> None:
         """Take note that an apply found the disk full, or room again: publishers are blocked meanwhile."""
-        self._record_full(full=is_full)
+        if is_full is self._is_copy_full:
+            return
+        self._is_copy_full = is_full
+        self._report_full(is_full)
+        if is_full:  # other work waits for the disk than before
+            self._host.backlog_cleared()
+
+    def _finish(self) -> None:
+        if not self._journal.has_unapplied:
+            super()._finish()
+
+    async def stop(self) -> None:
+        """Log the journal, apply all of it, then end the threads."""
+        await super().stop()
+        self._encoder.stop()
+
+    def abandon(self) -> None:
+        """Begin nothing more, as if the process were killed."""
+        super().abandon()
+        self._encoder.stop()
 
 
 class ReplicatedDataStore(DataStore):

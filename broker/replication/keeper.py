@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from leveret.broker.replication import node as events
 from leveret.broker.replication.bodies import OpenBodies
@@ -39,6 +39,13 @@ _NUMBER = 8
 
 Job = Callable[[], Any]
 JobDone = Callable[[Any, BaseException | None], None]
+
+
+class _Calls(NamedTuple):
+    """Callbacks for a batch that is logged, and that is applied to this copy."""
+
+    logged: Callable[[], object]
+    applied: Callable[[], object]
 
 
 def boot_time() -> float:
@@ -107,10 +114,10 @@ class Keeper:
         self._wakes = (asyncio.Event(), asyncio.Event())
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker: asyncio.TimerHandle | None = None
-        self._batches: dict[int, Callable[[], object]] = {}
-        """By ticket: what to call once the batch is applied."""
-        self._pieces: dict[int, tuple[int, Callable[[], object]]] = {}
-        """By ticket: the number of a batch in pieces, and what to call once it is applied."""
+        self._batches: dict[int, _Calls] = {}
+        """By ticket."""
+        self._pieces: dict[int, tuple[int, _Calls]] = {}
+        """By ticket: the number of a batch in pieces."""
         self._to_apply: deque[tuple[int, Callable[[], object]]] = deque()
         """Index up to which the log must be applied, and what to call then."""
         self._handling = False
@@ -187,15 +194,16 @@ class Keeper:
 
     # -- the log, for the store of the broker (`broker.persistence.replicated_store.Log`) -----------------------------
 
-    def submit(self, octets: bytes, applied: Callable[[], object]) -> None:
-        """Append a batch, apply it, and call back. Nothing happens any more if the node leads no more."""
+    def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
+        """Append a batch, apply it, and call back after each. Nothing happens any more if the node leads no more."""
         leader = self.node.leader
+        calls = _Calls(logged, applied)
         try:
             if len(octets) <= WHOLE_OCTETS:
-                self._batches[self.node.submit(Batch(octets)).number] = applied
+                self._batches[self.node.submit(Batch(octets)).number] = calls
             elif leader is not None:
                 number = leader.new_id()
-                self._pieces[self.node.submit_body(number, octets).number] = number, applied
+                self._pieces[self.node.submit_body(number, octets).number] = number, calls
         except NotLeadingError:
             return
         self._wakes[LEASE].set()
@@ -315,13 +323,15 @@ class Keeper:
 
     def _logged(self, ticket: int) -> None:
         if ticket in self._pieces:
-            number, applied = self._pieces.pop(ticket)
+            number, calls = self._pieces.pop(ticket)
             try:
-                self._batches[self.node.submit(Batch(b"", (number,))).number] = applied
+                self._batches[self.node.submit(Batch(b"", (number,))).number] = calls
             except NotLeadingError:
                 return
         elif ticket in self._batches:
-            self._to_apply.append((self.node.follower.end.index, self._batches.pop(ticket)))
+            calls = self._batches.pop(ticket)
+            self._to_apply.append((self.node.follower.end.index, calls.applied))
+            calls.logged()
 
     # -- the copy -----------------------------------------------------------------------------------------------------
 

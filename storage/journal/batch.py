@@ -22,6 +22,9 @@ class Journaled(Protocol):
     def stored(self, entries: list[Entry]) -> None:
         """Entries whose bodies are to be evicted from memory are on disk now."""
 
+    def logged(self, entries: list[Entry]) -> None:
+        """Entries whose bodies are to be evicted from memory are safe now, and on disk later."""
+
     def unstored(self, entries: Iterable[Entry]) -> None:
         """Entries found no space on disk: those still needed are NEW again and their publishes are nacked."""
 

@@ -145,14 +145,15 @@ class Block:
         return pack_key(self.qid, self.first)
 
 
-NEW, WRITING, STORED, GONE = 0, 1, 2, 3
+NEW, WRITING, STORED, GONE, LOGGED = 0, 1, 2, 3, 4
 
 
 class Entry:
     """One queue's copy of a message that is on disk, or on its way there.
 
     States: NEW (in no commit yet), WRITING (in the current commit), STORED, GONE (settled: acked or dropped; an entry
-    settled while NEW is never written). `message` is None once the body is no longer kept in memory; `evict` is set if
+    settled while NEW is never written), and LOGGED between WRITING and STORED if the journal `is_logged_first`: safe,
+    but not to be read from disk yet. `message` is None once the body is no longer kept in memory; `evict` is set if
     the body is to be released once it is STORED. `durable` is true for a persistent message in a durable queue, false
     for a transient one that is paged out.
     """

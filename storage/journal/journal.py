@@ -5,6 +5,9 @@ split over two commits: a transaction, a declaration with its bindings, a messag
 whole or not at all. While a batch is being committed the next one gathers, which is the group commit. A message that is
 settled before the cut is never written: its entry is GONE by then.
 
+With a replicated log a batch is safe once it is logged, and can be read from disk once it is applied, later: see
+`is_logged_first`.
+
 Nothing is confirmed before `settled`. The end of a record whose own batch is being committed is written by the next
 batch, which is strictly later. Pure: the driver (`broker.persistence.committer`) decides when to cut, never while
 queues of a turn are deferred, and runs the commit.
@@ -14,7 +17,7 @@ Hot path: see docs/performance.md.
 # ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import accumulate, takewhile
 from math import inf
@@ -26,6 +29,7 @@ from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch, Changes, Journaled
 from leveret.storage.journal.blocks import (
     GONE,
+    LOGGED,
     NEW,
     STORED,
     WRITING,
@@ -64,13 +68,16 @@ class Journal:
         "_late_waiters",
         "_moved_refs",
         "_next_msg_id",
+        "_octets_unapplied",
         "_paged_dirty",
         "_paged_sweeps",
         "_paged_unrefs",
         "_paging",
         "_queues",
+        "_records_unapplied",
         "_rows",
         "_sweeps",
+        "_unapplied",
         "_unrefs",
         "_waiters",
         "blob_octets",
@@ -79,6 +86,7 @@ class Journal:
         "embed_below",
         "files",
         "in_flight",
+        "is_logged_first",
         "octets",
         "octets_in_flight",
         "octets_to_page",
@@ -119,9 +127,15 @@ class Journal:
         self._deletes_late = False
         """True if there are such ends, or will be when the current batch is settled."""
         self.in_flight: Batch | None = None
+        self.is_logged_first = False
+        """True if a batch that is settled is in a log, and not on disk before `applied` is called for it."""
+        self._unapplied: deque[tuple[Batch, int, int]] = deque()
+        """Batches that are settled and not applied, with the bytes and records that they count for."""
+        self._octets_unapplied = self._records_unapplied = 0
         self.octets = 0
         """Approximate bytes of memory that wait for a cut; some entries may be settled already."""
         self.octets_in_flight = 0
+        """Bytes of the current batch, and of those that are not applied."""
         self.records = 0
         """Copies of persistent messages that wait for a cut; some may be settled already."""
         self.records_in_flight = 0
@@ -322,8 +336,8 @@ class Journal:
         self._unrefs = []
         self._rows = []
         self._waiters = []
-        self.octets_in_flight, self.octets = self.octets, 0
-        self.records_in_flight, self.records = self.records, 0
+        self.octets_in_flight, self.octets = self.octets + self._octets_unapplied, 0
+        self.records_in_flight, self.records = self.records + self._records_unapplied, 0
         self.urgent = False
         self.in_flight = batch
         return batch
@@ -464,7 +478,14 @@ class Journal:
         batch = self.in_flight
         assert batch is not None
         self.in_flight = None
-        self.octets_in_flight = self.records_in_flight = 0
+        if self.is_logged_first and batch.needs_sync:
+            octets = self.octets_in_flight - self._octets_unapplied
+            records = self.records_in_flight - self._records_unapplied
+            self._unapplied.append((batch, octets, records))
+            self._octets_unapplied += octets
+            self._records_unapplied += records
+        else:
+            self.octets_in_flight, self.records_in_flight = self._octets_unapplied, self._records_unapplied
         safe = error is None or error.durable is Done.ALL
         self.commits += safe
         self.octets_written += batch.written(error)
@@ -490,6 +511,9 @@ class Journal:
             self.paged_out += len(entries)
         else:
             self.written += len(entries)
+        if self.is_logged_first and not entries[0].block.paged:
+            self._log_entries(queue, entries)
+            return
         evicted: list[Entry] = []
         for entry in entries:
             if entry.state == WRITING:
@@ -507,8 +531,46 @@ class Journal:
         """Note the delivery counts of messages that were requeued before their commit was done."""
         for entry in entries:
             count = returns.pop(entry.seq_id, 0)
-            if count and entry.state == STORED:
+            if count and entry.state in {STORED, LOGGED}:
                 self.returned(entry, count)
+
+    def _log_entries(self, queue: Journaled, entries: list[Entry]) -> None:
+        """Mark entries of one queue as logged."""
+        evicted: list[Entry] = []
+        for entry in entries:
+            if entry.state == WRITING:
+                entry.state = LOGGED
+                if entry.durable:
+                    entry.message.accepted()  # type: ignore[union-attr]
+                if entry.evict:
+                    evicted.append(entry)
+        if queue.journal_returns:
+            self._settle_returns(queue.journal_returns, entries)
+        if evicted:
+            queue.logged(evicted)
+
+    def applied(self) -> None:
+        """Take note that the oldest batch that was settled and not applied is on disk."""
+        batch, octets, records = self._unapplied.popleft()
+        self._octets_unapplied -= octets
+        self._records_unapplied -= records
+        self.octets_in_flight -= octets
+        self.records_in_flight -= records
+        for queue, entries in batch.entries:
+            if entries[0].block.paged:
+                continue
+            stored = [entry for entry in entries if entry.state == LOGGED]
+            for entry in stored:
+                entry.state = STORED
+            if queue.journal_returns:
+                self._settle_returns(queue.journal_returns, entries)
+            if evicted := [entry for entry in stored if entry.evict]:
+                queue.stored(evicted)
+
+    @property
+    def has_unapplied(self) -> bool:
+        """Return whether a batch is settled and not applied."""
+        return bool(self._unapplied)
 
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
         not_written: set[int] = set()
@@ -592,8 +654,9 @@ class Journal:
         """Yield one queue's entries that are not known to be on disk; some may be settled."""
         yield from queue.journal_fresh
         yield from queue.journal_paged
-        if self.in_flight is not None:
-            for whose, entries in self.in_flight.entries:
+        unapplied = [batch for batch, _, _ in self._unapplied]
+        for batch in unapplied if self.in_flight is None else [*unapplied, self.in_flight]:
+            for whose, entries in batch.entries:
                 if whose is queue:
                     yield from entries
         for _, copies in self.files.values():

@@ -7,7 +7,7 @@ operation of every queue, which takes time in proportion to the messages in memo
 
 from itertools import islice, pairwise
 
-from leveret.storage.journal.blocks import GONE, NEW, STORED, WRITING, Entry
+from leveret.storage.journal.blocks import GONE, LOGGED, NEW, STORED, WRITING, Entry
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import SAMPLE
 from leveret.storage.queues.variable_queue import VariableQueue
@@ -94,7 +94,7 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
             "a beta is in the store",
         ),
         (
-            all(e.state in {NEW, WRITING} or e.durable or e.block.paged for e in entries),
+            all(e.state in {NEW, WRITING, LOGGED} or e.durable or e.block.paged for e in entries),
             "a paged message is in the durable environment",
         ),
         (

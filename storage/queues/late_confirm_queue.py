@@ -65,8 +65,16 @@ class LateQueue(VariableQueue):
                 others.append(entry)
         super()._forget(others)
 
+    def logged(self, entries: list[Entry]) -> None:
+        """Handle entries to be evicted, or settled early, that are safe (called by the journal)."""
+        self._end_settled(entries)
+
     def stored(self, entries: list[Entry]) -> None:
         """Handle entries to be evicted, or settled early, that are on disk now (called by the journal)."""
+        super().stored(self._end_settled(entries))
+
+    def _end_settled(self, entries: list[Entry]) -> list[Entry]:
+        """Note the ends of entries that were settled early; returns the others."""
         settled = self._settled_early
         if settled:
             kept = []
@@ -77,7 +85,7 @@ class LateQueue(VariableQueue):
                     entry.evict = False
                     self._journal.delete_late(entry)
             entries = kept
-        super().stored(entries)
+        return entries
 
     def unstored(self, entries: Iterable[Entry]) -> None:
         """Handle entries that found no space on disk (called by the journal): settled ones need none any more."""

@@ -250,6 +250,9 @@ class Paging(SubQueues):
             self._moved("alpha_to_gamma", gammas)
         return entries
 
+    def logged(self, entries: list[Entry]) -> None:
+        """Handle entries to be evicted that are safe, and on disk later (called by the journal)."""
+
     def stored(self, entries: list[Entry]) -> None:
         """Handle entries to be evicted that are on disk now (called by the journal)."""
         out = self._unacked_out

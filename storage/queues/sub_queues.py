@@ -14,7 +14,7 @@ from itertools import chain, islice
 from math import inf
 
 from leveret.storage.empty import EmptyDeque
-from leveret.storage.journal.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
+from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
 from leveret.storage.journal.body_sizes import octets_of
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
@@ -327,9 +327,9 @@ class SubQueues:
                 if entry.durable:
                     journal.early += 1
                     entry.message.accepted()  # type: ignore[union-attr]
-            elif state == WRITING:
+            elif state in {WRITING, LOGGED}:
                 journal.dead(entry, moved=moved)
-                if entry.durable:
+                if entry.durable and state == WRITING:
                     journal.early += 1
                     entry.message.accepted()  # type: ignore[union-attr]
 

@@ -38,7 +38,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import itemgetter
 
-from leveret.storage.journal.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
+from leveret.storage.journal.blocks import GONE, LAST_SEQ_ID, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Entry
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.journal.reads import UNACKED, Range
 from leveret.storage.journal.shared_bodies import OVERHEAD
@@ -596,6 +596,9 @@ class VariableQueue(Withdrawing):
                 if entry.durable:
                     journal.early += 1
                     entry.message.accepted()  # type: ignore[union-attr]
+                entry.state = GONE
+                entry.evict = False
+            elif entry.state == LOGGED:
                 entry.state = GONE
                 entry.evict = False
         self._empty()

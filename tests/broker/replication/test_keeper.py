@@ -58,7 +58,7 @@ class Author:
         octets, _ = self.keeper.environment.prepare(self.journal.cut())
         self.journal.settled()
         applied = asyncio.Event()
-        self.keeper.submit(octets, applied.set)
+        self.keeper.submit(octets, bool, applied.set)
         async with asyncio.timeout(DEADLINE):
             await applied.wait()
 
@@ -129,7 +129,7 @@ async def test_a_handover_leaves_the_lease_to_the_other(tmp_path: Path) -> None:
         async with asyncio.timeout(DEADLINE):
             await leader.hand_over()
             assert not leader.may_answer()
-            leader.submit(b"nothing", lambda: 1 / 0)
+            leader.submit(b"nothing", bool, lambda: 1 / 0)
             assert leader.opened.result() < await other.opened
         await Author(other).write(b"b", b"2")
         assert {b"a": b"1", b"b": b"2"} == dict(other.environment.rows("defs"))

@@ -10,7 +10,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
@@ -48,6 +48,7 @@ from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import tables as table_module
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
+from leveret.storage.store.replica import ReplicaEnvironment
 from leveret.storage.store.tables import body_checksum
 
 IO_BATCH, LOAD_OCTETS, EMBED_BELOW, BLOB_THRESHOLD, SWEEP_WORK = 4, 1500, 300, 2000, 3
@@ -267,6 +268,7 @@ class Machine(RuleBasedStateMachine):
     """A broker's storage without a broker."""
 
     make_queue: type[VariableQueue] = VariableQueue
+    blob_threshold = BLOB_THRESHOLD
     late = False
     """True if messages settled before their commit are written nevertheless, and confirmed then."""
 
@@ -293,8 +295,11 @@ class Machine(RuleBasedStateMachine):
 
     # -- the disk ---------------------------------------------------------------------------------------------------
 
+    def open_environment(self) -> Environment:
+        return Environment(self.data_dir, sync=False)
+
     def open(self) -> None:
-        self.environment = Environment(self.data_dir, sync=False)
+        self.environment = self.open_environment()
         boot = self.environment.boot
         self.ids = iter(range((boot << 32) + 1, (boot + 1) << 32))
         self.journal = Journal(boot << 40, EMBED_BELOW)
@@ -312,7 +317,7 @@ class Machine(RuleBasedStateMachine):
             segment=self.segment,
             io_batch=IO_BATCH,
             load_octets=LOAD_OCTETS,
-            blob_threshold=BLOB_THRESHOLD,
+            blob_threshold=self.blob_threshold,
             ram_limit=self.limit,
         )
         self.pager.snapshot = self.environment.snapshot
@@ -420,7 +425,7 @@ class Machine(RuleBasedStateMachine):
             copy.fetched = state != READY
             if message.persistent and model.queue.durable:
                 if copy.is_needed(late=self.late):
-                    copy.disk = NOTED if len(message.content) < BLOB_THRESHOLD else IN_BLOB
+                    copy.disk = NOTED if len(message.content) < self.blob_threshold else IN_BLOB
                 self.publisher.open[copy.name].append(copy)
             model.copies[seq_id] = copy
 
@@ -1220,6 +1225,95 @@ class LateMachine(Machine):
     late = True
 
 
+class LoggedMachine(Machine):
+    """The state machine of a node whose log is replicated: batches are settled when they are logged, and applied later.
+
+    A crash is a takeover: what is logged is applied before anything is read. Bodies have no files.
+    """
+
+    blob_threshold = 1 << 60
+
+    def __init__(self) -> None:
+        self.logged: deque[bytes] = deque()
+        """Batches that are in the log, and not applied."""
+        self.boots = 0
+        self.place = 0
+        super().__init__()
+
+    def open_environment(self) -> ReplicaEnvironment:
+        environment = ReplicaEnvironment(self.data_dir, sync=False)
+        self.boots += 1
+        environment.boot = self.boots
+        return environment
+
+    def open(self) -> None:
+        super().open()
+        self.journal.is_logged_first = True
+
+    @precondition(lambda self: self.batch is not None and not self.committed)
+    @rule(faults=st.sampled_from([(), (), ("paged",)]))
+    def commit(self, faults: tuple[str, ...] = ()) -> None:
+        assert isinstance(self.environment, ReplicaEnvironment)
+        assert self.batch is not None
+        self.committed = True
+        with self.failing(faults):
+            octets, self.error = self.environment.prepare(self.batch)
+        if octets is not None:
+            self.logged.append(octets)
+        for copy in self.every_copy():
+            copy.noted_returns = max(copy.noted_returns, copy.cut_returns)
+            copy.most_returns = max(copy.most_returns, copy.cut_returns)
+            copy.on_disk |= copy.disk == WRITING
+            copy.on_disk &= copy.death != WRITING
+        for qid, exists in self.writing_definitions:
+            (self.definitions.add if exists else self.definitions.discard)(qid)
+        self.verify()
+
+    @precondition(lambda self: len(self.logged) > self.committed)
+    @rule()
+    def apply(self) -> None:
+        if len(self.logged) > 1:
+            self.note("several batches to apply")
+        self.apply_next()
+        self.journal.applied()
+        self.verify_bodies()
+        self.verify()
+
+    def apply_next(self) -> None:
+        assert isinstance(self.environment, ReplicaEnvironment)
+        self.place += 1
+        self.environment.apply(b"%d" % self.place, [(self.logged.popleft(), (), ())], ())
+
+    def commit_all(self) -> None:
+        while True:
+            super().commit_all()
+            while self.logged:
+                self.apply()
+            if not (self.journal.has_work or self.journal.has_unpaged or has_unfinished(self.environment)):
+                break
+
+    def disaster(self, what: str, number: int, twice: bool, old: bool) -> None:
+        if what == "stop":
+            for model in self.all_queues:
+                self.ack_those(model, [copy for copy in model.having(UNACKED) if copy.withdrawn])
+            self.commit_all()
+        super().disaster("crash" if what == "stop" else what, number, twice=False, old=False)
+
+    def crash(self, *, recovering: bool, old: bool) -> None:
+        if self.logged:
+            self.note("crash before all was applied")
+        while self.logged:
+            self.apply_next()
+        super().crash(recovering=recovering, old=old)
+
+
+class LateLoggedMachine(LoggedMachine):
+    """The state machine of a replicated log with queues that confirm nothing before its commit."""
+
+    make_queue = LateQueue
+    late = True
+
+
 def run(machine: type[Machine], examples: int, steps: int) -> None:
     """Run a machine so often, with so many steps each at most."""
     with (
@@ -1246,6 +1340,18 @@ def test_late_queue_does_what_a_list_would() -> None:
     run(LateMachine, 40, 50)
 
 
+@pytest.mark.timeout(300)
+def test_a_queue_whose_batches_are_applied_later_does_what_a_list_would() -> None:
+    """Nothing is read before it is applied, and nothing that is logged is lost."""
+    run(LoggedMachine, 60, 50)
+
+
+@pytest.mark.timeout(300)
+def test_a_late_queue_whose_batches_are_applied_later_does_what_a_list_would() -> None:
+    """Messages that were acked before they were logged do not come back."""
+    run(LateLoggedMachine, 40, 50)
+
+
 @pytest.mark.parametrize("machine", [Machine, LateMachine])
 def test_a_delivery_count_that_a_crash_has_taken_is_not_written_later(machine: type[Machine]) -> None:
     """A message written after a crash has no return that was not on disk before it."""
@@ -1261,7 +1367,7 @@ def test_a_delivery_count_that_a_crash_has_taken_is_not_written_later(machine: t
 def main(examples: int, steps: int) -> None:
     """Run the machine long, and print the number of examples in which each thing happened."""
     logging.disable()
-    for machine in (Machine, LateMachine):
+    for machine in (Machine, LateMachine, LoggedMachine, LateLoggedMachine):
         run(machine, examples, steps)
     count = SEEN.pop("examples")
     for what, examples_with in SEEN.most_common():

@@ -1,0 +1,177 @@
+"""The store of a node that leads: batches are settled once they are logged, and read once they are applied."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leveret.broker.config.config import StorageConfig
+from leveret.broker.persistence import committer
+from leveret.broker.persistence.replicated_store import ReplicatedDataStore
+from leveret.broker.scheduling.turn import Turn
+from leveret.storage.message import Persistent
+from leveret.storage.store.replica import ReplicaEnvironment
+
+SECONDS = 20.0
+
+
+class Host:
+    """A host that records when publishers may go on."""
+
+    def __init__(self) -> None:
+        self.turn = Turn()
+        self.cleared = 0
+
+    def run_turn(self) -> None:
+        """Run nothing: no queue is touched."""
+
+    def run_step(self, _kind: str, work: Callable[[], object], _whom: object = None) -> None:
+        self.turn.slices.begin()
+        work()
+
+    def storage_failed(self, error: BaseException) -> None:
+        raise error
+
+    def backlog_cleared(self) -> None:
+        self.cleared += 1
+
+
+class HeldLog:
+    """A log that logs at once, and applies a batch when the test says so."""
+
+    def __init__(self, environment: ReplicaEnvironment) -> None:
+        self._environment = environment
+        self.waiting: list[tuple[bytes, Callable[[], object]]] = []
+        self.count = 0
+        self.writer: Any = None
+        self.report_full: Callable[[bool], object] = bool
+
+    def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
+        self.count += 1
+        self.waiting.append((octets, applied))
+        logged()
+
+    def use_writer(self, submit: Any) -> None:
+        self.writer = submit
+
+    def on_full(self, report: Callable[[bool], object]) -> None:
+        self.report_full = report
+
+    async def apply(self) -> None:
+        """Apply the oldest batch."""
+        octets, applied = self.waiting.pop(0)
+        done = asyncio.Event()
+
+        def finish(_result: object, error: BaseException | None) -> None:
+            assert error is None, error
+            applied()
+            done.set()
+
+        place = b"%d" % self.count
+        self.writer(lambda: self._environment.apply(place, [(octets, (), ())], ()), finish)
+        await asyncio.wait_for(done.wait(), SECONDS)
+
+
+class Publisher:
+    """Counts its confirms."""
+
+    def __init__(self) -> None:
+        self.accepts: list[int] = []
+
+    def accepted(self, seq_no: int) -> None:
+        self.accepts.append(seq_no)
+
+    def refused(self, seq_no: int) -> None:
+        raise AssertionError(f"{seq_no} was nacked")
+
+
+class Leading:
+    """A store in use, and a durable queue."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir()
+        environment = ReplicaEnvironment(path, sync=False)
+        self.log = HeldLog(environment)
+        config = StorageConfig(sync=False)
+        self.disk = ReplicatedDataStore(environment, config, ram_limit=1 << 20, epoch=1, log=self.log)
+        self.host, self.full = Host(), list[bool]()
+        self.disk.start(self.host, asyncio.get_running_loop(), self.full.append)
+        self.queue = self.disk.make_backing(self.disk.next_id(), {})
+        self.publisher = Publisher()
+
+    def publish(self, seq_no: int, octets: int = 10) -> None:
+        self.queue.publish(
+            [Persistent(b"\0\0", b"\0" * octets, 1, self.publisher, seq_no, 1)], persistent=True
+        )
+        self.disk.commits.wake()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+
+async def test_a_batch_is_confirmed_before_it_is_applied(tmp_path: Path) -> None:
+    """And the next one is cut meanwhile; bodies that are to be evicted stay until they can be read."""
+    leading = Leading(tmp_path / "data")
+    leading.publish(1)
+    await leading.until(lambda: leading.publisher.accepts == [1])
+    leading.publish(2)
+    await leading.until(lambda: leading.publisher.accepts == [1, 2])
+    assert 2 == len(leading.log.waiting)
+
+    leading.queue.set_ram_target(0, 0)
+    leading.queue.reduce_memory_use()
+    assert leading.queue.ram_octets
+    await leading.log.apply()
+    await leading.log.apply()
+    assert 0 == leading.queue.ram_octets
+    assert not leading.disk.journal.has_unapplied
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_what_is_not_applied_holds_up_publishers(tmp_path: Path) -> None:
+    """By the limit of what waits for a disk, and until it is applied."""
+    leading = Leading(tmp_path / "data")
+    for number in range(5):
+        leading.publish(number, committer.BACKLOG_HIGH // 4)
+    await leading.until(lambda: len(leading.publisher.accepts) == 5)
+    assert leading.disk.commits.backlogged
+    while leading.log.waiting:
+        await leading.log.apply()
+
+    assert not leading.disk.commits.backlogged
+    assert 1 == leading.host.cleared
+    assert 0 == leading.disk.journal.octets_in_flight
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_a_copy_without_room_blocks_publishers_and_nacks_nothing(tmp_path: Path) -> None:
+    """The log confirms what is published meanwhile."""
+    leading = Leading(tmp_path / "data")
+    leading.log.report_full(True)
+    leading.publish(1)
+    await leading.until(lambda: leading.publisher.accepts == [1])
+    assert [True] == leading.full
+    assert leading.disk.commits.is_full
+    leading.log.report_full(False)
+    assert [True, False] == leading.full
+
+    await leading.log.apply()
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_a_stop_waits_until_all_is_applied(tmp_path: Path) -> None:
+    """The copy is closed after it."""
+    leading = Leading(tmp_path / "data")
+    leading.publish(1)
+    await leading.until(lambda: leading.publisher.accepts == [1])
+    stopping = asyncio.create_task(leading.disk.stop([leading.queue]))
+    done, _ = await asyncio.wait([stopping], timeout=0.1)
+    assert not done
+    await leading.log.apply()
+    await asyncio.wait_for(stopping, SECONDS)
+
+    again = ReplicaEnvironment(tmp_path / "data", sync=False)
+    assert 1 == len(list(again.rows("blocks")))
+    again.close()
