@@ -8,7 +8,8 @@ Each round runs each workload of PerfTest against each broker in turn. Then, for
   persistent messages of 1,500 bytes, 4 producers, 4 consumers, 1 and 30 durable queues (`bench.open_loop`).
 
 `--peer NAME=URL` adds a broker that runs already. `--write` puts the last run's table into the README and the
-documentation and draws the chart; with `--rounds 0` nothing is measured before.
+documentation and draws the chart; with `--rounds 0` nothing is measured before. Each part (a round of a workload with
+all brokers, or a search) is recorded with revision, date and machine: `--minutes 5` and `--resume` divide a run.
 """
 
 import argparse
@@ -23,14 +24,16 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import uvloop
 from pamqp import commands
 
-from bench import brokers, compare, field_report, open_loop, peers, perftest, results
+from bench import brokers, compare, field_parts, field_report, open_loop, peers, perftest, results
 from bench.bulk import Bulk, BulkError
 from bench.client import ClosedError, publish_frames
 from bench.endpoint import Endpoint
+from bench.field_parts import Part
 from bench.open_loop import Load, percentile
 from bench.rate_search import highest
 from bench.workloads import WORKLOADS
@@ -120,38 +123,98 @@ def headline(place: Endpoint, queues: int, seconds: float) -> Highest:
     return Highest(rate, rate > 0 and (late > LIMIT / 2 or rate >= MOST))
 
 
-def measured(options: argparse.Namespace, started: Mapping[str, brokers.Broker]) -> dict[str, object]:
-    """Measure everything; returns the record of the run."""
+def measured(options: argparse.Namespace, started: Mapping[str, brokers.Broker]) -> bool:
+    """Measure what is missing, and record each part; returns whether all is there."""
     folder = perftest.fetch(options.perf_test) if options.workload else Path()
     described = uvloop.run(compare.describe(started.values()))
     compare.print_setting(options, started, described)
-    runs: dict[str, dict[str, list[float]]] = {name: {} for name in started}
-    order = list(started.values())
-    for number in range(1, options.rounds + 1):
-        for workload in options.workload:
-            for broker in order:
-                try:
-                    run = compare.run_once(WORKLOADS[workload], broker, number, options, folder)
-                except perftest.PerfTestError as error:
-                    print(f"{number:>5} {workload:<16}{broker.name:<10}FAILED: {error}", flush=True)
-                    continue
-                print(compare.line(run), flush=True)
-                compare.record(options, described, run)
-                runs[broker.name].setdefault(workload, []).append(run.counted)
-        order.append(order.pop(0))
-    entries = {}
-    for name, broker in started.items():
-        place = peers.endpoint_of(broker)
-        entry: dict[str, object] = {
+    known = {
+        name: {
             "product": f"version {version('leveret')}" if name == "leveret" else described[name],
             "settings": broker.settings,
-            "flushed": flushed(broker),
-            "rates": {workload: median(rates) for workload, rates in runs[name].items()},
         }
-        print(f"  {name}: flushed before the confirm: {entry['flushed']}", flush=True)
-        found = {queues: headline(place, queues, options.search_seconds) for queues in options.queues}
-        entry["highest"] = {str(queues): dataclasses.asdict(each) for queues, each in found.items()}
-        entries[name] = entry
+        for name, broker in started.items()
+    }
+    here = {"tool": field_parts.TOOL, **conditions(options), "known": known}
+    plan = field_parts.plan(list(started), options.workload, options.rounds, options.queues)
+    done = {part["key"] for part in recorded(options)} if options.resume else set()
+    began = time.monotonic()
+    for part in plan:
+        if part.key in done:
+            continue
+        spent = time.monotonic() - began
+        expected = part.seconds(options.seconds, options.search_seconds)
+        if options.minutes is not None and spent + expected > 60 * options.minutes:
+            print(f"{len(done)} of {len(plan)} parts are measured; --resume goes on")
+            return False
+        value = measure(part, options, started, folder, described)
+        if value is not None:
+            results.append({**here, "key": part.key, "value": value})
+            done.add(part.key)
+    return len(done) == len(plan)
+
+
+def measure(
+    part: Part,
+    options: argparse.Namespace,
+    started: Mapping[str, brokers.Broker],
+    folder: Path,
+    described: Mapping[str, str],
+) -> object:
+    """Measure a part; None if it cannot be measured."""
+    match part.kind:
+        case "rate":
+            found = {}
+            for name in part.order:
+                try:
+                    run = compare.run_once(
+                        WORKLOADS[part.workload], started[name], part.number, options, folder
+                    )
+                except perftest.PerfTestError as error:
+                    print(f"{part.number:>5} {part.workload:<16}{name:<10}FAILED: {error}", flush=True)
+                    return None
+                print(compare.line(run), flush=True)
+                compare.record(options, described, run)
+                found[name] = run.counted
+            return found
+        case "flushed":
+            (name,) = part.order
+            answer = flushed(started[name])
+            print(f"  {name}: flushed before the confirm: {answer}", flush=True)
+            return answer
+        case _:
+            (name,) = part.order
+            print(f"  {name}: highest rate with p99 <= {1000 * LIMIT:g} ms", flush=True)
+            place = peers.endpoint_of(started[name])
+            return dataclasses.asdict(headline(place, part.number, options.search_seconds))
+
+
+def recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the parts that were measured at this revision, on this machine, in runs as long as these."""
+    plan = field_parts.plan(options.named, options.workload, options.rounds, options.queues)
+    found = [
+        json.loads(line)
+        for path in sorted(results.RESULTS.glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+        if f'"tool": "{field_parts.TOOL}"' in line
+    ]
+    keys = {part.key for part in plan}
+    here = conditions(options)
+    return [
+        each
+        for each in found
+        if each["key"] in keys and all(each[name] == value for name, value in here.items())
+    ]
+
+
+def conditions(options: argparse.Namespace) -> dict[str, object]:
+    """Return what parts of one run have in common."""
+    lengths = {"seconds": options.seconds, "search_seconds": options.search_seconds}
+    return {"revision": revision(), "machine": machine(), **lengths}
+
+
+def summed_up(options: argparse.Namespace) -> dict[str, object]:
+    """Return the record of all parts of this revision."""
     return {
         "tool": "field",
         "revision": revision(),
@@ -160,7 +223,7 @@ def measured(options: argparse.Namespace, started: Mapping[str, brokers.Broker])
         "seconds": options.seconds,
         "limit_ms": 1000 * LIMIT,
         "flags": {name: WORKLOADS[name].flags for name in options.workload},
-        "brokers": entries,
+        "brokers": field_parts.entries(recorded(options), options.named, options.workload),
     }
 
 
@@ -219,6 +282,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--search-seconds", type=float, default=4.0, help="length of each attempt of the search (default 4)"
     )
+    made.add_argument(
+        "--minutes",
+        type=float,
+        help="begin nothing that would last longer than so many minutes from the start",
+    )
+    made.add_argument(
+        "--resume", action="store_true", help="leave out what was measured at this revision already"
+    )
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for `leveret serve`")
     made.add_argument("--perf-test", default=perftest.VERSION, metavar="VERSION", help="PerfTest's version")
     made.add_argument("--write", action="store_true", help="write the table and the chart of the last run")
@@ -226,13 +297,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write; return 0, or 2 if something could not run."""
+    """Measure, print and write; return 0, 1 if parts are missing, 2 if something could not run."""
     options = parser().parse_args(arguments)
+    options.named = [*options.brokers, *(name for name, _ in options.peer)]
     try:
         if options.rounds:
             with peers.running(options.brokers, options.peer, options.set) as started:
-                record = measured(options, started)
-            results.append(record)
+                is_complete = measured(options, started)
+            if not is_complete:
+                return 1
+            results.append(summed_up(options))
         record = last_record()
     except (brokers.BrokerError, perftest.PerfTestError, BulkError, ClosedError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
