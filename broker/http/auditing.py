@@ -1,6 +1,7 @@
 """Log lines and audit entries about requests that change something, or look at messages. Pure."""
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from leveret.broker.http.browsers import SAFE
 from leveret.broker.http.call import Call, ManagedBroker
 from leveret.broker.http.errors import ApiError
 from leveret.broker.http.route import Operation
-from leveret.broker.process.audit_log import MASK, bounded
+from leveret.broker.process.audit_log import MASK, bounded, hidden, without
 
 log = logging.getLogger("leveret.management")
 
@@ -28,6 +29,7 @@ _SHOWN: Final = frozenset({
 """Keys of bodies whose values are recorded. Others may be payloads, passwords or hashes."""
 _NOTED: Final = ("password", "password_hash")
 """Keys of bodies of which only is recorded that they were there."""
+_QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NAMES: Final = (
     "name", "policy", "user", "queue", "exchange", "connection", "channel", "limit", "transfer", "node", "destination",
 )  # fmt: skip
@@ -120,7 +122,7 @@ def audit_request(
         peer=peer,
         vhost=names.get("vhost", ""),
         name=name,
-        reason=reason,
+        reason=_shown(reason, content, name) if reason else "",
         before=states[0],
         after=states[1],
         **rest,
@@ -137,15 +139,37 @@ def state_of(operation: Operation, call: Call, event: str) -> Any:
     return None if state is None else bounded("", state)
 
 
-def _body(content: bytes, name: str) -> dict[str, Any] | None:
-    """Return the part of a body that may be recorded; the name of a parameter may tell that its value is secret."""
+def _shown(reason: str, content: bytes, name: str) -> str:
+    """Return the reason of a refusal without the secrets of the body that it quotes.
+
+    If the body is not read, all that the reason quotes may be one. The name of a parameter may tell that its value is.
+    """
+    if not content:
+        return reason
+    body = _decoded(content)
+    if body is None:
+        return _QUOTED.sub(MASK, reason)
+    try:
+        return without(reason, [*hidden("", body), *hidden(name, body.get("value"))])
+    except RecursionError:
+        return _QUOTED.sub(MASK, reason)
+
+
+def _decoded(content: bytes) -> dict[str, Any] | None:
+    """Return a body that is an object of JSON and not too large."""
     if not content or len(content) > LARGEST:
         return None
     try:
         body = msgspec.json.decode(unmarked(content))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(body, dict):
+    return body if isinstance(body, dict) else None
+
+
+def _body(content: bytes, name: str) -> dict[str, Any] | None:
+    """Return the part of a body that may be recorded; the name of a parameter may tell that its value is secret."""
+    body = _decoded(content)
+    if body is None:
         return None
     noted = {key: MASK for key in _NOTED if body.get(key)}
     shown_values = {key: value for key, value in body.items() if key in _SHOWN}

@@ -9,7 +9,7 @@ most once a minute for each actor, address and object; the next entry tells how 
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -40,6 +40,8 @@ _SECRET: Final = ("pass", "secret", "token", "hash", "uri", "credential")
 """Parts of the names of values that are never recorded."""
 MASK: Final = "***"
 """Stands for a secret."""
+SHORTEST: Final = 3
+"""Characters of the shortest secret that is looked for in a text: a shorter one is a part of many words."""
 
 
 class AuditLog:
@@ -262,6 +264,37 @@ def masked(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return MASK if "://" in value and "@" in value else _text(value)
     return value if isinstance(value, bool | int | float | None) else _text(str(value))
+
+
+def hidden(name: str, value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Return the texts in a value that `masked` does not show, and the logins in those that are URIs.
+
+    Args:
+        name: its name, which tells whether it is secret; '' for none.
+        value: a value of JSON.
+        is_secret: whether it is a part of a secret value.
+
+    """
+    is_secret = is_secret or any(part in name.lower() for part in _SECRET)
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from hidden(str(key), each, is_secret=is_secret)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from hidden("", each, is_secret=is_secret)
+    elif isinstance(value, str) and "://" in value and "@" in value:
+        login = value.partition("://")[2].rpartition("@")[0]
+        yield from (value, login, login.partition(":")[2])
+    elif is_secret and isinstance(value, str | int | float):
+        yield str(value)
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with `MASK` instead of the secrets that it quotes; not of those that are too short to be told."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, MASK)
+    return text
 
 
 def _nothing() -> None:

@@ -10,6 +10,7 @@ from fakes import Client, Node
 
 from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, make
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
+from leveret.broker.http.auditing import LARGEST
 from leveret.broker.http.browsers import SAFE
 from leveret.broker.http.route import Route
 from leveret.broker.management.routes import ROUTES
@@ -103,6 +104,41 @@ def test_every_login_of_a_minute_is_one_entry(node, api):
     ]
     assert {"protocol": "http", "mechanism": "basic"} == found[0]["detail"]
     assert CANARY not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "parameters/shovel/%2f/s", {"value": {"src-uri": f"amqp://u:{CANARY}/x@h", "src-queue": "a"}}),
+        ("PUT", "parameters/shovel/%2f/s", {"value": {"src-uri": [f"amqp://u:{CANARY}/x@h"], "src-queue": "a"}}),
+        ("PUT", "parameters/shovel/%2f/s", {"value": {"src-uri": {"a": CANARY}, "src-queue": "a"}}),
+        ("PUT", "users/ann", {"password_hash": f"{CANARY}!", "tags": ""}),
+        ("POST", "definitions", {"parameters": [{"vhost": "/", "component": "shovel", "name": "s",
+                                                 "value": {"src-uri": f"amqp://u:{CANARY}/x@h", "src-queue": "a"}}]}),
+        ("POST", "definitions", {"users": [{"name": "ann", "password_hash": f"{CANARY}!"}], "x": "y" * LARGEST}),
+        ("POST", "definitions", f'{{"users": "{CANARY}'.encode()),
+        ("PUT", "parameters/shovel/%2f/my-secret", {"value": CANARY}),
+    ],
+)  # fmt: skip
+def test_reasons_of_refusals_quote_no_secrets(node, api, method, path, body):
+    """Answers quote to the client what is wrong; the entry has the reason without what may be a password."""
+    answer = api.request(method, path, body)
+    (entry,) = changes(node)
+
+    assert 400 == answer.status
+    assert "refused" == entry["outcome"]
+    assert entry["reason"]
+    assert CANARY not in json.dumps(entry)
+
+
+def test_reasons_of_refusals_tell_what_is_wrong(node, api):
+    """Whatever is no secret is quoted in the entry, too."""
+    api.request(
+        "PUT", "policies/%2f/p", {"pattern": "^a", "definition": {"max-length": "many"}, "apply-to": "queues"}
+    )
+    (entry,) = changes(node)
+
+    assert "many" in entry["reason"]
 
 
 def test_looking_at_messages_has_an_entry(node, api):
