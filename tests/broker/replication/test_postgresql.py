@@ -11,7 +11,7 @@ from leveret.broker.replication.chain import BATCHES, make_entry
 from leveret.broker.replication.engine import ORIGIN, Append, NoAnswerError, Read, Refused, Trim, Trimmed
 
 psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
-from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError  # noqa: E402
+from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError, with_timeouts  # noqa: E402
 
 
 class PostgreSQLSetup:
@@ -184,3 +184,25 @@ async def test_tables_of_another_version_are_refused(setup):
 
     with pytest.raises(SchemaVersionError):
         await (await setup.connect()).perform(Read(0, 0))
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:hunter2/x@h/db", "postgresql://u:hunter2%zz@h/db", "postgresql://h:hunter2"]
+)
+def test_a_url_that_makes_no_sense_is_not_quoted(url):
+    """A slash in a password makes a port of its beginning, which libpq would quote in each line of the log."""
+    with pytest.raises(ValueError, match=r"libpq|quoting") as caught:
+        with_timeouts(url)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_several_hosts_and_ports_are_taken():
+    """As libpq takes them, and a URL without any."""
+    for url in (
+        "postgresql://u:p@a:1,b:2/db",
+        "postgresql://a,b:2/db",
+        "postgresql:///db",
+        "postgresql:///db?host=/tmp",
+    ):
+        assert "keepalives_idle" in with_timeouts(url)
