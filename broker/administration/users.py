@@ -1,5 +1,6 @@
 """Users, their permissions in vhosts, and their limits."""
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -196,12 +197,16 @@ class UserAdministration:
         users.set_user_limits(user, user_limits_of(limits))
 
 
-def check_user(name: str, hashing_algorithm: str) -> None:
-    """Raise BadRequestError for a name or algorithm that no user can have."""
+def check_user(name: str, hashing_algorithm: str, password_hash: str | None = None) -> None:
+    """Raise BadRequestError for a name, algorithm or hash that no user can have; the text does not quote the hash."""
     if not name:
         raise BadRequestError("user name cannot be empty")
     if hashing_algorithm not in ALGORITHMS:
         raise BadRequestError(f"unknown password hashing algorithm '{hashing_algorithm}'")
+    try:
+        base64.b64decode(password_hash or "", validate=True)
+    except ValueError:
+        raise BadRequestError("password_hash is not base64; a password belongs in 'password'") from None
 
 
 def check_password_rules(users: Users, password: str | None) -> None:

@@ -235,6 +235,10 @@ WRONG = [
         "unknown password hashing algorithm 'rot13'",
     ),
     (
+        {"users": [{"name": "ann", "tags": "", "password_hash": "a password"}]},
+        "password_hash is not base64; a password belongs in 'password'",
+    ),
+    (
         {"permissions": [{"user": "bob", "vhost": "v", "configure": "", "write": "", "read": ""}]},
         "permissions[0] (user 'bob', vhost 'v'): User 'bob' does not exist",
     ),
