@@ -17,11 +17,11 @@ FILES = {
     "test": [PROJECT, BUILD, "--extra", "test"],  # the largest first: the others take its versions
     "core": [PROJECT, BUILD, "--extra", "test-core"],
     "analytics": [PROJECT, "--extra", "analytics"],
-    "run": [PROJECT],
+    "run": [PROJECT, "--extra", "postgresql"],
     "build": [BUILD],
     "beside": ["requirements/beside.in"],
 }
-"""Name of a file -> what it is made of: `run` for `leveret`, `analytics` with Spark, `build` to build the package,
+"""Name of a file -> what it is made of: `run` for the image of the broker, `analytics` with Spark, `build` to build the package,
 `beside` for packages of others that tests install next to it."""
 
 
