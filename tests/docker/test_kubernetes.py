@@ -10,44 +10,64 @@ from running import ROOT
 from leveret import __version__
 from leveret.broker.config.config import Listener, load
 
-FILE = ROOT / "kubernetes" / "leveret.yaml"
-OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(FILE.read_text()))
-BY_NAME = {f"{each['kind']}/{each['metadata']['name']}": each for each in OBJECTS}
-POD = BY_NAME["StatefulSet/leveret"]["spec"]["template"]
-(CONTAINER,) = POD["spec"]["containers"]
-PORTS = {each["name"]: each["containerPort"] for each in CONTAINER["ports"]}
 NUMBERS = {"amqp": 5672, "management": 15672, "metrics": 15692}
 
 
-@pytest.mark.parametrize("name", BY_NAME)
-def test_an_object_is_valid(name):
+class Manifest:
+    """The objects of a file."""
+
+    def __init__(self, name: str) -> None:
+        text = (ROOT / "kubernetes" / name).read_text(encoding="utf-8")
+        self.objects: list[dict[str, Any]] = list(yaml.safe_load_all(text))
+        self.by_name = {f"{each['kind']}/{each['metadata']['name']}": each for each in self.objects}
+        self.stateful = self.by_name["StatefulSet/leveret"]["spec"]
+        self.pod = self.stateful["template"]
+        (self.container,) = self.pod["spec"]["containers"]
+        self.ports = {each["name"]: each["containerPort"] for each in self.container["ports"]}
+
+
+ONE, REPLICATED = Manifest("leveret.yaml"), Manifest("replicated.yaml")
+BOTH = pytest.mark.parametrize("manifest", [ONE, REPLICATED], ids=["one", "replicated"])
+BY_NAME, POD, CONTAINER, PORTS = ONE.by_name, ONE.pod, ONE.container, ONE.ports
+MADE_BY_HAND = {"leveret-login", "leveret-postgresql"}
+"""Secrets that the comment of the file has commands for."""
+
+
+@pytest.mark.parametrize(
+    ("manifest", "name"), [(each, name) for each in (ONE, REPLICATED) for name in each.by_name]
+)
+def test_an_object_is_valid(manifest, name):
     """It has the form of its kind, and no unknown key."""
     validator = pytest.importorskip("kubernetes_validate", reason="has the schemas")
 
-    validator.validate(BY_NAME[name], validator.latest_version(), strict=True)
+    validator.validate(manifest.by_name[name], validator.latest_version(), strict=True)
 
 
-def test_objects_name_each_other_rightly():
+@BOTH
+def test_objects_name_each_other_rightly(manifest):
     """Services and the set select the pod; the Secret, the configuration and volumes that it names are there."""
-    stateful = BY_NAME["StatefulSet/leveret"]["spec"]
-    labels = POD["metadata"]["labels"]
-    volumes = {each["name"] for each in POD["spec"]["volumes"]}
-    volumes |= {each["metadata"]["name"] for each in stateful["volumeClaimTemplates"]}
+    stateful, by_name, spec = manifest.stateful, manifest.by_name, manifest.pod["spec"]
+    labels = manifest.pod["metadata"]["labels"]
+    volumes = {each["name"] for each in spec["volumes"]}
+    volumes |= {each["metadata"]["name"] for each in stateful.get("volumeClaimTemplates", ())}
 
     assert labels == stateful["selector"]["matchLabels"]
-    assert BY_NAME[f"Service/{stateful['serviceName']}"]["spec"]["clusterIP"] == "None"
-    for service in (each for each in OBJECTS if each["kind"] == "Service"):
+    assert by_name[f"Service/{stateful['serviceName']}"]["spec"]["clusterIP"] == "None"
+    for service in (each for each in manifest.objects if each["kind"] == "Service"):
         assert labels == service["spec"]["selector"]
-        assert all(PORTS[each["targetPort"]] == each["port"] for each in service["spec"]["ports"])
-    assert {f"Secret/{each['secretRef']['name']}" for each in CONTAINER["envFrom"]} <= BY_NAME.keys()
-    configs = [each["configMap"]["name"] for each in POD["spec"]["volumes"] if "configMap" in each]
-    assert {f"ConfigMap/{name}" for name in configs} <= BY_NAME.keys()
-    assert volumes == {each["name"] for each in CONTAINER["volumeMounts"]}
+        assert all(manifest.ports[each["targetPort"]] == each["port"] for each in service["spec"]["ports"])
+    secrets = {each["secretRef"]["name"] for each in manifest.container.get("envFrom", ())}
+    assert {f"Secret/{name}" for name in secrets} <= by_name.keys()
+    configs = [each["configMap"]["name"] for each in spec["volumes"] if "configMap" in each]
+    assert {f"ConfigMap/{name}" for name in configs} <= by_name.keys()
+    assert volumes == {each["name"] for each in manifest.container["volumeMounts"]}
 
 
-def test_the_pod_may_do_little():
+@BOTH
+def test_the_pod_may_do_little(manifest):
     """As the strictest of Kubernetes' pod security standards demands, and beyond: no file of the image can be written."""
-    pod, own = POD["spec"]["securityContext"], CONTAINER["securityContext"]
+    spec = manifest.pod["spec"]
+    pod, own = spec["securityContext"], manifest.container["securityContext"]
 
     assert (True, 999, 999, 999) == tuple(
         pod[key] for key in ("runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup")
@@ -58,9 +78,9 @@ def test_the_pod_may_do_little():
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     } == own
-    assert not POD["spec"]["automountServiceAccountToken"]
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & POD["spec"].keys()
-    assert "memory" in CONTAINER["resources"]["limits"]
+    assert not spec["automountServiceAccountToken"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert "memory" in manifest.container["resources"]["limits"]
 
 
 def test_there_is_one_broker_and_it_has_time_to_stop():
@@ -97,19 +117,65 @@ def test_the_broker_takes_the_configuration(tmp_path):
     assert config.audit.file.is_relative_to(config.data_dir)
 
 
-def test_probes_ask_for_paths_that_there_are():
+@BOTH
+def test_probes_ask_for_paths_that_there_are(manifest):
     """Those of the listener for metrics, which needs no login."""
     served = (ROOT / "broker" / "metrics" / "http.py").read_text()
-    probes = [CONTAINER[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    probes = [manifest.container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
 
     assert {"metrics"} == {probe["port"] for probe in probes}
-    assert all(f'add_get("{probe["path"]}"' in served for probe in probes)
+    assert all(f'add_get("{probe["path"].partition("?")[0]}"' in served for probe in probes)
 
 
-def test_the_configuration_is_mounted_where_the_image_reads_it():
+@BOTH
+def test_the_configuration_is_mounted_where_the_image_reads_it(manifest):
     """The image's entry point reads that directory."""
     entrypoint = ROOT / "docker" / "entrypoint.sh"
-    mounted = {each["name"]: each["mountPath"] for each in CONTAINER["volumeMounts"]}
+    mounted = {each["name"]: each["mountPath"] for each in manifest.container["volumeMounts"]}
 
     assert f"--config {mounted['config']}" in entrypoint.read_text()
     assert 0 == subprocess.run(["sh", "-n", entrypoint], check=False, timeout=60).returncode
+
+
+def test_replicated_nodes_wait_beside_each_other():
+    """All start at once without volumes, are replaced by hand, and can be reached before they lead."""
+    pods = REPLICATED.by_name["Service/leveret-pods"]["spec"]
+    probes = {
+        name: REPLICATED.container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness")
+    }
+
+    assert 3 == REPLICATED.stateful["replicas"]
+    assert "Parallel" == REPLICATED.stateful["podManagementPolicy"]
+    assert {"type": "OnDelete"} == REPLICATED.stateful["updateStrategy"]
+    assert "volumeClaimTemplates" not in REPLICATED.stateful
+    assert pods["publishNotReadyAddresses"]
+    assert "publishNotReadyAddresses" not in REPLICATED.by_name["Service/leveret"]["spec"]
+    assert {"startup": "/readyz?role=member", "readiness": "/readyz"} == probes
+    assert ONE.container["image"] == REPLICATED.container["image"]
+    assert (
+        ONE.pod["spec"]["terminationGracePeriodSeconds"]
+        == REPLICATED.pod["spec"]["terminationGracePeriodSeconds"]
+    )
+
+
+def test_a_replicated_node_takes_its_configuration(tmp_path):
+    """Its name and address are those of its pod, and its passwords come from Secrets that are made by hand."""
+    secrets, environ = set(), {}
+    for each in REPLICATED.container["env"]:
+        value = each.get("value", "")
+        if "secretKeyRef" in (source := each.get("valueFrom", {})):
+            secrets.add(source["secretKeyRef"]["name"])
+            value = "secret"
+        environ[each["name"]] = value.replace("$(POD)", "leveret-1")
+    for name, text in REPLICATED.by_name["ConfigMap/leveret-config"]["data"].items():
+        (tmp_path / name).write_text(text)
+    config = load([ROOT / "docker" / "image.conf", tmp_path], environ=environ)
+
+    assert "leveret-1" == config.replication.node_name
+    assert "leveret-1.leveret-pods:5672" == config.replication.advertised_address
+    assert "target_session_attrs=read-write" in config.replication.engine_url
+    assert secrets == MADE_BY_HAND
+    text = (ROOT / "kubernetes" / "replicated.yaml").read_text(encoding="utf-8")
+    assert all(f"create secret generic {name} " in text for name in MADE_BY_HAND)
+    assert (Listener("", NUMBERS["amqp"]),) == config.listeners
+    assert NUMBERS == REPLICATED.ports
