@@ -78,7 +78,9 @@ class Environment:
         refuse_lost(data_dir)
         try:
             shutil.rmtree(data_dir / "paged", ignore_errors=True)
-            self.store = EnvironmentTables(data_dir / "store", TABLES, self.damages, sync=sync)
+            self.store = EnvironmentTables(
+                data_dir / "store", TABLES, self.damages, sync=sync, flushes_roots=not self.is_replica
+            )
             self.paged = EnvironmentTables(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the data in {data_dir}: {error}") from None

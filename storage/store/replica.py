@@ -5,6 +5,9 @@ start repairs and sweeps as it does without a log: such changes only remove what
 makes them by itself. There is no mark of a clean stop, so a node that begins to lead scans all blocks, as after
 a crash.
 
+The root page is not flushed with each entry: a power failure may undo the last one with its place, and the log
+has it. That spares half of the flushes.
+
 All bodies are in the tables: no files, so that one LMDB file is the whole copy, and a snapshot is a copy of it.
 """
 

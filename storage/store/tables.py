@@ -84,18 +84,31 @@ class _LostEnvironment:
 
 
 class EnvironmentTables:
-    """The tables of one environment, and the code common to both."""
+    """The tables of one environment, and the code common to both.
+
+    Args:
+        path: folder of the environment; created if it does not exist.
+        names: of the tables.
+        damages: for what is found.
+        sync: flush every commit.
+        flushes_roots: flush the root page, too, before a commit counts. Without it a power failure may undo the last
+            commit, and nothing else.
+
+    """
 
     env: Any
     db: dict[str, Any]
     mapping: Mapping
 
-    def __init__(self, path: Path, names: Sequence[str], damages: Damages, *, sync: bool) -> None:
+    def __init__(
+        self, path: Path, names: Sequence[str], damages: Damages, *, sync: bool, flushes_roots: bool = True
+    ) -> None:
         self._damages = damages
         path.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)
         self.path = path
         self._names = names
         self._sync = sync
+        self._flushes_roots = flushes_roots
         self._in_use = threading.Condition()
         """Held by threads other than the writer's while they read, and while the file is reopened."""
         self._unsure_page = -1
@@ -122,6 +135,7 @@ class EnvironmentTables:
             max_readers=16,
             readahead=False,
             sync=self._sync,
+            metasync=self._flushes_roots,
             mode=FILE,
         )
         self.env.reader_check()

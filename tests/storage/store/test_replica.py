@@ -4,6 +4,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from crash.judged import needs_power_cuts
+from crash.loopdisk import LoopDisk
 from writer import QID, Writer
 
 from leveret.storage.errors import DamagedError, StorageError
@@ -203,3 +205,30 @@ def test_a_copy_that_was_used_alone_is_no_copy_any_more(tmp_path: Path) -> None:
     Environment(tmp_path, sync=False).close()
     with pytest.raises(NotReplicatedError):
         ReplicaEnvironment(tmp_path, sync=False)
+
+
+@needs_power_cuts
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_cut_undoes_one_entry_at_most(tmp_path, seed):
+    """After a power cut a copy is at the last place or the one before, with what belongs to it."""
+    random = Random(seed)
+    known = {}
+    with LoopDisk(tmp_path, 64) as disk:
+        data_dir = disk.mount_point / "copy"
+        environment, plain = ReplicaEnvironment(data_dir), Environment(tmp_path / "plain")
+        assert (False, True) == tuple(each.store.env.flags()["metasync"] for each in (environment, plain))
+        writer = Logging(plain, [environment])
+        for _ in range(random.randint(5, 40)):
+            writer.write(*range(writer.place << 8, (writer.place << 8) + random.randint(1, 9)), size=3000)
+            known[environment.place] = contents(environment)
+        plain.close()
+        last = sorted(known)[-2:]
+        disk.cut()
+        environment.close()
+        disk.restore()
+        found = ReplicaEnvironment(data_dir)
+        try:
+            assert found.place in last
+            assert known[found.place] == contents(found)
+        finally:
+            found.close()
