@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 from paper_runs import made_plan
 
-from bench import loads, paper_run, perftest
+from bench import brokers, loads, paper_run, perftest
 from bench.brokers import Broker
+from bench.paper_plan import LINES
 from bench.paper_run import TrialError, generate, logged, measure
 from bench.perftest import PerfTestError
 from leveret import __version__
@@ -159,6 +160,33 @@ def test_a_run_is_made_with_a_broker_of_its_own(stand_in, tmp_path):
     ]
     assert ("default", 200, 2, 800) == (cost.line, cost.window, cost.generators, cost.messages)
     assert cost.counters["commits"] > 0
+
+
+def test_a_line_with_tables_runs_the_baseline(stand_in, tmp_path):
+    """The paper's baseline is a broker with RabbitMQ's tables; a second attempt has its number and a name of its own."""
+    stand_in("works")
+    plan = made_plan(lines=["paper-baseline"], queues=(1,))
+
+    run, _, cost = measure(plan, plan.trials[0], tmp_path, lambda _: None, 2)
+
+    assert ("leveret", "200ms+tables", 2) == (run.broker, run.sync, run.rep)
+    assert run.run_id == plan.run_id(plan.trials[0], 2)
+    assert "storage.commit_interval=200ms storage.early_confirm=false" in cost.settings
+    assert cost.counters["commits"] > 0
+
+
+def test_plugins_and_tables_are_those_of_the_line(monkeypatch, tmp_path):
+    """RabbitMQ gets a line's plugins and a port for them, Leveret the program that has the tables."""
+    calls = {}
+    monkeypatch.setattr(brokers, "start", lambda name, *_, **options: calls.setdefault(name, options))
+
+    paper_run.started(LINES["rabbitmq-plugins"], tmp_path)
+    paper_run.started(LINES["late-tables"], tmp_path)
+
+    assert calls["rabbitmq"]["plugins"] == ("rabbitmq_management", "rabbitmq_top")
+    assert calls["rabbitmq"]["rabbitmq"][0].startswith("management.tcp.port = ")
+    assert calls["leveret"]["program"] == ("-m", "bench.paper_baseline")
+    assert calls["leveret"]["plugins"] == ()
 
 
 def test_a_run_that_fails_leaves_no_record(stand_in, tmp_path, monkeypatch):
