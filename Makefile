@@ -123,7 +123,7 @@ constraints: $(VENV)/.installed-test
 	$(BIN)/python requirements/pin.py $(ARGS)
 
 BENCHES := analytics backlog delayed embedded fairness field fixtures following hotpath ladder latency load_tool \
-	management management_clients paper peek replication retention scale shovel stalls store suites \
+	logins management management_clients paper peek replication retention scale shovel stalls store suites \
 	tls tls_clients topic topology transactions ui
 
 bench: $(VENV)/.installed-test

@@ -1,8 +1,9 @@
 """Benchmark of TLS beside plain connections: `make bench NAME=tls`.
 
 Reports the rate and the latency under PerfTest over TLS beside plain ones, for each broker in the same run, the memory
-of idle connections, and the processor time of full and of resumed handshakes. The certificate has a P-256 key; clients
-speak TLS 1.3. A connection counts up to the broker's first method, with all that it costs beside the handshake.
+of idle connections, the processor time of full and of resumed handshakes, and the time until new connections get a
+renewed certificate: after SIGHUP, and after its files were replaced without a word. The certificate has a P-256 key;
+clients speak TLS 1.3. A connection counts up to the broker's first method, with all that it costs beside the handshake.
 
 A resumed handshake is hardly cheaper than a full one: with a P-256 key it spares one signature and the certificate,
 about a fifth of OpenSSL's time, but not the key exchange, which TLS 1.3 repeats, nor the new tickets.
@@ -13,11 +14,13 @@ import asyncio
 import contextlib
 import os
 import resource
+import signal
 import socket
 import ssl
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -35,7 +38,9 @@ from bench.workloads import WORKLOADS
 RATE_BAR, LATENCY_BAR = 0.5, 1.5
 IDLE_BAR = 40 * 1024
 FULL_BAR, RESUMED_BAR = 500, 1200
-PARTS = ("rate", "latency", "idle", "handshakes")
+SIGNAL_BAR, FILES_BAR = 1.0, 65.0
+"""Seconds until a renewed certificate is shown; the broker looks at the files once a minute."""
+PARTS = ("rate", "latency", "idle", "handshakes", "reload")
 LATENCY_FLAGS = "-x1 -y1 -q200 -s12 -r20000"
 WARM_UP = 2
 HEADER = b"AMQP\0\0\x09\x01"
@@ -210,6 +215,47 @@ def connect_some(ca: Authority, port: int, count: int, resumes: bool | None) -> 
                     session = client.session
 
 
+def reloads(options: argparse.Namespace, ca: Authority) -> bool:
+    """Measure how long it takes until new connections get a renewed certificate."""
+    with started("leveret", ca) as (broker, port):
+        by_signal = []
+        for _ in range(options.reloads):
+            serial = ca.server().certificate.serial_number
+            began = time.perf_counter()
+            os.kill(broker.pid, signal.SIGHUP)
+            by_signal.append(shown_after(ca, port, serial, began, 10 * SIGNAL_BAR, 0.001))
+        print(
+            f"{len(by_signal)} renewed certificates after SIGHUP: {min(by_signal) * 1e3:.0f} to "
+            f"{max(by_signal) * 1e3:.0f} ms, bar {SIGNAL_BAR * 1e3:.0f}",
+            flush=True,
+        )
+        silent = []
+        for _ in range(options.replacements):
+            serial = ca.server().certificate.serial_number
+            silent.append(shown_after(ca, port, serial, time.perf_counter(), 2 * FILES_BAR, 0.05))
+        if silent:
+            print(
+                f"{len(silent)} files replaced without a word: {min(silent):.1f} to {max(silent):.1f} s, "
+                f"bar {FILES_BAR:.0f}",
+                flush=True,
+            )
+    return max(by_signal) <= SIGNAL_BAR and max(silent, default=0.0) <= FILES_BAR
+
+
+def shown_after(ca: Authority, port: int, serial: int, began: float, limit: float, pause: float) -> float:
+    """Connect until the broker shows a certificate; returns the seconds since `began`, or raises SystemExit."""
+    context = client_context(ca)
+    while time.perf_counter() - began < limit:
+        with (
+            socket.create_connection(("127.0.0.1", port), 60) as raw,
+            context.wrap_socket(raw, server_hostname="localhost") as client,
+        ):
+            if int(client.getpeercert()["serialNumber"], 16) == serial:
+                return time.perf_counter() - began
+        time.sleep(pause)
+    raise SystemExit(f"the renewed certificate was not shown within {limit:.0f} s")
+
+
 def main() -> int:
     """Measure, print, and return 0 if all bars were cleared, 1 if not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -219,6 +265,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=7, help="length of a run of PerfTest")
     parser.add_argument("--connections", type=int, default=5000)
     parser.add_argument("--handshakes", type=int, default=4000)
+    parser.add_argument("--reloads", type=int, default=20, help="after SIGHUP")
+    parser.add_argument(
+        "--replacements", type=int, default=1, help="of the files without a word, a minute each"
+    )
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -230,6 +280,8 @@ def main() -> int:
         ca = Authority(Path(name))
         if "handshakes" in options.parts:
             cleared &= handshakes(options, ca)
+        if "reload" in options.parts:
+            cleared &= reloads(options, ca)
         if "idle" in options.parts:
             cleared &= uvloop.run(memory(options, ca))
         if {"rate", "latency"} & set(options.parts):
