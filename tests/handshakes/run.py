@@ -34,6 +34,7 @@ from handshakes.attacks import (
 from running import Running
 
 STALLED = 2000
+PARTS = ("reloads", "stalled", "mutated", "cycles")
 GROWTH = 5 << 20
 PATIENCE = 2.0
 """Seconds that 99 per cent of the answers to a healthy client may take at most beside stalled handshakes."""
@@ -122,25 +123,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100_000, help="mutated ClientHellos, and cycles")
     parser.add_argument("--reloads", type=int, default=100)
-    parser.add_argument("--only-reloads", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="some of them")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     given = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    parts = (
-        lambda running: stall(running, STALLED),
-        lambda running: mutate(running, given.count, given.seed),
-        lambda running: cycle(running, given.count),
-    )
-    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
-        folder = Path(name)
+    parts = {
+        "stalled": lambda running: stall(running, STALLED),
+        "mutated": lambda running: mutate(running, given.count, given.seed),
+        "cycles": lambda running: cycle(running, given.count),
+    }
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        folder = Path(place)
         (replaced := folder / "replaced").mkdir()
-        reload(replaced, given.reloads)
-        if given.only_reloads:
-            return
+        if "reloads" in given.parts:
+            reload(replaced, given.reloads)
         server = Authority(folder).server()
-        for number, part in enumerate(parts):
-            own = folder / str(number)
+        for name, part in parts.items():
+            if name not in given.parts:
+                continue
+            own = folder / name
             own.mkdir()
             settings = words(own, server, "ssl_handshake_rate=infinity")
             with Running(own, *settings, is_judged=False, is_forked=False) as running:

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "scanners"
 SSLYZE = "sslyze==6.3.1"
 INSTALL_SECONDS = 900
-SCAN_SECONDS = 900
+SCAN_SECONDS = 1800
 COMMANDS = (
     "certificate_info", "ssl_2_0_cipher_suites", "ssl_3_0_cipher_suites", "tls_1_0_cipher_suites",
     "tls_1_1_cipher_suites", "tls_1_2_cipher_suites", "tls_1_3_cipher_suites", "tls_compression", "tls_1_3_early_data",
@@ -160,11 +160,18 @@ def judged(found: dict[str, Any]) -> tuple[list[str], str]:
     return bad, f"TLS 1.2 with {len(accepted['tls_1_2'])} ciphers, TLS 1.3 with {len(accepted['tls_1_3'])}"
 
 
-def by_testssl(program: str, port: int, ca: Path, folder: Path) -> tuple[list[str], str]:
-    """Return the findings of testssl.sh above LOW that are not accepted, and a line about the rest."""
+def by_testssl(
+    program: str, port: int, ca: Path, folder: Path, *, is_fast: bool = False
+) -> tuple[list[str], str]:
+    """Return the findings of testssl.sh above LOW that are not accepted, and a line about the rest.
+
+    A fast scan leaves out the ciphers of single versions and the handshakes of many clients.
+    """
     out = folder / f"testssl-{port}.json"
-    command = [program, "--quiet", "--warnings=off", "--nodns=none", "--color=0", "--fast", f"--add-ca={ca}", "--jsonfile", str(out),
+    command = [program, "--quiet", "--warnings=off", "--nodns=none", "--color=0", f"--add-ca={ca}", "--jsonfile", str(out),
                "--connect-timeout=20", "--openssl-timeout=20", f"127.0.0.1:{port}"]  # fmt: skip
+    if is_fast:
+        command.insert(1, "--fast")
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -189,7 +196,9 @@ def by_testssl(program: str, port: int, ca: Path, folder: Path) -> tuple[list[st
     kinds = Counter(row["severity"] for row in rows)
     grade = next((row["finding"] for row in rows if row["id"] == "overall_grade"), "none")
     named = [f"{row['severity']} {row['id']}" for row in above if row["id"] in ACCEPTED]
-    return bad, f"{dict(kinds)}, grade {grade}" + (f", accepted: {', '.join(named)}" if named else "")
+    limits = [f"{row['id']}: {row['finding']}" for row in rows if row["severity"] == "WARN"]
+    text = f"{dict(kinds)}, grade {grade}" + (f", accepted: {', '.join(named)}" if named else "")
+    return bad, text + (f", limits of the scan: {'; '.join(limits)}" if limits else "")
 
 
 def main() -> int:
@@ -201,6 +210,12 @@ def main() -> int:
         help="the script testssl.sh",
     )
     parser.add_argument("--scanners", default="sslyze,testssl", help="sslyze, testssl or both, with a comma")
+    parser.add_argument(
+        "--fast", action="store_true", help="with testssl.sh's --fast: a minute instead of many"
+    )
+    parser.add_argument(
+        "--listeners", default="amqp,management", help="amqp, management or both, with a comma"
+    )
     given = parser.parse_args()
     scanners = given.scanners.split(",")
     if "testssl" in scanners and given.testssl is None:
@@ -211,10 +226,13 @@ def main() -> int:
         python = installed() if "sslyze" in scanners else None
         with tempfile.TemporaryDirectory() as name, broker(Path(name)) as (ports, ca):
             for listener, port in ports.items():
+                if listener not in given.listeners.split(","):
+                    continue
                 if python is not None:
                     count += told("sslyze", listener, *by_sslyze(python, port, ca, Path(name)))
                 if "testssl" in scanners:
-                    count += told("testssl.sh", listener, *by_testssl(given.testssl, port, ca, Path(name)))
+                    found = by_testssl(given.testssl, port, ca, Path(name), is_fast=given.fast)
+                    count += told("testssl.sh", listener, *found)
     except (StartError, subprocess.SubprocessError) as error:
         print(error, file=sys.stderr)
         return 2
