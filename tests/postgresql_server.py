@@ -45,8 +45,8 @@ def as_whom() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[str]:
-    """Run a server; yields what a URL of it needs behind the name of the database."""
+def postgresql(password: str = "") -> Iterator[str]:
+    """Run a server, perhaps one that wants a password; yields what a URL of it needs behind the name of the database."""
     folder = needed_programs()
     home = Path(tempfile.mkdtemp(prefix="leveret-pg-"))
     server = None
@@ -54,8 +54,12 @@ def postgresql() -> Iterator[str]:
         if not os.geteuid():
             shutil.chown(home, "postgres", "postgres")
         data = home / "data"
+        login: list[object] = ["-A", "trust"]
+        if password:
+            (home / "password").write_text(password, encoding="ascii")
+            login = ["-A", "scram-sha-256", "--pwfile", home / "password"]
         subprocess.run(
-            [folder / "initdb", "-D", data, "-U", "leveret", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
+            [folder / "initdb", "-D", data, "-U", "leveret", *login, "-E", "UTF8", "--locale=C", "-N"],
             cwd=home, check=True, capture_output=True, timeout=SECONDS, **as_whom(),
         )  # fmt: skip
         server = subprocess.Popen(

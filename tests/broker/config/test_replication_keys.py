@@ -7,6 +7,7 @@ import pytest
 
 from leveret.broker.config import replication_keys
 from leveret.broker.config.config import Config, ConfigError, effective, load
+from leveret.broker.config.encrypted import encrypt
 from leveret.broker.embedded.errors import ConfigurationError
 from leveret.broker.embedded.settings import make_config
 
@@ -73,3 +74,12 @@ def test_an_embedded_broker_is_not_replicated() -> None:
     """The keys are an error for a broker inside another program."""
     with pytest.raises(ConfigurationError, match="not replicated"):
         make_config({"replication.url": "postgresql://db/leveret"}, None, 0)
+
+
+def test_the_url_may_be_encrypted() -> None:
+    """It is used as it was before, and shown as no part of it."""
+    hidden = encrypt(URL.partition("=")[2], "words")
+    config = load(settings=[f"replication.url={hidden}", "config_entry_decoder.passphrase=words"])
+
+    assert URL.partition("=")[2] == config.replication.engine_url
+    assert "hidden" not in "\n".join(effective(config))

@@ -8,7 +8,17 @@ from replicated.conformance import *  # noqa: F403 - the suite
 from replicated.conformance import DEADLINE, HOLDER, append, ask, fill, follow, keep_snapshot, take
 
 from leveret.broker.replication.chain import BATCHES, make_entry
-from leveret.broker.replication.engine import ORIGIN, Append, NoAnswerError, Read, Refused, Trim, Trimmed
+from leveret.broker.replication.engine import (
+    ORIGIN,
+    Append,
+    FindSnapshot,
+    Known,
+    NoAnswerError,
+    Read,
+    Refused,
+    Trim,
+    Trimmed,
+)
 
 psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError, with_timeouts  # noqa: E402
@@ -206,3 +216,24 @@ def test_several_hosts_and_ports_are_taken():
         "postgresql:///db?host=/tmp",
     ):
         assert "keepalives_idle" in with_timeouts(url)
+
+
+async def test_passwords_and_certificates_are_those_of_libpq(tmp_path):
+    """A password may be in libpq's file; a wrong one, and a server without TLS, give no answer and show no secret."""
+    (tmp_path / "pass").write_text("*:*:*:leveret:hidden\n")
+    (tmp_path / "pass").chmod(0o600)
+    with postgresql(password="hidden") as server:
+        for more, is_known in (
+            (f"&passfile={tmp_path / 'pass'}", True),
+            ("&password=hidden", True),
+            ("&password=hidden2", False),
+            ("&password=hidden&sslmode=require&host=127.0.0.1&port=1", False),
+        ):
+            driver = PostgreSQLDriver(with_timeouts(f"postgresql:///postgres{server}{more}"))
+            if is_known:
+                assert Known(None) == await driver.perform(FindSnapshot())
+            else:
+                with pytest.raises(NoAnswerError) as caught:
+                    await driver.perform(FindSnapshot())
+                assert "hidden" not in f"{caught.value} {caught.value.__cause__}"
+            await driver.close()

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from leveret.broker.replication.chain import Batch
+from leveret.broker.replication.chain import Batch, split_batches
 from leveret.broker.replication.engine import ORIGIN
 from leveret.broker.replication.memory import MemoryEngine
 from leveret.broker.replication.node import (
@@ -13,7 +13,9 @@ from leveret.broker.replication.node import (
     READ,
     UNSAFE,
     Apply,
+    Close,
     Forgotten,
+    Logged,
     Node,
     Role,
     TooShort,
@@ -36,8 +38,13 @@ STEP = 0.2
 class Nodes:
     """Nodes with an engine in memory, by a clock that is set."""
 
-    def __init__(self, *names: str, engine: MemoryEngine | None = None) -> None:
+    def __init__(
+        self, *names: str, engine: MemoryEngine | None = None, settings: Settings = SETTINGS
+    ) -> None:
         self.engine = engine or MemoryEngine()
+        self.settings = settings
+        self.is_stuck = False
+        """True while no entry can be applied."""
         self.now = 0.0
         self._ids: Iterator[int] = count(1)
         self.nodes: dict[str, Node] = {}
@@ -47,7 +54,7 @@ class Nodes:
 
     def add(self, name: str) -> Node:
         node = Node(
-            name, f"{name}:5672", ORIGIN, self.now, lambda: next(self._ids).to_bytes(16, "big"), SETTINGS
+            name, f"{name}:5672", ORIGIN, self.now, lambda: next(self._ids).to_bytes(16, "big"), self.settings
         )
         self.nodes[name] = node
         return node
@@ -76,6 +83,8 @@ class Nodes:
             found, node.events = node.events, []
             for event in found:
                 self.events.append(event)
+                if isinstance(event, Apply) and self.is_stuck:
+                    continue
                 if isinstance(event, Apply):
                     node.applied(self.now)
                 elif isinstance(event, Wipe):
@@ -226,3 +235,64 @@ def test_a_database_without_standbys_is_told() -> None:
     shown = described(nodes.nodes["a"], 0.0, nodes.now, is_answered=True, warnings=[])
     assert [UNSAFE] == shown["problems"]
     assert shown["leader"] is None
+
+
+def test_a_node_that_need_not_be_synchronous_leads_without_standbys() -> None:
+    """As `replication.require_synchronous` says with `false` and `engine`."""
+    nodes = Nodes(
+        "a", engine=MemoryEngine(standbys=""), settings=SETTINGS._replace(require_synchronous=False)
+    )
+    nodes.run(20.0)
+    ticket = nodes.leader.submit(Batch(b"rows"))
+    nodes.run(2.0)
+
+    assert any(isinstance(event, Logged) and ticket in event.tickets for event in nodes.events)
+    assert [] == described(nodes.leader, 0.0, nodes.now, is_answered=True, warnings=[])["problems"]
+
+
+def test_a_leader_whose_standbys_are_taken_away_settles_nothing(nodes: Nodes) -> None:
+    """It says why, leads no more after a few seconds, and goes on by itself once there are some."""
+    leader = nodes.leader
+    nodes.engine.standbys = ""
+    ticket = leader.submit(Batch(b"rows"))
+    nodes.run(1.0)
+    shown = described(leader, 0.0, nodes.now, is_answered=True, warnings=[])
+    assert [UNSAFE] == shown["problems"]
+    nodes.run(20.0)
+    assert 3 == len(nodes.others()), "a node leads"
+    assert not any(isinstance(event, Logged) and ticket in event.tickets for event in nodes.events)
+    nodes.engine.standbys = "ANY 1 (s)"
+    nodes.run(20.0)
+    assert nodes.leader
+
+
+def test_batches_are_grouped_up_to_a_size() -> None:
+    """That of `replication.max_batch`; a larger one goes alone."""
+    nodes = Nodes("a", settings=SETTINGS._replace(max_batch=100))
+    nodes.run(20.0)
+    last = nodes.engine.visible.lease.last
+    for octets in (30, 30, 30, 200, 30):
+        nodes.leader.submit(Batch(bytes(octets)))
+    nodes.run(2.0)
+
+    entries = [nodes.engine.visible.entries[index].payload for index in range(last + 1, last + 5)]
+    assert [[30, 30], [30], [200], [30]] == [
+        [len(each.payload) for each in split_batches(payload)] for payload in entries
+    ]
+
+
+def test_a_leader_whose_disk_takes_nothing_hands_over(nodes: Nodes) -> None:
+    """After the time of `replication.stall_timeout`; what it has logged is not lost."""
+    leader = nodes.leader
+    nodes.is_stuck = True
+    leader.submit(Batch(b"rows"))
+    nodes.run(SETTINGS.stall_timeout - 1.0, leader.name)
+    assert leader.role is Role.LEADING
+    assert 9.0 < described(leader, 0.0, nodes.now, is_answered=True, warnings=[])["lag_seconds"] + 1.0
+    nodes.run(2.0, leader.name)
+    assert leader.role is Role.WAITING
+    assert any(isinstance(event, Close) for event in nodes.events)
+    nodes.is_stuck = False
+    others = [name for name in nodes.nodes if name != leader.name]
+    nodes.run(5.0, *others)
+    assert nodes.leader is not leader
