@@ -458,9 +458,9 @@ _MANAGEMENT: Final[tuple[Key, ...]] = (
     Key(name="management.login_session_timeout", kind="int", default="480", low=1, high=525_600,
         attribute="management.session_minutes",
         doc="Minutes without a request after which the web page asks for a login again. In RabbitMQ from the login."),
-    Key(name="management.reports_dir", kind="path", default="", attribute="management.reports_dir", origin="Leveret",
-        doc="Directory with [reports of the analysis](analysis.md) that the web page shows. If it is not set, the "
-        "directory `reports` in `export.dir`, if that is set."),
+    Key(name="management.reports_url", kind="address", default="", attribute="management.reports_url", origin="Leveret",
+        doc="Address of the [reports of the analysis](analysis.md), as browsers reach it: the web page has a link to "
+        "it. The broker serves no reports itself; `leveret analyze --serve` or any web server does."),
     Key(name="collect_statistics_interval", kind="int", default="5000", low=100, high=3_600_000,
         attribute="management.interval_ms",
         doc="Milliseconds between two samples of the statistics; rates are computed from the last two."),

@@ -200,7 +200,7 @@ class ManagementConfig(msgspec.Struct, frozen=True):
     session_minutes: int = 480
     disable_basic_auth: bool = False
     interval_ms: int = 5000
-    reports_dir: Path | None = None
+    reports_url: str = ""
     has_plain: bool = True
     tls: HTTPTLSConfig | None = None
 

@@ -184,8 +184,12 @@ class ManagedBroker(AdministeredBroker, Protocol):
         """The name of the cluster, which clients see."""
 
     @property
-    def reports_dir(self) -> Path | None:
-        """The directory with reports of the analysis, which need not exist; None if there is none."""
+    def reports_url(self) -> str:
+        """The address of the reports of the analysis; empty if there is none."""
+
+    @property
+    def export_dir(self) -> Path | None:
+        """The directory of the telemetry export; None if nothing is exported."""
 
     def node_facts(self) -> NodeFacts:
         """Return facts about the node."""

@@ -777,10 +777,14 @@ class Server:
         return self.config.node_name
 
     @property
-    def reports_dir(self) -> Path | None:
-        """The directory with reports of the analysis, which need not exist; None if there is none."""
-        exported = self.config.export.dir
-        return self.config.management.reports_dir or (None if exported is None else exported / "reports")
+    def reports_url(self) -> str:
+        """The address of the reports of the analysis; empty if there is none."""
+        return self.config.management.reports_url
+
+    @property
+    def export_dir(self) -> Path | None:
+        """The directory of the telemetry export; None if nothing is exported."""
+        return self.config.export.dir
 
     @property
     def cluster_name(self) -> str:

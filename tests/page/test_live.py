@@ -4,8 +4,9 @@ import json
 import logging
 
 import pytest
-from browsing import ask, publish
+from browsing import ask, opened, publish
 
+import leveret
 from leveret.broker.server.server import Server
 
 
@@ -155,24 +156,17 @@ def test_without_reports_the_way_to_them_is_shown(page):
     page.open("reports")
     page.tab.wait_for_selector("pre:has-text('export.dir')")
 
-    assert "leveret analyze all --input" in page.tab.inner_text("main pre")
+    assert "leveret analyze all --serve --input" in page.tab.inner_text("main pre")
 
 
-def test_a_report_opens_in_a_window_without_rights(page, tmp_path, monkeypatch):
-    """It has its styles and pictures, and its scripts do not run."""
-    (tmp_path / "capacity").mkdir()
-    (tmp_path / "capacity" / "report.html").write_text(
-        "<title>Capacity</title><style>p {color: rgb(1, 2, 3)}</style><p>full in 9 days</p>"
-        "<script>document.body.textContent = 'ran'</script>",
-        encoding="utf-8",
-    )
-    monkeypatch.setattr(Server, "reports_dir", tmp_path)
-    page.open("reports")
-    with page.tab.expect_popup() as popup:
-        page.tab.click("a:has-text('Capacity')")
-    report = popup.value
-    report.wait_for_selector("text=full in 9 days")
+def test_the_navigation_leads_to_the_reports(browser, monkeypatch):
+    """With an address of reports, their entry is a link to it that tells nothing of this page, and so is the page."""
+    address = "http://127.0.0.1:9/reports/"
+    monkeypatch.setattr(Server, "reports_url", address)
+    with leveret.Broker(management=True) as broker:
+        for page in opened(browser, broker):
+            page.open("reports")
+            page.tab.wait_for_selector(f"main a[href='{address}']")
+            entry = page.tab.wait_for_selector(f"#side a[href='{address}']")
 
-    assert "rgb(1, 2, 3)" == report.evaluate("getComputedStyle(document.querySelector('p')).color")
-    assert "null" == report.evaluate("origin")
-    report.close()
+            assert ("_blank", "noopener noreferrer") == (entry.get_attribute("target"), entry.get_attribute("rel"))

@@ -8,7 +8,7 @@
  * @typedef {{title: string, show: (place: Place) => unknown}} Page
  */
 import { get, login, send, session } from "./shell/api.js";
-import { byId, fill, h, setText } from "./shell/elements.js";
+import { byId, fill, h, leadOutside, setText } from "./shell/elements.js";
 import { bindKeys } from "./shell/keyboard.js";
 import { live } from "./shell/live.js";
 import { recall, remember } from "./shell/memory.js";
@@ -101,6 +101,15 @@ function fillSide() {
     title ? h("h2", null, title) : null,
     ...pages.map(({ page, text }) => h("a", { href: link(page), "data-page": page }, text)),
   ]));
+  if (user?.monitors) linkReports();
+}
+
+/** Have the entry of the reports lead to where they are, if that is configured. */
+async function linkReports() {
+  const found = await get("leveret/reports").catch(() => null);
+  const entry = side.querySelector('a[data-page="reports"]');
+  if (!found?.url || !(entry instanceof HTMLAnchorElement)) return;
+  leadOutside(entry, found.url);
 }
 
 async function refreshVhosts() {

@@ -172,7 +172,6 @@ leveret/backup                              GET POST DELETE none
 leveret/resources                           GET monitoring
 leveret/logs                                GET monitoring
 leveret/reports                             GET monitoring
-leveret/reports/{report}                    GET monitoring
 leveret/memory-watermark                    PUT administrator
 leveret/disk-free-limit                     PUT administrator
 leveret/log-level                           PUT administrator

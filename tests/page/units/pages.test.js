@@ -60,9 +60,9 @@ test("the first program has the address of the broker", () => {
 });
 
 test("the way to a report names the directories of this broker", () => {
-  assert.match(steps(null), /^# leveret.conf.*\nexport.dir = EXPORT\n/);
-  assert.match(steps("/var/export/reports"), /--input \/var\/export --output \/var\/export\/reports$/);
-  assert.match(steps("/o'r"), /^pip .*\n.*--input EXPORT --output '\/o'\\''r'$/);
+  assert.match(steps(null), /^# leveret.conf.*\nexport.dir = EXPORT\nmanagement.reports_url = .*\n\npip .*\n.* --input EXPORT --output REPORTS$/);
+  assert.match(steps("/var/export"), /^# leveret.conf.*\nmanagement.reports_url = .*--input \/var\/export --output REPORTS$/s);
+  assert.match(steps("/o'r"), /--input '\/o'\\''r' --output REPORTS$/);
 });
 
 test("a template keeps a message by its name, and nothing else", () => {

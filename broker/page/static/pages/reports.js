@@ -1,9 +1,7 @@
-/** Reports that the analysis has written, and how to make one. */
-import { get, path } from "../shell/api.js";
-import { h } from "../shell/elements.js";
-import { size } from "../shell/format.js";
-import { heading, time } from "../shell/parts.js";
-import { Table } from "../shell/table.js";
+/** Where the reports of the analysis are, or how to make some. */
+import { get } from "../shell/api.js";
+import { h, leadOutside } from "../shell/elements.js";
+import { heading } from "../shell/parts.js";
 
 export const title = "Reports";
 
@@ -15,45 +13,26 @@ export async function show({ main, user, signal }) {
     return;
   }
   const found = await get("leveret/reports", {}, signal);
-  const table = new Table({
-    id: "reports", label: "Reports", key: (row) => row.name, sort: "time", descending: true,
-    columns: [
-      { name: "title", title: "Report", head: true, wide: true, value: (row) => row.title, show: (row) => h("a", { href: `api/leveret/reports/${path(row.name)}`, target: "_blank", rel: "noopener" }, row.title) },
-      { name: "name", title: "Name", value: (row) => row.name },
-      { name: "time", title: "Written", number: true, value: (row) => row.time, show: (row) => time(row.time) },
-      { name: "size", title: "Size", number: true, value: (row) => row.size, show: (row) => size(row.size) },
-    ],
-    empty: () => howTo(found.directory),
-  });
-  table.set(found.reports);
   main.append(
-    h("p", { class: "faint intro" }, "What the analysis found in the telemetry that this broker exports: capacity, latencies, anomalies, and so on. Each opens in a window of its own."),
-    h("section", { class: "panel" }, table.element),
+    h("p", { class: "faint intro" }, "The analysis of the telemetry that this broker exports: what is wrong, capacity, latencies, anomalies, and so on."),
+    found.url
+      ? h("p", null, "The reports are at ", leadOutside(h("a", null, found.url), found.url), ".")
+      : h("section", { class: "panel" }, h("p", null, "This broker has no address of reports. To make some, serve them, and have a link here:"), h("pre", null, steps(found.export))),
   );
 }
 
 /**
  * The steps to a first report.
- * @param {string | null} directory in which they are looked for
+ * @param {string | null} exported directory of the export
  */
-export function steps(directory) {
-  const isOfExport = directory?.endsWith("/reports");
-  const input = isOfExport ? directory?.slice(0, -"/reports".length) : "EXPORT";
+export function steps(exported) {
   return [
-    ...(directory ? [] : ["# leveret.conf: export telemetry, then restart the broker", "export.dir = EXPORT", ""]),
-    "pip install 'leveret[analytics]'", `leveret analyze all --input ${quoted(input ?? "EXPORT")} --output ${quoted(directory ?? "EXPORT/reports")}`,
+    "# leveret.conf, then restart the broker", ...(exported ? [] : ["export.dir = EXPORT"]), "management.reports_url = http://127.0.0.1:15693/", "",
+    "pip install 'leveret[analytics]'", `leveret analyze all --serve --input ${quoted(exported ?? "EXPORT")} --output REPORTS`,
   ].join("\n");
 }
 
 /** @param {string} text */
 function quoted(text) {
   return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-/** @param {string | null} directory */
-function howTo(directory) {
-  return [
-    directory ? h("p", null, "There are no reports in ", h("code", null, directory), " yet. To make them:") : h("p", null, "There are no reports: this broker exports no telemetry. To make some:"),
-    h("pre", null, steps(directory)),
-  ];
 }

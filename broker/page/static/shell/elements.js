@@ -117,3 +117,14 @@ export function byId(id, type) {
   if (!(found instanceof type)) throw new Error(`no ${id}`);
   return found;
 }
+
+/**
+ * Have a link lead to an address outside of this page, which the operator has configured. It tells that place nothing.
+ * @param {HTMLAnchorElement} anchor
+ * @param {string} address of a page on the web; another is refused
+ */
+export function leadOutside(anchor, address) {
+  if (!/^https?:$/.test(new URL(address).protocol)) throw new TypeError("no address of the web");
+  Object.assign(anchor, { href: address, target: "_blank", rel: "noopener noreferrer" });
+  return anchor;
+}
