@@ -44,8 +44,8 @@ running broker, but two packages: `pip install 'leveret[notebook]'`.
 ```python
 from leveret import export
 
-export.tables("/var/lib/leveret/export")        # the tables that have files
-export.columns("queue_interval")                # name, type, kind, unit and description of each column
+export.tables("/var/lib/leveret/export")  # the tables that have files
+export.columns("queue_interval")  # name, type, kind, unit and description of each column
 rows = export.read("/var/lib/leveret/export", "queue_interval", since="2026-11-24T14:00", queue="orders")
 frame = rows.to_pandas()
 ```
