@@ -1,4 +1,4 @@
-"""Where the reports of the analysis are: `/api/leveret/reports`. The broker serves none of them itself."""
+"""The address of the reports of the analysis: `/api/leveret/reports`. The broker serves none of them itself."""
 
 from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import json_text
