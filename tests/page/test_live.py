@@ -169,4 +169,7 @@ def test_the_navigation_leads_to_the_reports(browser, monkeypatch):
             page.tab.wait_for_selector(f"main a[href='{address}']")
             entry = page.tab.wait_for_selector(f"#side a[href='{address}']")
 
-            assert ("_blank", "noopener noreferrer") == (entry.get_attribute("target"), entry.get_attribute("rel"))
+            assert ("_blank", "noopener noreferrer") == (
+                entry.get_attribute("target"),
+                entry.get_attribute("rel"),
+            )
