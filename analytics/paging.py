@@ -272,7 +272,7 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "Queues",
-            "pub, delivered, acked: messages in the time covered; mean_*: average numbers of messages; share_*: "
+            "pub, delivered, acked: messages in the time covered; mean ...: average numbers of messages; share ...: "
             "fraction of the ready time spent in each state; thrash: messages read back from disk / messages "
             "published; little_ms: mean time in the ready state by Little's law, in ms; boundary: messages waiting at "
             "the start and end / messages that left, roughly the error of Little's law. alpha: in memory; beta and "

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import jinja2
 
-from leveret.analytics.headings import heading
+from leveret.analytics.headings import heading, in_words
 from leveret.analytics.job import Page, Section, number_of
 from leveret.analytics.plots import Plot, plots
 from leveret.analytics.reading import Counted
@@ -239,7 +239,7 @@ def _section(number: int, section: Section) -> dict[str, Any]:
     return {
         "id": section.name or f"part-{number}",
         "title": section.title,
-        "text": section.text,
+        "text": in_words(section.text, section.columns),
         "plots": drawn,
         "svg": f"{section.name}.svg" if drawn and section.name else "",
         "columns": headings(section.columns, shown),

@@ -9,6 +9,7 @@ from pyspark.sql import Row
 from leveret.analytics import report
 from leveret.analytics.drawing import svg
 from leveret.analytics.figures import Panel, Series, at, bars, heat, panels, plain
+from leveret.analytics.headings import in_words
 from leveret.analytics.job import Page, Section
 from leveret.analytics.plots import plots
 from leveret.analytics.reading import Counted
@@ -147,3 +148,13 @@ def test_names_are_cut_and_cleaned():
     """A name that is drawn is short and has nothing that cannot be printed."""
     assert "a\ufffdb" == plain("a\x00b")
     assert 60 == len(plain("x" * 255))
+
+
+def test_paragraphs_name_columns_as_their_tables_do():
+    """A column is explained by its heading; a word that is a column's name as well stays a word elsewhere."""
+    text = "cpu_us: the slope; r2: its fit; rate: messages a second, the highest rate; window_s seconds"
+
+    assert (
+        "CPU per message (µs): the slope; fit (r²): its fit; rate (/s): messages a second, the highest rate; window (s) seconds"
+        == in_words(text, ["cpu_us", "r2", "rate", "window_s"])
+    )
