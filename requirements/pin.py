@@ -21,8 +21,8 @@ FILES = {
     "build": [BUILD],
     "beside": ["requirements/beside.in"],
 }
-"""Name of a file -> what it is made of: `run` for the image of the broker, `analytics` with Spark, `build` to build the package,
-`beside` for packages of others that tests install next to it."""
+"""Name of a file -> what it is made of: `run` for the image of the broker, `analytics` with Spark, `build` to build the
+package, `beside` for packages of others that tests install next to it."""
 
 
 def main(arguments: list[str]) -> None:

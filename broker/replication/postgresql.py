@@ -367,7 +367,7 @@ def with_timeouts(url: str) -> str:
         given = psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise ValueError("libpq does not understand it") from None
-    if not all(port.isdecimal() for port in given.get("port", "0").split(",") if port):
+    if not all(port.isdecimal() for port in str(given.get("port") or "").split(",") if port):
         # libpq would say so with the text, which is a part of the password if that has a slash.
         raise ValueError("its port is no number: special characters in the password need quoting, as %2F")
     more = {name: value for name, value in _TIMEOUTS.items() if name not in given}
