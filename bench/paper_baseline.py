@@ -191,7 +191,7 @@ class QueueBook:
 
 
 class _Books(VariableQueue):
-    """What a queue with tables does; the arguments are those of `sub_queues.SubQueues`."""
+    """A queue with tables; the arguments are those of `sub_queues.SubQueues`."""
 
     __slots__ = ()
 

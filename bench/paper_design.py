@@ -1,4 +1,4 @@
-"""What each factor of a 2^3 design costs: main effects and interactions with 95 % intervals. Pure.
+"""The cost of each factor of a 2^3 design: main effects and interactions with 95 % intervals. Pure.
 
 Each block has all eight lines (`paper_plan.DESIGN`). The logarithm of a value is the sum of a term of its block, a term
 of its line, and a residual. An effect is the mean of the four lines with the factor less the mean of the four without

@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True):
 TIMER = "storage.commit_interval=200ms"
 LATE = "storage.early_confirm=false"
 FACTORS = ("timer", "late", "tables")
-"""What the paper's RabbitMQ did and Leveret does not; each is on or off in the lines of `DESIGN`."""
+"""Three things that the paper's RabbitMQ did and Leveret does not; each is on or off in the lines of `DESIGN`."""
 
 LINES = {
     line.name: line
@@ -231,7 +231,7 @@ def shuffled(
 
 
 REPEATS = 2
-"""How often a cell that other programs disturbed is measured again in its block."""
+"""Greatest number of repetitions of a cell that other programs disturbed."""
 BUSY = 0.10
 """Share of the machine's processor time, used by other programs, from which a run is disturbed."""
 

@@ -14,7 +14,7 @@ from bench.paper_stats import ENOUGH, Ratio, paired, ratio, t_95
 from leveret.analytics.figures import Panel, Panels, Series, panels
 
 OLD = ("paper-baseline", "paper-standard", "default", "rabbitmq", "rabbitmq-plugins")
-"""What the modes are compared with."""
+"""The lines that the modes are compared with."""
 ABOVE = 3
 WIDTH = 120
 FIGURES = {"consumer-ack": 5, "consumer-ack-light": 6}
@@ -131,7 +131,7 @@ def facts(plan: Plan, found: Sequence[Result], done: Sequence[Done]) -> Iterator
     days = sorted({time.strftime("%-d %B %Y", time.gmtime(each.run.start_ts / 1000)) for each in found})
     machines = sorted({f"{each.run.cpu}, Linux {each.run.kernel}" for each in found})
     revisions = sorted({each.run.git for each in found})
-    brokers = sorted({f"RabbitMQ {each.run.version}" for each in found if each.run.broker == "rabbitmq"})
+    brokers = sorted({each.run.version for each in found if each.run.broker == "rabbitmq"})
     marked = {number for number, (_, spoiled) in counted(plan, done).items() if spoiled}
     cells = cells_of(plan)
     again = [
@@ -277,6 +277,7 @@ def rates(found: Sequence[Result]) -> Iterator[str]:
                 continue
             confirms = [each.steady.confirm_p50_us for each in mine if each.steady.confirm_p50_us is not None]
             messages = [each.cost.messages for each in mine]
+            commits = [each.cost.counters["commits"] for each in mine if "commits" in each.cost.counters]
             rows.append(
                 [
                     str(queues),
@@ -287,15 +288,26 @@ def rates(found: Sequence[Result]) -> Iterator[str]:
                     f"{statistics.fmean(map(cpu, mine)):.1f}",
                     f"{statistics.fmean(map(client_cpu, mine)):.1f}",
                     f"{sum(each.cost.write_bytes for each in mine) / sum(messages):,.0f}",
+                    f"{sum(commits) / sum(messages) * 1000:.2f}" if commits else "-",
                 ]
             )
     yield from table(
-        ["queues", "line", "runs", "messages/s", "confirm, ms", "broker, us", "PerfTest, us", "disk, bytes"],
+        [
+            "queues",
+            "line",
+            "runs",
+            "messages/s",
+            "confirm, ms",
+            "broker, us",
+            "PerfTest, us",
+            "disk, bytes",
+            "commits",
+        ],
         rows,
     )
     yield (
         "Mean rate with the 95 % interval of the mean; the median of the seconds' medians from publish to confirm; "
-        "processor time and bytes written for a message of the whole run."
+        "processor time and bytes written for a message of the whole run; commits for a thousand messages."
     )
     yield ""
 

@@ -119,7 +119,7 @@ def test_default_and_plugins_are_judged(whole):
     ],
 )
 def test_the_shape_of_a_line_is_told(at, shape, greatest):
-    """Where a line is greatest, and whether it falls, rises, or both, as in the paper's Figure 5."""
+    """A line's greatest point is named, and its shape: it falls, rises, or both, as in the paper's Figure 5."""
     _, sections = made(made_plan(lines=("default",), queues=(1, 2, 15)), lambda trial: at[trial.queues])
 
     assert [[greatest, shape]] == [row[-2:] for row in rows(sections, "Shape of the lines")]
