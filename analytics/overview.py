@@ -61,7 +61,10 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def history(rows: DataFrame, seconds: int) -> DataFrame:
-    """Return what each queue did in each bin: increases of `COUNTERS`, and levels at the end; `bin` in ms."""
+    """Return what each queue did in each bin: increases of `COUNTERS`, and levels at the end; `bin` in ms.
+
+    `step_us` is the time in which the increases were made: rows need not come at the ends of bins.
+    """
     narrow = rows.select(
         *_QUEUE,
         "boot_id",
@@ -85,6 +88,7 @@ def history(rows: DataFrame, seconds: int) -> DataFrame:
             F.max("ready").alias("ready_most"),
             F.max("consumers").alias("consumers_most"),
             F.lit(seconds).alias("seconds"),
+            F.sum("step_us").alias("step_us"),
         )
     )
 

@@ -164,7 +164,7 @@ class _Site:
             Series(
                 label,
                 self._times(),
-                [None if each is None else each[column] * 1000 / self._step for each in past],
+                [None if each is None else each[column] * 1e6 / max(each["step_us"], 1) for each in past],
                 marker="",
             )
             for label, column in (

@@ -110,6 +110,8 @@ def fleet(size: int) -> tuple[Service, ...]:
 class SteppedExport(Export):
     """An export whose rounds are run by whoever moves the time."""
 
+    _is_over = False
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start; the first round prepares the folders."""
         self._rows.begin()
@@ -120,8 +122,17 @@ class SteppedExport(Export):
         """Write what has changed since the last round."""
         await self._look()
 
+    async def end(self) -> None:
+        """Finish all files as they are: the demo shows a broker that goes on, with its clients."""
+        await self._look()
+        await self._finish(list(self._files))
+        self._is_over = True
+
     async def stop(self, reason: str) -> None:
         """Write the final state, and finish all files."""
+        if self._is_over:
+            self._unlock()
+            return
         self._broker.context.note("stop", "", reason)
         await self._look()
         await self._finish(list(self._files))
@@ -276,6 +287,7 @@ class Demo:
                     await self._core.server.export.round()
                     if say is not None and not passed % 300:
                         say(passed / 60)
+            await self._core.server.export.end()
         finally:
             await self._core.stop()
             for client in self._clients():

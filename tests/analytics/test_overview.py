@@ -251,7 +251,7 @@ def named(name):
             Row(**key, **counts, level=CRITICAL, worst=1, expired=0, dead_lettered=0, pub_rate=1.0, delivered_rate=1.0,
                 capacity=1.0, requeued=0)
         ],
-        history=[Row(**key, **counts, bin=0, seconds=5)],
+        history=[Row(**key, **counts, bin=0, seconds=5, step_us=5_000_000)],
         timeline=[
             Row(node=name, bin=0, seconds=5, published=1.0, delivered=1.0, confirmed=1.0, acked=1.0, cpu=0.1, ready=1,
                 unacked=1, mem_used=1, mem_limit=2, connections=1, consumers=1, disk_free=1, alarms=0)
