@@ -1,22 +1,25 @@
 """The command `leveret analyze`: its options and errors (driver: the process, the terminal)."""
 
+import asyncio
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
 
 import click
 
+from leveret.analytics.asked import PROGRAM, Asked, command_line
+from leveret.analytics.asking import NoServerError, ask
 from leveret.analytics.locations import Location, Remote, parse as parse_location
 from leveret.analytics.names import ALL, EMBEDDED, NOT_FOLLOWED, NOT_LIMITED, SUMMARIES
 from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse as parse_objective
 from leveret.analytics.times import EXAMPLES, TimeError, parse
 
-PROGRAM: Final = "leveret analyze"
 FOLLOW_SECONDS: Final = 30
+LISTEN: Final = ("127.0.0.1", 15693)
 _EXTRA: Final = frozenset({"pyspark", "py4j", "jinja2", "matplotlib"})
 _WIDTH: Final = max(map(len, SUMMARIES))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
@@ -66,23 +69,36 @@ def _location(_context: click.Context, _parameter: click.Parameter, text: str) -
     return place
 
 
-def _input(context: click.Context, parameter: click.Parameter, text: str) -> Location:
+def _input(context: click.Context, parameter: click.Parameter, text: str | None) -> Location | None:
     """Parse a path or a URL; a directory of this machine must be there."""
+    if text is None:
+        return None
     place = _location(context, parameter, text)
     if isinstance(place, Path) and not place.is_dir():
         raise click.BadParameter(f"directory {text!r} does not exist")
     return place
 
 
+def _address(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> tuple[str, int] | None:
+    """Parse `HOST:PORT`."""
+    if text is None:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest port
+        raise click.BadParameter(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG
 )
-@click.argument("names", metavar="JOB...", nargs=-1, required=True, type=click.Choice([*SUMMARIES, ALL]))
+@click.argument("names", metavar="JOB...", nargs=-1, type=click.Choice([*SUMMARIES, ALL]))
 @click.option(
     "--input",
     "directory",
     metavar="DIR",
-    required=True,
     callback=_input,
     help="Input: the broker's export.dir, the records of bench.paper, or the output of `compact` (OUTPUT/tables); "
     "a path, or a URL that Spark understands (hdfs:, s3a:).",
@@ -130,10 +146,23 @@ def _input(context: click.Context, parameter: click.Parameter, text: str) -> Loc
     flag_value=FOLLOW_SECONDS,
     help=f"Keep running, and read new files every SECONDS seconds (default {FOLLOW_SECONDS}).",
 )
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="Keep running: serve the pages of OUTPUT over HTTP, and run the jobs of later commands with the same OUTPUT "
+    "in a Spark session that is kept warm.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=_address,
+    help=f"Address for --serve; by default {LISTEN[0]}:{LISTEN[1]}. There is no login: everybody who reaches it can "
+    "read the pages.",
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def main(
     names: Sequence[str],
-    directory: Location,
+    directory: Location | None,
     output: Location,
     since: int | None,
     until: int | None,
@@ -143,7 +172,9 @@ def main(
     master: str | None,
     settings: Sequence[tuple[str, str]],
     follow: float | None,
+    listen: tuple[str, int] | None,
     *,
+    serve: bool,
     quiet: bool,
 ) -> None:
     """Analyse a broker's telemetry export, or the records of a comparison, with Spark."""
@@ -153,15 +184,38 @@ def main(
         if not quiet:
             click.echo(f"{time.monotonic() - begun:7.1f} s  {text}", err=True)
 
+    _check_given(names, directory, output, follow, listen, serve=serve)
     limits = {"--since": since, "--until": until, "--vhost": vhost, "--queue": queue}
-    if wrong := _wrong(names, {option for option, value in limits.items() if value is not None}, follow):
+    if wrong := _wrong(names, limits, follow):
         _fail(wrong, os.EX_USAGE)
-    if follow is not None and isinstance(output, Remote):
-        _fail("--follow needs an output on this machine", os.EX_USAGE)
-    if since is not None and until is not None and since > until:
-        _fail("--since is later than --until", os.EX_USAGE)
+    limited = since, until, vhost, queue
+    source = command_line(sys.argv[1:])
+    asked = (
+        None
+        if directory is None or not names
+        else Asked(names, directory, output, limited, objective, master, dict(settings), follow, source)
+    )
+    if asked is not None and follow is None and not serve and _was_done(asked, report_progress):
+        return
+    _run(
+        asked, directory, output, (master, settings), listen, report_progress, progress=not quiet, serve=serve
+    )
+
+
+def _run(
+    asked: Asked | None,
+    directory: Location | None,
+    output: Location,
+    spark: tuple[str | None, Sequence[tuple[str, str]]],
+    listen: tuple[str, int] | None,
+    report_progress: Callable[[str], None],
+    *,
+    progress: bool,
+    serve: bool,
+) -> None:
+    """Run jobs in this process, or serve an output; exit if that failed."""
     try:
-        # The help, and wrong options, need no Spark.
+        # The help, wrong options, and requests to a server need no Spark.
         from leveret.analytics import running  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
@@ -170,21 +224,88 @@ def main(
             f"missing package {error.name}; install it with: pip install 'leveret[analytics]'",
             os.EX_UNAVAILABLE,
         )
-    asked = running.Asked(
-        names, directory, output, (since, until, vhost, queue), objective, master, dict(settings), follow
-    )
-    failure = running.run(asked, report_progress, progress=not quiet and sys.stderr.isatty())
+    if serve and isinstance(output, Path):
+        failure = _serve(asked, directory, output, spark, listen or LISTEN, report_progress)
+    elif asked is not None:
+        failure = running.run(asked, report_progress, progress=progress and sys.stderr.isatty())
+    else:
+        failure = None
     if failure is not None:
         _fail(*failure)
 
 
-def _wrong(names: Sequence[str], limits: set[str], follow: float | None) -> str:
+def _was_done(asked: Asked, report_progress: Callable[[str], None]) -> bool:
+    """Have the server of the output do it; return whether there is one that does. Exit if it failed there."""
+    try:
+        failure = ask(asked, report_progress)
+    except NoServerError as error:
+        if str(error):
+            report_progress(f"not asking the server of {asked.output}: {error}")
+        return False
+    if failure is not None:
+        _fail(*failure)
+    return True
+
+
+def _serve(
+    first: Asked | None,
+    directory: Location | None,
+    output: Path,
+    spark: tuple[str | None, Sequence[tuple[str, str]]],
+    address: tuple[str, int],
+    report_progress: Callable[[str], None],
+) -> tuple[str, int] | None:
+    """Serve an output until a signal; return what went wrong, with an exit code."""
+    from leveret.analytics.java import JavaError  # noqa: PLC0415 - as above
+    from leveret.analytics.serving import ServeError, Server  # noqa: PLC0415
+    from leveret.analytics.warm import WarmSession  # noqa: PLC0415
+
+    async def serve() -> tuple[str, int] | None:
+        local = directory if isinstance(directory, Path) else None
+        worker = WarmSession(spark[0], dict(spark[1]), local, report_progress)
+        return await Server(output, worker, *address, report_progress).run(first)
+
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(serve())
+    except JavaError as error:
+        return str(error), os.EX_UNAVAILABLE
+    except (OSError, ServeError) as error:
+        return str(error), os.EX_CANTCREAT
+
+
+def _check_given(
+    names: Sequence[str],
+    directory: Location | None,
+    output: Location,
+    follow: float | None,
+    listen: tuple[str, int] | None,
+    *,
+    serve: bool,
+) -> None:
+    """Exit if options lack others that they need."""
+    if not names and not serve:
+        raise click.MissingParameter(param_hint="'JOB...'", param_type="argument")
+    if directory is None and names:
+        raise click.MissingParameter(param_hint="'--input'", param_type="option")
+    if listen is not None and not serve:
+        _fail("--listen needs --serve", os.EX_USAGE)
+    if serve and follow is not None:
+        _fail("--serve cannot be combined with --follow", os.EX_USAGE)
+    if isinstance(output, Remote) and (serve or follow is not None):
+        _fail(f"{'--serve' if serve else '--follow'} needs an output on this machine", os.EX_USAGE)
+
+
+def _wrong(names: Sequence[str], limits: Mapping[str, int | str | None], follow: float | None) -> str:
     """Return what is wrong with options that are right each for itself; empty if nothing is."""
     if follow is not None and (named := [name for name in names if name in NOT_FOLLOWED]):
         return f"--follow cannot be combined with {', '.join(named)}"
     for option, excluded in NOT_LIMITED.items():
-        if option in limits and (named := [name for name in names if name in excluded]):
+        if limits[option] is not None and (named := [name for name in names if name in excluded]):
             return f"{option} does not apply to {', '.join(named)}"
+    since, until = limits["--since"], limits["--until"]
+    if isinstance(since, int) and isinstance(until, int) and since > until:
+        return "--since is later than --until"
     return ""
 
 

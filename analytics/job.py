@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType, TimestampType
 from leveret.analytics.figures import Chart
 from leveret.analytics.locations import Location, source, url
 from leveret.analytics.reading import Input
+from leveret.analytics.writing import write_all
 
 MOST_ROWS: Final = 10_000
 """Maximum rows of a table fetched for a page; a figure with more points shows no more detail."""
@@ -152,9 +153,8 @@ def run(job: Job, data: Input, output: Location, report_progress: Callable[[str]
         data.table(name)
     try:
         made = job.compute(data)
-        for name, table in made.items():
-            report_progress(f"computing {name}")
-            table.write.mode("overwrite").parquet(url((output / name).resolve()))
+        report_progress(f"computing {', '.join(made)}")
+        write_all({url((output / name).resolve()): table for name, table in made.items()})
     finally:
         data.release()
     report_progress("drawing")

@@ -75,6 +75,13 @@ def has_files(spark: "SparkSession", folder: Location, suffix: str) -> bool:
     return False
 
 
+def size_of(folder: Location) -> int | None:
+    """Return the size of the files below a directory of this machine, in bytes; None if it is elsewhere."""
+    if isinstance(folder, Remote):
+        return None
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def text_of(spark: "SparkSession", file: Location) -> str | None:
     """Return the content of a small text file; None if there is none."""
     if not exists(spark, file):

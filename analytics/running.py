@@ -1,58 +1,35 @@
 """The jobs of one command (driver: the process, its signals)."""
 
-import dataclasses
 import os
-import re
-import shlex
 import signal
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from leveret.analytics import job as one_job, report, site
+from leveret.analytics.asked import PROGRAM, Asked
 from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
 from leveret.analytics.job import Page
 from leveret.analytics.jobs import JOBS
-from leveret.analytics.locations import Location, Remote, upload
+from leveret.analytics.locations import Location, Remote, size_of, upload
 from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
-from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.scope import Scope, written
-from leveret.analytics.session import session
+from leveret.analytics.session import LIGHT_BYTES, session
 
-PROGRAM: Final = "leveret analyze"
 GRACE_SECONDS: Final = 2
 """Time in which a signal that has ended Java reaches this process, too."""
 NODES: Final = 10
 """Number of nodes that a page names."""
-_SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
-"""A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
 _CALLING: Final = "An error occurred while calling"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
-    """The request of a command.
-
-    `limits` are the values of a `Scope`; `follow` is the pause between rounds in seconds, or None.
-    """
-
-    names: Sequence[str]
-    directory: Location
-    output: Location
-    limits: tuple[int | None, int | None, str | None, str | None]
-    objective: Objective
-    master: str | None
-    settings: Mapping[str, str]
-    follow: float | None
 
 
 def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool) -> tuple[str, int] | None:
@@ -63,19 +40,39 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
         report_progress: called with progress messages.
         progress: show Spark's own bar on the terminal.
     """
-    scope = Scope(*asked.limits)
     stopping = None if asked.follow is None else _stop_on_signals()
-    try:
+
+    def work() -> None:
         if isinstance(asked.output, Path):
             asked.output.mkdir(parents=True, exist_ok=True)
         report_progress("starting Spark")
-        with session(asked.master, asked.settings, progress=progress) as spark:
+        light = is_small(asked.directory)
+        with session(asked.master, asked.settings, progress=progress, light=light) as spark:
             if asked.follow is None or stopping is None or isinstance(asked.output, Remote):
-                data = Input(spark, asked.directory, asked.output, scope=scope, objective=asked.objective)
-                deliver(asked.names, data, asked.output, report_progress)
+                once(asked, spark, report_progress)
             else:
+                scope = Scope(*asked.limits)
                 follower = Follower(spark, asked.directory, asked.output, scope, asked.objective)
-                keep_looking(asked.names, follower, asked.output, asked.follow, report_progress, stopping)
+                keep_looking(asked, follower, asked.output, asked.follow, report_progress, stopping)
+
+    return judged(work, stopping)
+
+
+def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
+    """Run the jobs of a request in a session, as `deliver` does."""
+    data = Input(spark, asked.directory, asked.output, scope=Scope(*asked.limits), objective=asked.objective)
+    deliver(asked.names, data, asked.output, report_progress, asked.source)
+
+
+def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tuple[str, int] | None:
+    """Do work; return what went wrong, with the code to exit with, or None.
+
+    Args:
+        work: runs jobs.
+        stopping: set if the process was told to end.
+    """
+    try:
+        work()
     except (JavaError, report.PagesError) as error:
         return str(error), os.EX_UNAVAILABLE
     except InputError as error:
@@ -89,15 +86,25 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
     return None
 
 
+def is_small(directory: Location) -> bool:
+    """Return whether an input is on this machine and small enough that a query takes less time than compiling it."""
+    size = size_of(directory)
+    return size is not None and size < LIGHT_BYTES
+
+
 def deliver(
-    names: Sequence[str], data: Input, output: Location, report_progress: Callable[[str], None]
+    names: Sequence[str],
+    data: Input,
+    output: Location,
+    report_progress: Callable[[str], None],
+    source: str = PROGRAM,
 ) -> None:
     """Run jobs as `analyse` does, with an output in any file system: pages are made here, and copied there."""
     if isinstance(output, Path):
-        analyse(names, data, output, report_progress)
+        analyse(names, data, output, report_progress, source=source)
         return
     with tempfile.TemporaryDirectory(prefix="leveret-") as place:
-        analyse(names, data, Path(place), report_progress, output)
+        analyse(names, data, Path(place), report_progress, output, source)
         report_progress(f"copying pages to {output}")
         upload(data.spark, Path(place), output)
 
@@ -108,6 +115,7 @@ def analyse(
     output: Path,
     report_progress: Callable[[str], None],
     tables: Location | None = None,
+    source: str = PROGRAM,
 ) -> None:
     """Run jobs, each into its own directory, and write their pages; for `all` also an index page.
 
@@ -117,6 +125,7 @@ def analyse(
         output: the output directory.
         report_progress: called with progress messages.
         tables: directory for the tables, if that is another one.
+        source: the command, as pages show it.
 
     Raises:
         InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
@@ -136,12 +145,12 @@ def analyse(
             overview = page
             continue
         has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
-        _write(page, output / name, data, JOBS[name].tables, has_index=has_index)
+        _write(page, output / name, data, JOBS[name].tables, source, has_index=has_index)
         pages.append((name, page))
         report_progress(f"{name}: {output / name / 'report.html'}")
     if overview is None and ALL not in names:
         return
-    source, made = command_line(sys.argv[1:]), datetime.now(UTC)
+    made = datetime.now(UTC)
     if overview is not None:
         lines = about(data, JOBS["overview"].tables)
         site.write(output, overview, pages, skipped, site.Made(source, made, lines))
@@ -164,7 +173,9 @@ def _about(name: str, report_progress: Callable[[str], None]) -> Callable[[str],
     return lambda text: report_progress(f"{name}: {text}")
 
 
-def _write(page: Page, folder: Path, data: Input, tables: Sequence[str], *, has_index: bool) -> None:
+def _write(
+    page: Page, folder: Path, data: Input, tables: Sequence[str], source: str, *, has_index: bool
+) -> None:
     for section in page.sections:
         if section.figure is not None and section.name:
             from leveret.analytics.drawing import svg  # noqa: PLC0415 - takes a second to load
@@ -173,7 +184,7 @@ def _write(page: Page, folder: Path, data: Input, tables: Sequence[str], *, has_
     report.write_assets(folder.parent)
     text = report.page(
         page,
-        source=command_line(sys.argv[1:]),
+        source=source,
         made=datetime.now(UTC),
         counted=data.counted,
         about=about(data, tables),
@@ -210,12 +221,6 @@ def about(data: Input, tables: Sequence[str]) -> list[str]:
     return [*lines, *([f"Rows: {rows}"] if rows else [])]
 
 
-def command_line(words: Sequence[str]) -> str:
-    """Return the command with these words, without the values of Spark's keys."""
-    shown = [_SECRET.sub(r"\1...", word) for word in words]
-    return f"{PROGRAM} {shlex.join(shown)}"
-
-
 class Stopped(Exception):  # noqa: N818 - not an error
     """Raised between two steps of a round that is not to be finished."""
 
@@ -231,7 +236,7 @@ class Stopping(Protocol):
 
 
 def keep_looking(
-    names: Sequence[str],
+    asked: Asked,
     follower: Follower,
     output: Path,
     seconds: float,
@@ -241,7 +246,7 @@ def keep_looking(
     """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped.
 
     Args:
-        names: as for `analyse`.
+        asked: the request.
         follower: reads the new files.
         output: the output directory.
         seconds: pause between the end of a round and the next.
@@ -249,7 +254,9 @@ def keep_looking(
         stopping: checked before each step of a round: pages are those of this round or of the one before.
     """
     wanted = [
-        job for name, job in JOBS.items() if name in names or (ALL in names and name not in NOT_FOLLOWED)
+        job
+        for name, job in JOBS.items()
+        if name in asked.names or (ALL in asked.names and name not in NOT_FOLLOWED)
     ]
     needed = dict.fromkeys(table for job in wanted for table in job.tables)
 
@@ -260,7 +267,7 @@ def keep_looking(
 
     while not stopping.is_set():
         try:
-            analyse(names, follower.catch_up(needed), output, report_or_stop)
+            analyse(asked.names, follower.catch_up(needed), output, report_or_stop, source=asked.source)
         except InputError as error:
             report_progress(f"{error}; waiting")
         except Stopped:

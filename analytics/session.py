@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -31,6 +31,17 @@ DEFAULTS: Final = {
     # Made for each query, and again when a plan changes, though only that page would show it.
     "spark.sql.ui.explainMode": "simple",
 }
+LIGHT: Final = {
+    # A query over a few megabytes takes less time than compiling it, twice: Spark's to Java, Java's to the machine's.
+    # The default of 48 MiB for compiled code is not enough for all jobs: what was thrown away is compiled again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    # Plans are not changed while they run: there is little to learn from a few thousand rows.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings for inputs of less than `LIGHT_BYTES`."""
+LIGHT_BYTES: Final = 256 << 20
 LOOPBACK: Final = {
     # Otherwise Spark listens on the first interface that is up.
     "spark.driver.bindAddress": "127.0.0.1",
@@ -38,7 +49,9 @@ LOOPBACK: Final = {
 }
 
 
-def settings(master: str | None, chosen: Mapping[str, str], *, cores: int, progress: bool) -> dict[str, str]:
+def settings(
+    master: str | None, chosen: Mapping[str, str], *, cores: int, progress: bool, light: bool = False
+) -> dict[str, str]:
     """Return the session's settings; the user's take precedence.
 
     Args:
@@ -46,6 +59,7 @@ def settings(master: str | None, chosen: Mapping[str, str], *, cores: int, progr
         chosen: the user's `--conf`.
         cores: number of cores of this machine.
         progress: show Spark's own bar on the terminal.
+        light: the input is small; only for a master on this machine.
     """
     made = dict(DEFAULTS)
     made["spark.ui.showConsoleProgress"] = str(progress).lower()
@@ -54,17 +68,24 @@ def settings(master: str | None, chosen: Mapping[str, str], *, cores: int, progr
         if master.startswith("local"):
             made |= LOOPBACK
             # Adaptive execution coalesces small partitions.
-            made["spark.sql.shuffle.partitions"] = str(4 * cores)
+            made["spark.sql.shuffle.partitions"] = str(cores if light else 4 * cores)
+            if light:
+                made |= LIGHT
     return made | dict(chosen)
 
 
 @contextlib.contextmanager
 def session(
-    master: str | None = None, chosen: Mapping[str, str] | None = None, *, progress: bool = False
+    master: str | None = None,
+    chosen: Mapping[str, str] | None = None,
+    *,
+    progress: bool = False,
+    light: bool = False,
 ) -> Iterator[SparkSession]:
     """Start Spark for the duration of a `with` block.
 
-    A process has one session at a time. JAVA_HOME of this process is set to the Java that was found.
+    A process has one session at a time. `light` is for small inputs, as in `settings`.
+    JAVA_HOME of this process is set to the Java that was found.
 
     Raises:
         JavaError: no suitable Java was found.
@@ -79,10 +100,20 @@ def session(
             # Options that the user sets in another of Spark's ways are applied after these.
             os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     builder = SparkSession.builder.appName(APPLICATION)
-    for name, value in settings(master, chosen or {}, cores=os.cpu_count() or 1, progress=progress).items():
+    cores = os.cpu_count() or 1
+    made = settings(master, chosen or {}, cores=cores, progress=progress, light=light)
+    for name, value in made.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    _find_once(spark)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _find_once(spark: SparkSession) -> None:
+    """Have classes that every column of a query asks for by name found once, not in hundreds of archives each time."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no other way
+    for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):
+        setattr(jvm, name, getattr(jvm, name))

@@ -150,7 +150,11 @@ DRIVERS = (
     "broker.shovel.shovels",
     "broker.shovel.worker",
     "broker.statistics.sampling",
+    "analytics.asking",
+    "analytics.command",
     "analytics.running",
+    "analytics.serving",
+    "analytics.writing",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens again, while the reader's waits.
@@ -162,6 +166,7 @@ THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
     "re2": ("broker.auth.name_patterns", "broker.message_filter.comparisons", "broker.metrics.scrape"),
     "aiohttp": (
+        "analytics.serving",
         "broker.auth.backends.http",
         "broker.auth.backends.ldap",
         "broker.auth.backends.code_login",
@@ -182,7 +187,7 @@ THIRD_PARTY = {
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
     "pyspark": ("analytics.*",),
-    "py4j": ("analytics.running",),
+    "py4j": ("analytics.running", "analytics.warm"),
     "dateparser": ("analytics.times",),
     "matplotlib": ("analytics.drawing",),
     "jinja2": ("analytics.report",),

@@ -42,15 +42,7 @@ def spark(tmp_path_factory):
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     with session("local[2]", settings) as started:
-        find_once(started)
         yield started
-
-
-def find_once(spark):
-    """Have classes that every column of a query asks for by name found once, not in hundreds of archives each time."""
-    jvm = spark.sparkContext._jvm
-    for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):
-        setattr(jvm, name, getattr(jvm, name))
 
 
 @pytest.fixture

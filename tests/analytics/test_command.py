@@ -11,12 +11,14 @@ import pytest
 from click.testing import CliRunner
 from made_rows import histogram, row
 
+from leveret.analytics.asked import Asked, command_line
 from leveret.analytics.command import main
 from leveret.analytics.follow import FOLLOWED, Follower
 from leveret.analytics.jobs import JOBS
 from leveret.analytics.names import SUMMARIES
+from leveret.analytics.objective import DEFAULT
 from leveret.analytics.reading import ASIDE, QUARANTINE, Input, InputError
-from leveret.analytics.running import analyse, command_line, keep_looking
+from leveret.analytics.running import analyse, keep_looking
 from leveret.analytics.scope import Scope
 
 ROOT = Path(__file__).parents[2]
@@ -83,11 +85,55 @@ def test_the_help_names_every_job():
     assert [*SUMMARIES] == [*JOBS]
 
 
+def test_the_help_needs_no_spark():
+    """`--help` works where the packages of the analysis are not installed."""
+    program = (
+        "import sys\n"
+        "for name in ('pyspark', 'py4j', 'jinja2', 'matplotlib', 'plotly', 'dateparser'): sys.modules[name] = None\n"
+        "from leveret.analytics.command import main\n"
+        "main(['--help'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert all(name in done.stdout for name in SUMMARIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "127.0.0.1:1", "latency", "--input", "."], "--listen needs --serve"),
+        (["--serve", "--follow", "5"], "--serve cannot be combined with --follow"),
+    ],
+)
+def test_options_of_the_server_are_checked(arguments, message):
+    """An address without a server, and a server that follows, are refused."""
+    result = CliRunner().invoke(main, [*arguments, "--output", "x"])
+
+    assert (os.EX_USAGE, True) == (result.exit_code, message in result.output)
+
+
+@pytest.mark.parametrize("output", ["hdfs://head/report", "s3a://bucket/report"])
+def test_only_an_output_of_this_machine_is_served(output):
+    """The files of a URL are not served."""
+    result = CliRunner().invoke(main, ["--serve", "--output", output])
+
+    assert (os.EX_USAGE, True) == (
+        result.exit_code,
+        "--serve needs an output on this machine" in result.output,
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nothing"], "'nothing' is not one of"),
         ([], "Missing argument"),
+        (["latency"], "Missing option '--input'"),
+        (["--serve", "--listen", "8080"], "'8080' is not HOST:PORT"),
+        (["--serve", "--listen", "127.0.0.1:70000"], "is not HOST:PORT"),
         (["latency", "--input", "nowhere"], "does not exist"),
         (["latency", "--conf", "spark.x"], "is not KEY=VALUE"),
         (["latency", "--since", "soon"], "'soon' is not a time; write for example 2026-11-24T14:00"),
@@ -366,7 +412,8 @@ def test_following_makes_reports_until_it_is_stopped(spark, tmp_path):
         lambda: None,
     )
 
-    keep_looking(["latency"], Follower(spark, source, output), output, 7.0, lines.append, rounds)
+    asked = Asked(["latency"], source, output, (None, None, None, None), DEFAULT, None, {}, 7.0)
+    keep_looking(asked, Follower(spark, source, output), output, 7.0, lines.append, rounds)
 
     assert [7.0] * 3 == rounds.waited
     assert any("no table latency_hist in " in text and "; waiting" in text for text in lines)

@@ -1,0 +1,107 @@
+"""The request of a command, and its form on the socket of `leveret analyze --serve`. Pure."""
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.analytics.locations import Location, parse
+from leveret.analytics.objective import Objective
+
+PROGRAM: Final = "leveret analyze"
+_SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
+"""A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
+VERSION: Final = 1
+"""Version of the form: a server of another one refuses the request."""
+
+
+class RequestError(Exception):
+    """Raised for a request that this version does not understand."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """The request of a command.
+
+    Args:
+        names: names of jobs, or `all`.
+        directory: the input.
+        output: the output.
+        limits: the values of a `Scope`.
+        objective: the latency that users want.
+        master: the Spark master; None for the default.
+        settings: Spark settings.
+        follow: the pause between rounds in seconds, or None.
+        source: the command as pages show it.
+    """
+
+    names: Sequence[str]
+    directory: Location
+    output: Location
+    limits: tuple[int | None, int | None, str | None, str | None]
+    objective: Objective
+    master: str | None
+    settings: Mapping[str, str]
+    follow: float | None
+    source: str = ""
+
+
+def to_json(asked: Asked) -> dict[str, Any]:
+    """Return a request as it is sent, with absolute paths: a server has another working directory."""
+    return {
+        "version": VERSION,
+        "names": list(asked.names),
+        "directory": str(asked.directory.resolve()),
+        "output": str(asked.output.resolve()),
+        "limits": list(asked.limits),
+        "objective": [asked.objective.share, asked.objective.us],
+        "master": asked.master,
+        "settings": dict(asked.settings),
+        "source": asked.source,
+    }
+
+
+def from_json(sent: Any) -> Asked:
+    """Return the request that was sent.
+
+    Raises:
+        RequestError: it is of another version, or none.
+    """
+    if not isinstance(sent, dict) or sent.get("version") != VERSION:
+        raise RequestError("the request is of another version of leveret analyze")
+    try:
+        since, until, vhost, queue = sent["limits"]
+        share, us = sent["objective"]
+        return Asked(
+            names=tuple(sent["names"]),
+            directory=parse(sent["directory"]),
+            output=parse(sent["output"]),
+            limits=(since, until, vhost, queue),
+            objective=Objective(share, us),
+            master=sent["master"],
+            settings=dict(sent["settings"]),
+            follow=None,
+            source=sent["source"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"the request is incomplete: {error!r}") from error
+
+
+def state_of(directory: Location) -> frozenset[tuple[str, int, int]] | None:
+    """Return the finished files of an input with their sizes and times; None if it is not on this machine."""
+    if not isinstance(directory, Path):
+        return None
+    return frozenset(
+        (str(path), found.st_size, found.st_mtime_ns)
+        for path in directory.rglob("*")
+        if path.suffix in {".jsonl", ".parquet"} and not path.name.startswith((".", "_"))
+        for found in (path.stat(),)
+    )
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Return the command with these words, without the values of Spark's keys."""
+    shown = [_SECRET.sub(r"\1...", word) for word in words]
+    return f"{PROGRAM} {shlex.join(shown)}"

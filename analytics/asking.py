@@ -1,0 +1,91 @@
+"""Asks the `leveret analyze --serve` of an output to run jobs (driver: a Unix socket, which only its user may open)."""
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from leveret.analytics.asked import Asked, to_json
+
+SOCKET: Final = ".serve.sock"
+"""Name of the socket in the output directory."""
+ROUTE: Final = "/analyze"
+LONGEST: Final = 100
+"""Length of a path, in bytes, up to which systems take it as the address of a socket."""
+CONNECT_SECONDS: Final = 5
+IDLE_SECONDS: Final = 3600
+"""Time without a line of a server after which it is given up; it writes one at least every minute."""
+
+
+class NoServerError(Exception):
+    """Raised when no server of the output takes the request; the text says why, and is empty if there is none."""
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CONNECT_SECONDS)
+        with reachable(self._path) as address:
+            self.sock.connect(address)
+        self.sock.settimeout(IDLE_SECONDS)
+
+
+class reachable:  # noqa: N801 - used as a function
+    """The address of a socket as a path that systems take: a long one is reached by its open directory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder: int | None = None
+
+    def __enter__(self) -> str:
+        if len(os.fsencode(self._path)) <= LONGEST:
+            return str(self._path)
+        self._folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        return f"/proc/self/fd/{self._folder}/{self._path.name}"
+
+    def __exit__(self, *_raised: object) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+
+
+def ask(asked: Asked, report_progress: Callable[[str], None]) -> tuple[str, int] | None:
+    """Have the server of an output run jobs; return what went wrong, with the code to exit with, or None.
+
+    Args:
+        asked: the request; its output is on this machine.
+        report_progress: called with progress messages.
+
+    Raises:
+        NoServerError: there is no server, or it does not take this request.
+    """
+    if not isinstance(asked.output, Path):
+        raise NoServerError("")
+    connection = _Connection(asked.output.resolve() / SOCKET)
+    try:
+        connection.request("POST", ROUTE, json.dumps(to_json(asked)), {"Content-Type": "application/json"})
+    except OSError as error:
+        connection.close()
+        # A socket whose server was killed is removed by the next server.
+        raise NoServerError("") from error
+    try:
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            raise NoServerError(answer.read().decode("utf-8", "replace").strip())
+        for line in answer:
+            told = json.loads(line)
+            if "text" in told:
+                report_progress(told["text"])
+            elif "code" in told:
+                return (told["error"], told["code"]) if told["code"] else None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return f"the server of {asked.output} ended: {error!r}", os.EX_UNAVAILABLE
+    finally:
+        connection.close()
+    return f"the server of {asked.output} ended before the jobs did", os.EX_UNAVAILABLE

@@ -1,0 +1,67 @@
+"""Files of an output that a browser may have: pages, and what they consist of. Pure but for the look at a file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+INDEX: Final = "index.html"
+TYPES: Final[Mapping[str, str]] = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+"""Content types by suffix: files of others are not served."""
+HEADERS: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def file_of(output: Path, path: str) -> Path | None:
+    """Return the file that a path of a URL names, or None if it names none that may be served.
+
+    Hidden files and directories, other suffixes, and links that lead out of the output are none.
+
+    Args:
+        output: the output directory, absolute and without links.
+        path: the path of the URL as it was sent, without query.
+    """
+    # What is not UTF-8 becomes a character that no file of a report has in its name.
+    parts = unquote(path).removeprefix("/").split("/")
+    if parts[-1] == "":
+        parts[-1] = INDEX
+    if any(not part or part.startswith((".", "_")) or "\0" in part or "\\" in part for part in parts):
+        return None
+    if Path(parts[-1]).suffix not in TYPES:
+        return None
+    try:
+        found = output.joinpath(*parts).resolve(strict=True)
+    except (OSError, ValueError):
+        return None
+    return found if found.is_relative_to(output) and found.is_file() else None
+
+
+def is_welcome(host_header: str, listening: str) -> bool:
+    """Return whether a request for this host may be answered.
+
+    Any web page could give a name of its own the address of this machine, and read what is served on loopback.
+
+    Args:
+        host_header: the header `Host`.
+        listening: the address that is listened on.
+    """
+    if listening not in _LOOPBACK:
+        return True
+    name = host_header.rpartition(":")[0] if host_header.rpartition(":")[2].isdigit() else host_header
+    return name.strip("[]").lower() in _LOOPBACK

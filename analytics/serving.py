@@ -1,0 +1,269 @@
+"""`leveret analyze --serve`: one process that serves the pages of an output, and runs jobs in a warm Spark session.
+
+Driver: sockets, signals, a thread for Spark. Pages are served over HTTP, on loopback unless the user wants another
+address. Jobs come over a Unix socket in the output, which only its user may open, one request after another. Whoever
+has the lock file of an output is its server, so a socket that is there without it is a leftover of one that was killed.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from aiohttp import web
+
+from leveret.analytics.asked import Asked, RequestError, from_json, state_of
+from leveret.analytics.asking import ROUTE, SOCKET, reachable
+from leveret.analytics.served_files import HEADERS, TYPES, file_of, is_welcome
+
+LOCK: Final = ".serve.lock"
+LARGEST_REQUEST: Final = 1 << 20
+"""Bytes of a request over the Unix socket."""
+SIGN_OF_LIFE_SECONDS: Final = 30
+Failure = tuple[str, int] | None
+
+
+class ServeError(Exception):
+    """Raised when an output cannot be served; the text says why."""
+
+
+class Worker(Protocol):
+    """Runs jobs; its methods are called in one thread, `cancel` in another."""
+
+    def start(self) -> None:
+        """Start Spark."""
+
+    def takes(self, asked: Asked) -> str:
+        """Return why it does not take a request; empty if it does."""
+
+    def run(self, asked: Asked, report_progress: Callable[[str], None]) -> Failure:
+        """Run jobs; return what went wrong, with an exit code."""
+
+    def is_alive(self) -> bool:
+        """Return whether Spark can run more jobs."""
+
+    def cancel(self) -> None:
+        """Have jobs that run fail soon."""
+
+    def stop(self) -> None:
+        """Stop Spark."""
+
+
+@contextlib.contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Be the server of an output.
+
+    Raises:
+        ServeError: there is another one.
+    """
+    descriptor = os.open(output / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ServeError(f"{output} is served by another process") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Server:
+    """The server of an output.
+
+    Args:
+        output: the output directory; it exists.
+        worker: runs the jobs.
+        host: address to serve pages on.
+        port: its port; 0 for any.
+        report_progress: called with messages for the user's terminal.
+    """
+
+    def __init__(
+        self, output: Path, worker: Worker, host: str, port: int, report_progress: Callable[[str], None]
+    ) -> None:
+        self._output = output.resolve()
+        self._worker = worker
+        self._host = host
+        self._port = port
+        self._report = report_progress
+        self._thread = ThreadPoolExecutor(1, "spark")
+        self._stopping = asyncio.Event()
+        self._done: dict[str, tuple[object, list[str]]] = {}
+        self._is_broken = False
+        self._loop: asyncio.AbstractEventLoop
+
+    async def run(self, first: Asked | None) -> Failure:
+        """Serve until SIGTERM or SIGINT; return what ended it otherwise.
+
+        Args:
+            first: jobs to run at the start.
+
+        Raises:
+            ServeError: the output or the address is in use.
+        """
+        loop = self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stopping.set)
+        with _locked(self._output):
+            async with self._listening():
+                failure = await self._work(first)
+        return failure
+
+    async def _work(self, first: Asked | None) -> Failure:
+        """Start Spark, run the first jobs, and wait for the end."""
+        loop = asyncio.get_running_loop()
+        started = loop.run_in_executor(self._thread, self._worker.start)
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        try:
+            waited: set[asyncio.Future[Any]] = {started, stopped}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                started.result()
+                running = None if first is None else loop.create_task(self._first(first))
+                await stopped
+                if running is not None:
+                    running.cancel()
+        finally:
+            stopped.cancel()
+            # What waits is not begun; what runs fails soon.
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._worker.cancel()
+            await asyncio.to_thread(self._thread.shutdown)
+            await asyncio.to_thread(self._worker.stop)
+        return ("Spark has ended; start again", os.EX_SOFTWARE) if self._is_broken else None
+
+    async def _first(self, asked: Asked) -> None:
+        async for told in self._answers(asked):
+            if "text" in told:
+                self._report(str(told["text"]))
+            elif told.get("code"):
+                self._report(str(told["error"]))
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        pages, jobs = web.Application(), web.Application(client_max_size=LARGEST_REQUEST)
+        pages.router.add_get("/{path:.*}", self._page)
+        jobs.router.add_post(ROUTE, self._jobs)
+        runners = [web.AppRunner(each, access_log=None, shutdown_timeout=1.0) for each in (pages, jobs)]
+        path = self._output / SOCKET
+        try:
+            for runner in runners:
+                await runner.setup()
+            site = web.TCPSite(runners[0], self._host, self._port)
+            try:
+                await site.start()
+            except OSError as error:
+                raise ServeError(f"cannot listen on {self._host}:{self._port}: {error.strerror}") from error
+            path.unlink(missing_ok=True)
+            before = os.umask(0o177)  # from its first moment nobody else may open it
+            try:
+                with reachable(path) as address:
+                    await web.UnixSite(runners[1], address).start()
+            finally:
+                os.umask(before)
+            port = runners[0].addresses[0][1]
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            self._report(f"serving {self._output} on http://{host}:{port}/")
+            yield
+        finally:
+            for runner in runners:
+                await runner.cleanup()
+            path.unlink(missing_ok=True)
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        if not is_welcome(request.headers.get("Host", ""), self._host):
+            return web.Response(status=421, text="This server has another name.\n", headers=HEADERS)
+        found = await asyncio.to_thread(file_of, self._output, request.rel_url.raw_path)
+        if found is None:
+            return web.Response(status=404, text="There is no such page.\n", headers=HEADERS)
+        return web.FileResponse(found, headers={**HEADERS, "Content-Type": TYPES[found.suffix]})
+
+    async def _jobs(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request with lines of JSON: texts, and at the end the exit code."""
+        try:
+            asked = from_json(await request.json())
+        except (ValueError, RequestError) as error:
+            return web.Response(status=400, text=f"{error}\n")
+        if asked.output != self._output:
+            return web.Response(status=409, text=f"this server is that of {self._output}\n")
+        if self._stopping.is_set():
+            return web.Response(status=503, text="the server is ending\n")
+        if why := self._worker.takes(asked):
+            return web.Response(status=409, text=f"{why}\n")
+        answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await answer.prepare(request)
+        async for told in self._answers(asked):
+            await answer.write(json.dumps(told).encode() + b"\n")
+        await answer.write_eof()
+        return answer
+
+    async def _answers(self, asked: Asked) -> AsyncIterator[dict[str, object]]:
+        """Run jobs after those before; yield what there is to tell."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+
+        def tell(text: str) -> None:
+            line: dict[str, object] = {"text": text}
+            loop.call_soon_threadsafe(told.put_nowait, line)
+
+        running = loop.run_in_executor(self._thread, self._run, asked, tell)
+        while not (running.done() and told.empty()):
+            waiting = asyncio.ensure_future(told.get())
+            waited: set[asyncio.Future[Any]] = {waiting, running}
+            done, _ = await asyncio.wait(
+                waited, timeout=SIGN_OF_LIFE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if waiting in done:
+                yield waiting.result()
+                continue
+            waiting.cancel()
+            if not done:
+                yield {"alive": True}
+        try:
+            failure = running.result()
+        except asyncio.CancelledError:
+            failure = "the server was stopped", os.EX_TEMPFAIL
+        except Exception as error:  # noqa: BLE001 - an error of a job must not end the server
+            failure = f"failed: {error!r}", os.EX_SOFTWARE
+        if failure is not None and self._stopping.is_set():
+            failure = "the server was stopped", os.EX_TEMPFAIL
+        text, code = failure or ("", 0)
+        yield {"code": code, "error": text}
+
+    def _run(self, asked: Asked, tell: Callable[[str], None]) -> Failure:
+        """Run jobs, unless the same were run on the same files: they would give the same pages. In Spark's thread."""
+        key = repr(_key(asked))
+        state = state_of(asked.directory)
+        known = self._done.get(key)
+        if state is not None and known is not None and known[0] == state:
+            pages = [Path(line) for line in known[1]]
+            if all(page.exists() for page in pages):
+                tell(f"the input has not changed: {pages[-1] if pages else self._output}")
+                return None
+        self._done.clear()  # pages of other requests may be replaced now
+        written: list[str] = []
+
+        def tell_and_note(text: str) -> None:
+            place = text.rpartition(": ")[2]
+            if place.endswith(".html"):
+                written.append(place)
+            tell(text)
+
+        failure = self._worker.run(asked, tell_and_note)
+        if failure is None:
+            self._done[key] = state, written
+        elif not self._worker.is_alive():
+            self._is_broken = True
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        return failure
+
+
+def _key(asked: Asked) -> tuple[object, ...]:
+    """Return what the result of a request depends on, besides its input's files."""
+    return (tuple(asked.names), str(asked.directory), asked.limits, asked.objective)
