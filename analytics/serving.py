@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from leveret.analytics.asked import Asked, RequestError, from_json, state_of
+from leveret.analytics.asked import Asked, RequestError, from_json, state_of, to_json
 from leveret.analytics.asking import ROUTE, SOCKET, reachable
 from leveret.analytics.served_files import HEADERS, TYPES, file_of, is_welcome
 
@@ -112,7 +112,8 @@ class Server:
             loop.add_signal_handler(number, self._stopping.set)
         with _locked(self._output):
             async with self._listening():
-                failure = await self._work(first)
+                # As those that come by the socket: with absolute paths.
+                failure = await self._work(None if first is None else from_json(to_json(first)))
         return failure
 
     async def _work(self, first: Asked | None) -> Failure:

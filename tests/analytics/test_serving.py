@@ -236,6 +236,25 @@ async def test_the_same_question_about_the_same_files_is_answered_at_once(serve)
     assert len(served.worker.ran) == 4
 
 
+async def test_the_jobs_of_the_start_are_known_as_well(tmp_path, monkeypatch):
+    """What the server's own command asked for, with relative paths, is not run again for a later one."""
+    monkeypatch.chdir(tmp_path)
+    output, worker, lines = Path("out"), Worker(), []
+    (output / "in").mkdir(parents=True)
+    server = Server(output, worker, "127.0.0.1", 0, lines.append)
+    running = asyncio.create_task(server.run(asked(output, "latency")))
+    async with asyncio.timeout(SECONDS):
+        while not any("latency" in line for line in lines):
+            await asyncio.sleep(0.01)
+    told = []
+    failure = await asyncio.to_thread(ask, asked(tmp_path / "out", "latency"), told.append)
+    server._stopping.set()
+    await asyncio.wait_for(running, SECONDS)
+
+    assert (None, [("latency",)]) == (failure, worker.ran)
+    assert [f"the input has not changed: {tmp_path / 'out' / 'latency.html'}"] == told
+
+
 async def test_errors_of_a_job_are_those_of_the_command(serve):
     """A job's error comes with its exit code, an unexpected one as well, and the server goes on."""
     served = await serve()
