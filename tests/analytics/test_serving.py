@@ -237,7 +237,7 @@ async def test_the_same_question_about_the_same_files_is_answered_at_once(serve)
 
 
 async def test_the_jobs_of_the_start_are_known_as_well(tmp_path, monkeypatch):
-    """What the server's own command asked for, with relative paths, is not run again for a later one."""
+    """The jobs of the command that started the server, with relative paths, are not run again for a later one."""
     monkeypatch.chdir(tmp_path)
     output, worker, lines = Path("out"), Worker(), []
     (output / "in").mkdir(parents=True)
