@@ -29,10 +29,11 @@ def found(folder: Path) -> set[str]:
     return halves["first half"]
 
 
-@pytest.mark.parametrize(("form", "octets"), encoded(str(WORD)).items(), ids=lambda each: str(each)[:20])
+@pytest.mark.parametrize("form", encoded(str(WORD)))
 @pytest.mark.parametrize("before", [0, PIECE - 7])
-def test_the_secret_is_found_in_each_encoding(tmp_path, form, octets, before):
+def test_the_secret_is_found_in_each_encoding(tmp_path, form, before):
     """At its offset, also where it goes over the edge of what is read at once, and behind a hole."""
+    octets = encoded(str(WORD))[form]
     assert octets.strip(b"\0") != b""
     with (tmp_path / "a").open("wb") as file:
         file.seek(before)

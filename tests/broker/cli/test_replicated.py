@@ -16,7 +16,10 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 import pika
-from replicated.cluster import SECONDS, Database, Nodes, Publisher
+from postgresql_server import SECONDS
+from replicated.cluster import NAMES, Nodes
+from replicated.database import Database
+from replicated.numbered import Publisher
 from running import command, environment, free_port
 
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
@@ -27,14 +30,14 @@ class Managed(Nodes):
     """Brokers with one log, and with the management API."""
 
     def __init__(self, home: Path, url: str) -> None:
-        super().__init__(home, url)
+        super().__init__(home, dict.fromkeys(NAMES, url))
         self.apis = {name: free_port() for name in self.ports}
 
     def start(self, name: str) -> None:
         """Start a node."""
         settings = {
             "data_dir": str(self.home / name),
-            "replication.url": self.url,
+            "replication.url": self.urls[name],
             "replication.node_name": name,
             "replication.advertised_address": f"127.0.0.1:{self.ports[name]}",
             "management.tcp.port": str(self.apis[name]),
@@ -65,11 +68,6 @@ class Managed(Nodes):
         """Return status and body of an answer of the management API."""
         status, text = got(self.apis[name], f"/api/{path}")
         return status, json.loads(text)
-
-    def waiting(self) -> list[str]:
-        """Return the nodes that do not lead."""
-        leader = self.leader()
-        return [name for name in self.ports if name != leader]
 
     def ready(self, name: str) -> None:
         """Wait until a node has the whole log."""
