@@ -34,7 +34,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        """What identifies it: the order of the brokers is that of the round."""
+        """The key of this part; the order of the brokers is no part of it, as it is that of the round."""
         names = ",".join(sorted(self.order))
         return f"{self.kind} {names} {self.workload} {self.number}"
 

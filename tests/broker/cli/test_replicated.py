@@ -64,6 +64,18 @@ class Managed(Nodes):
         )
         return done.returncode, done.stdout + done.stderr
 
+    def hand_over(self, leader: str, *to: str) -> str:
+        """Have the leader hand over, as soon as the other node has caught up; returns what the command printed."""
+        printed = [""]
+
+        def is_done() -> bool:
+            code, printed[0] = self.ctl(leader, "cluster_transfer", *to)
+            assert code == 0 or "caught up" in printed[0], printed[0]
+            return code == 0
+
+        until(is_done)
+        return printed[0]
+
     def api(self, name: str, path: str) -> tuple[int, Any]:
         """Return status and body of an answer of the management API."""
         status, text = got(self.apis[name], f"/api/{path}")
@@ -169,9 +181,7 @@ def test_nodes_hand_over_and_are_forgotten_on_command(nodes: Managed) -> None:
     publisher = Publisher(nodes)
     try:
         publisher.goes_on()
-        code, text = nodes.ctl(leader, "cluster_transfer", wanted)
-        assert code == 0, text
-        assert f"{wanted} leads" in text
+        assert f"{wanted} leads" in nodes.hand_over(leader, wanted)
         publisher.goes_on()
     finally:
         publisher.end()
@@ -191,7 +201,7 @@ def test_a_node_goes_on_waiting_after_it_has_handed_over(nodes: Managed) -> None
     """In the same process, which answers again."""
     leader = nodes.leader()
     process = nodes._processes[leader].pid
-    assert 0 == nodes.ctl(leader, "cluster_transfer")[0]
+    nodes.hand_over(leader)
     nodes.ready(leader)
 
     assert process == nodes._processes[leader].pid
