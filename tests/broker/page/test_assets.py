@@ -78,7 +78,10 @@ def test_the_page_is_small():
 
 def test_nothing_comes_from_elsewhere():
     """No file names another host: the page works without a network."""
-    allowed = {"http://www.w3.org/2000/svg", "http://127.0.0.1"}  # the second in an example of a setting, as text
+    allowed = {
+        "http://www.w3.org/2000/svg",
+        "http://127.0.0.1",
+    }  # the second in an example of a setting, as text
     for path in STATIC.rglob("*"):
         if path.is_file():
             text = path.read_text(encoding="utf-8")
