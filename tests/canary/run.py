@@ -117,6 +117,12 @@ ALLOWED = (
     Allowed(
         "tests/*/opt[0-9]/*/__pycache__/*.pyc", b"", "bytecode of the copy, which the test has installed"
     ),
+    Allowed(
+        "tests/*/beside[0-9]/env/*/site-packages/leveret/*/__pycache__/*.pyc",
+        b"",
+        "bytecode of the copy, too",
+    ),
+    Allowed("tree/.hypothesis/constants/*", b"", "texts that hypothesis has read in the copy's files"),
 )
 
 
