@@ -21,6 +21,9 @@ SLICE = 5_000_000
 SHARE = SLICE // 4
 """Nanoseconds of a step for which one job runs before the next one."""
 
+SAMPLE = 200_000
+"""Nanoseconds for which a reading of the CPU time is used again: a system call, ten times as slow as the clock."""
+
 
 def _stopped_clock() -> int:
     """Return 0: the clock of objects without a driver. No time passes, so nothing is deferred."""
@@ -42,7 +45,8 @@ class TimeSlices:
     Attributes:
         clock: as given.
         latest: the job (its name) or queue that ran last, as a likely cause of a slow step.
-        longest: CPU time in nanoseconds of the longest step since `watch`.
+        longest: CPU time in nanoseconds of the longest step since `watch`; up to `SAMPLE` too much, as it may count
+            short steps before it.
         longest_step: description of that step.
         on_waiting: called when a job waits and none did before; the driver must then call `run` in a later step.
 
@@ -53,6 +57,7 @@ class TimeSlices:
         "_deadline",
         "_jobs",
         "_later",
+        "_sampled",
         "_short",
         "_slow",
         "_used",
@@ -75,6 +80,8 @@ class TimeSlices:
         self._slow = slow
         self._began = clock()
         self._used_before = 0
+        self._sampled = self._began - SAMPLE
+        """Time at which `_used_before` was read."""
         self._deadline = self._began + SLICE
         self._short = _UNWATCHED
         """Steps no longer than this by the clock need not be checked; their CPU time cannot be longer either."""
@@ -94,8 +101,10 @@ class TimeSlices:
 
     def begin(self) -> int:
         """Begin a step; return the time in nanoseconds. The driver must call `end` afterwards."""
-        self._used_before = self._used()
         self._began = now = self.clock()
+        if now - self._sampled >= SAMPLE:
+            self._sampled = now
+            self._used_before = self._used()
         self._deadline = now + SLICE
         return now
 

@@ -5,19 +5,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
+from leveret.broker.scheduling.time_slices import SAMPLE, SLICE, TimeSlices
 
 PIECE = SLICE // 4
 SLOW = 5 * SLICE
+MS = 1_000_000
 
 
 class Clock:
-    """A clock in nanoseconds that advances when work is done."""
+    """A clock in nanoseconds that advances when work is done, and how often it was asked."""
 
     def __init__(self) -> None:
         self.now = 1_000
+        self.asked = 0
 
     def __call__(self) -> int:
+        self.asked += 1
         return self.now
 
 
@@ -224,22 +227,37 @@ def test_each_slow_step_is_logged(driven: Driven, caplog: pytest.LogCaptureFixtu
 def test_waiting_for_a_processor_is_no_work(driven: Driven, caplog: pytest.LogCaptureFixture):
     """Processor time is measured: a step that waits for a processor is not slow."""
     driven.slices.watch()
+    steps = [(5, 2 * SLOW), (7, 0), (6, SLOW)]
 
-    assert ([5, 7, 7], []) == (
-        [worked(driven, 5, waited=2 * SLOW), worked(driven, 7), worked(driven, 6, waited=SLOW)],
+    assert ([5 * MS, 7 * MS, 7 * MS], []) == (
+        [worked(driven, used * MS, waited=waited) for used, waited in steps],
         caplog.messages,
     )
 
 
 def test_steps_are_measured_while_clients_may_come(driven: Driven):
     """No step is measured before `watch`, nor after it was switched off."""
-    before = worked(driven, 9)
+    before = worked(driven, 9 * MS)
     driven.slices.watch()
-    during = worked(driven, 3)
+    during = worked(driven, 3 * MS)
     driven.slices.watch(on=False)
 
-    assert (0, 3, 3) == (before, during, worked(driven, 8))
+    assert (0, 3 * MS, 3 * MS) == (before, during, worked(driven, 8 * MS))
     assert "read of connection c" == driven.slices.longest_step
+
+
+def test_short_steps_are_measured_together(driven: Driven):
+    """The processor time is read once in `SAMPLE`, so a step counts at most so much of the short ones before it."""
+    driven.slices.watch()
+    worked(driven, SLICE)
+    asked = driven.used.asked
+    for _ in range(16):
+        worked(driven, SAMPLE // 8)
+    short = driven.used.asked - asked
+    longest = worked(driven, 2 * SLICE)
+
+    assert 2 == short
+    assert 2 * SLICE <= longest <= 2 * SLICE + SAMPLE
 
 
 def test_no_step_is_slow_where_that_is_switched_off(caplog: pytest.LogCaptureFixture):
