@@ -1,46 +1,93 @@
 """The table and the chart of a run of `bench.field`, for the README and the documentation."""
 
+import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from bench.workloads import WORKLOADS
 
 BEGIN, END = "<!-- field: written by `make bench NAME=field ARGS=--write` -->", "<!-- end of field -->"
 PLACES = ("README.md", "docs/performance.md")
 CHART = "docs/figures/field.svg"
 COLORS = ("#2b6cb0", "#dd6b20", "#2f855a", "#805ad5", "#b83280")
-WIDTH, LABELS, BAR, GAP, FIGURES = 760, 150, 12, 14, 90
+WIDTH, LABELS, BAR, GAP, FIGURES = 760, 270, 12, 14, 90
+OURS = "leveret"
+NAMES = {OURS: "Leveret", "rabbitmq": "RabbitMQ"}
 
 
-def rows(record: Mapping[str, Any]) -> list[tuple[str, list[float | None], list[str]]]:
-    """Return the title of each row, and each broker's figure and how it is shown."""
+class Row(NamedTuple):
+    """A row of the table, and of the chart.
+
+    Attributes:
+        title: its description.
+        name: name of the workload; "" if it is none of PerfTest's.
+        figures: each broker's rate in messages a second; None if there is none.
+        shown: how each is shown.
+
+    """
+
+    title: str
+    name: str
+    figures: list[float | None]
+    shown: list[str]
+
+
+def rows(record: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a run."""
     found = list(record["brokers"].values())
-    made: list[tuple[str, list[float | None], list[str]]] = []
+    made: list[Row] = []
     names = list(dict.fromkeys(name for each in found for name in each["rates"]))
     for name in names:
         figures = [each["rates"].get(name) for each in found]
-        made.append((name, figures, ["-" if value is None else f"{value:,.0f}" for value in figures]))
+        shown = ["-" if value is None else f"{value:,.0f}" for value in figures]
+        made.append(Row(described(name), name, figures, shown))
     for queues in dict.fromkeys(key for each in found for key in each["highest"]):
         entries = [each["highest"].get(queues) for each in found]
-        title = f"p99 <= {record['limit_ms']:g} ms, {queues} queue{'s' * (queues != '1')}"
+        title = f"p99 at most {record['limit_ms']:g} ms, {queues} queue{'s' * (queues != '1')}"
         shown = [
             "-" if each is None else ("over " if each["limited"] else "") + f"{each['rate']:,.0f}"
             for each in entries
         ]
-        made.append((title, [each and each["rate"] for each in entries], shown))
+        made.append(Row(title, "", [each and each["rate"] for each in entries], shown))
     return made
+
+
+def described(workload: str) -> str:
+    """Return what a workload does in some words, or its name if nobody has described it."""
+    found = WORKLOADS.get(workload)
+    return (found and found.title) or workload
+
+
+def version(name: str, product: str) -> str:
+    """Return the product that a broker names, with the broker's name."""
+    return product if product.startswith(name) else f"{name} {product}"
+
+
+def times(figures: Mapping[str, float | None]) -> str:
+    """Return how many times the figure of the fastest other broker ours is; a dash if one of them is missing."""
+    ours = figures.get(OURS)
+    others = max((value or 0.0 for name, value in figures.items() if name != OURS), default=0.0)
+    return f"{ours / others:.2f}" if ours and others else "-"
 
 
 def table(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown, with date, revision and machine."""
     found = record["brokers"]
     lines = [
-        f"| messages per second | {' | '.join(found)} |",
-        f"|---|{'---|' * len(found)}",
-        *[f"| {title} | {' | '.join(shown)} |" for title, _, shown in rows(record)],
-        f"| flushed before the confirm | {' | '.join(each['flushed'] for each in found.values())} |",
+        f"| messages per second | {' | '.join(NAMES.get(name, name) for name in found)} | times the fastest other |",
+        f"|---|{'---|' * len(found)}---|",
+        *[
+            f"| {row.title}{f' (`{row.name}`)' * bool(row.name)} | {' | '.join(row.shown)} | "
+            f"{times(dict(zip(found, row.figures, strict=True)))} |"
+            for row in rows(record)
+        ],
+        f"| flushed before the confirm | {' | '.join(each['flushed'] for each in found.values())} | |",
     ]
-    versions = "; ".join(f"{name}: {each['product'].strip()}" for name, each in found.items())
+    versions = "; ".join(
+        version(NAMES.get(name, name), each["product"].strip()) for name, each in found.items()
+    )
     how = (
         f"Medians of {record['rounds']} rounds of {record['seconds']} s under PerfTest; with p99, the highest rate of "
         "persistent messages of 1,500 bytes, 4 producers, 4 consumers, at which 99 % are delivered in time."
@@ -62,12 +109,14 @@ def chart(record: Mapping[str, Any]) -> str:
     ]
     for at, name in enumerate(names):
         left = LABELS + 110 * at
+        name = NAMES.get(name, name)  # noqa: PLW2901 - as it is shown
         parts.append(f'<rect x="{left}" y="12" width="12" height="12" fill="{COLORS[at % len(COLORS)]}"/>')
         parts.append(f'<text x="{left + 17}" y="22">{escape(name)}</text>')
-    for row, (title, figures, shown) in enumerate(lines):
-        top = 40 + row * group
-        parts.append(f'<text x="{LABELS - 8}" y="{top + group / 2}" text-anchor="end">{escape(title)}</text>')
-        parts += bars(figures, shown, top)
+    for number, row in enumerate(lines):
+        top = 40 + number * group
+        middle = top + len(names) * BAR / 2 + 4
+        parts.append(f'<text x="{LABELS - 8}" y="{middle:g}" text-anchor="end">{escape(row.title)}</text>')
+        parts += bars(row.figures, row.shown, top)
     note = f"{record['time'][:10]}, revision {record['revision']}, {record['machine']}"
     parts.append(f'<text x="{LABELS}" y="{height - 10}" fill="#4a5568">{escape(note)}</text>')
     return "\n".join([*parts, "</svg>", ""])
@@ -101,5 +150,6 @@ def write(record: Mapping[str, Any], root: Path) -> None:
         if not mark or not end:
             message = f"{name} lacks the marks of the table"
             raise ValueError(message)
-        page.write_text(f"{before}{BEGIN}\n\n{table(record)}\n\n{END}{after}")
+        image = f"![Chart of the table below]({os.path.relpath(root / CHART, page.parent)})"
+        page.write_text(f"{before}{BEGIN}\n\n{image}\n\n{table(record)}\n\n{END}{after}")
     (root / CHART).write_text(chart(record))

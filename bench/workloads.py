@@ -25,6 +25,8 @@ class Workload:
     queues: int = 0
     drained: int = 0
     relayed: bool = True
+    title: str = ""
+    """What it does, in some words, for readers who do not know its name."""
     seconds: int = 0
     """Minimum length of a run in seconds, if not 0: many connections take time to start."""
 
@@ -49,14 +51,38 @@ STORED = 300_000
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("autoack-12", "-x1 -y1 -a -s12", 1.6, 2.3),
-        Workload("fan-1x5", "-x1 -y5 -a -s12 -t fanout", 1.6, 3.0, copies=5, named_queue=False),
+        Workload("autoack-12", "-x1 -y1 -a -s12", 1.6, 2.3, title="12 bytes, automatic acks"),
+        Workload(
+            "fan-1x5",
+            "-x1 -y5 -a -s12 -t fanout",
+            1.6,
+            3.0,
+            copies=5,
+            named_queue=False,
+            title="12 bytes, to 5 queues each",
+        ),
         Workload("ack-12-capped", "-x1 -y1 -q200 -s12 -r100000", 1.6, 2.3),
-        Workload("ack-12-uncapped", "-x1 -y1 -q200 -s12", 1.3, 2.0, fair=True),
-        Workload("ack-batch", "-x1 -y1 -q1000 -A100 -s12", 1.3, 2.3, fair=True),
-        Workload("confirm-ack-12", "-x1 -y1 -q200 -c200 -s12", 2.0, 2.5),
-        Workload("persist-1500", f"-x1 -y1 {PERSISTENT}", 3.0, 4.5, kept=True),
-        Workload("paper-1q", f"-x2 -X2 -y3 -Y3 {PERSISTENT}", 2.5, 4.5, kept=True),
+        Workload("ack-12-uncapped", "-x1 -y1 -q200 -s12", 1.3, 2.0, fair=True, title="12 bytes, acks"),
+        Workload(
+            "ack-batch", "-x1 -y1 -q1000 -A100 -s12", 1.3, 2.3, fair=True, title="12 bytes, an ack for 100"
+        ),
+        Workload("confirm-ack-12", "-x1 -y1 -q200 -c200 -s12", 2.0, 2.5, title="12 bytes, confirms and acks"),
+        Workload(
+            "persist-1500",
+            f"-x1 -y1 {PERSISTENT}",
+            3.0,
+            4.5,
+            kept=True,
+            title="1,500 bytes, persistent, confirms and acks",
+        ),
+        Workload(
+            "paper-1q",
+            f"-x2 -X2 -y3 -Y3 {PERSISTENT}",
+            2.5,
+            4.5,
+            kept=True,
+            title="the same, 4 channels publish, 9 consume",
+        ),
         Workload(
             "store-1500",
             "-x1 -y0 -c200 -s1500 -f persistent -ad false",
@@ -67,7 +93,17 @@ WORKLOADS = {
         ),
         Workload("drain-1500", "-x0 -y1 -q200", 2.0, 2.0, kept=True, relayed=False, drained=STORED),
         Workload("paper-2q", PAPER, 2.5, 4.5, kept=True, relayed=False, queues=2),
-        Workload("paper-15q", PAPER, 2.5, 4.5, kept=True, relayed=False, queues=15, seconds=10),
+        Workload(
+            "paper-15q",
+            PAPER,
+            2.5,
+            4.5,
+            kept=True,
+            relayed=False,
+            queues=15,
+            seconds=10,
+            title="the same on each of 15 queues",
+        ),
         Workload("paper-30q", PAPER, 2.5, 4.5, kept=True, relayed=False, queues=30, seconds=12),
     )
 }

@@ -1,3 +1,4 @@
+import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -16,7 +17,7 @@ RECORD: dict[str, Any] = {
         "leveret": {
             "product": "Leveret 1.0",
             "flushed": "early",
-            "rates": {"persist-1500": 24_449.4, "paper-1q": 25_000.0},
+            "rates": {"persist-1500": 24_449.4, "unknown-1": 25_000.0},
             "highest": {"1": {"rate": 20_000.0, "limited": False}, "30": {"rate": 9000.0, "limited": True}},
         },
         "other": {
@@ -34,13 +35,13 @@ def test_the_table_has_a_row_for_each_figure():
     lines = table(RECORD).splitlines()
 
     assert [
-        "| messages per second | leveret | other |",
-        "|---|---|---|",
-        "| persist-1500 | 24,449 | 8,716 |",
-        "| paper-1q | 25,000 | - |",
-        "| p99 <= 10 ms, 1 queue | 20,000 | 0 |",
-        "| p99 <= 10 ms, 30 queues | over 9,000 | - |",
-        "| flushed before the confirm | early | no |",
+        "| messages per second | Leveret | other | times the fastest other |",
+        "|---|---|---|---|",
+        "| 1,500 bytes, persistent, confirms and acks (`persist-1500`) | 24,449 | 8,716 | 2.81 |",
+        "| unknown-1 (`unknown-1`) | 25,000 | - | - |",
+        "| p99 at most 10 ms, 1 queue | 20,000 | 0 | - |",
+        "| p99 at most 10 ms, 30 queues | over 9,000 | - | - |",
+        "| flushed before the confirm | early | no | |",
     ] == lines[:7]
     assert all(part in lines[-1] for part in ("2026-11-24", "abc1234", "2 cores", "Leveret 1.0", "Other 2"))
 
@@ -63,7 +64,11 @@ def test_table_and_chart_replace_those_before(tmp_path):
         write(RECORD, tmp_path)
 
     for name in PLACES:
-        assert f"before\n\n{BEGIN}\n\n{table(RECORD)}\n\n{END}\nafter\n" == (tmp_path / name).read_text()
+        written = (tmp_path / name).read_text()
+        image = re.search(r"!\[.*\]\((.*)\)\n\n", written)
+        assert image is not None
+        assert (tmp_path / CHART).samefile((tmp_path / name).parent / image[1])
+        assert f"before\n\n{BEGIN}\n\n{table(RECORD)}\n\n{END}\nafter\n" == written.replace(image[0], "")
     assert chart(RECORD) == (tmp_path / CHART).read_text()
 
 
