@@ -2,6 +2,8 @@
 
 One broker has a queue that retains acked messages and one that does not. In turn a client publishes at full speed to
 each, while another consumes, so both have the same load of the machine; the ratio of the rates is what retention costs.
+`--client perf-test` uses RabbitMQ's PerfTest, whose rates are lower; the default is `leveret perf`, whose clients cost
+so little that the broker alone limits the rate.
 """
 
 import argparse
@@ -14,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import brokers
+from bench import brokers, perftest
 from bench.results import Report
 from leveret.broker.cli.ctl.client import ApiClient
 
@@ -44,6 +46,8 @@ class Case(NamedTuple):
         return f"{kind}, {self.size} bytes, {self.unconfirmed} unconfirmed"
 
 
+WARM_UP = 3
+"""First seconds of PerfTest that do not count."""
 CASES = tuple(Case(*each, persistent) for persistent in (True, False) for each in ((12, 200), (1000, 2000)))
 
 
@@ -72,11 +76,38 @@ def measured(running: brokers.Broker, queue: str, case: Case, seconds: float) ->
     return Run(found["sent"]["rate"], used / max(1, found["received"]["count"]) * 1e6)
 
 
+def measured_by_perf_test(running: brokers.Broker, queue: str, case: Case, seconds: float) -> Run:
+    """Publish to a queue and consume from it at full speed, with PerfTest; the first seconds do not count."""
+    flags = ["-x1", "-y1", "-q200", f"-c{case.unconfirmed}", f"-s{case.size}", "-u", queue, "-p"]
+    before = running.cpu_seconds()
+    found = perftest.run(
+        perftest.fetch(),
+        running.port,
+        [*flags, *(["-f", "persistent"] if case.persistent else [])],
+        round(seconds) + WARM_UP,
+        WARM_UP,
+    )
+    used = running.cpu_seconds() - before
+    return Run(found.sent, used / max(1, found.received_total) * 1e6)
+
+
+def chosen(options: argparse.Namespace) -> list[Case]:
+    """Return the cases to measure, each once, with the sizes that are asked for."""
+    asked = {key: value for key in ("size", "unconfirmed") if (value := getattr(options, key)) is not None}
+    return list(dict.fromkeys(CASES[number]._replace(**asked) for number in options.cases))
+
+
+CLIENTS = {"perf": measured, "perf-test": measured_by_perf_test}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", type=int, nargs="+", choices=range(len(CASES)), default=range(len(CASES)))
+    parser.add_argument("--client", choices=CLIENTS, default="perf")
+    parser.add_argument("--size", type=int, help="bytes of a body, instead of the cases'")
+    parser.add_argument("--unconfirmed", type=int, help="most unconfirmed messages, instead of the cases'")
     parser.add_argument("--dir", default=None)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
@@ -90,11 +121,11 @@ def main() -> int:
             with contextlib.closing(ApiClient(socket.parent, PATIENCE)) as api:
                 for name, arguments in (("off", {}), ("on", {"x-retain-for": RETAIN})):
                     api.put("queues", "/", name, body={"durable": True, "arguments": arguments})
-            for case in [CASES[number] for number in options.cases]:
+            for case in chosen(options):
                 runs: dict[str, list[Run]] = {"off": [], "on": []}
                 for _ in range(options.rounds):
                     for queue, found in runs.items():
-                        found.append(measured(running, queue, case, options.seconds))
+                        found.append(CLIENTS[options.client](running, queue, case, options.seconds))
                 for queue, found in runs.items():
                     text = ", ".join(f"{run.rate:,.0f} msg/s {run.cost:.1f} us" for run in found)
                     print(f"  {case}: {queue}: {text}")
