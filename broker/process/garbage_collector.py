@@ -44,11 +44,13 @@ class Collector:
 
     """
 
-    __slots__ = ("_before", "_full_at", "_reads", "_runs", "is_loaded")
+    __slots__ = ("_before", "_count_at", "_full_at", "_reads", "_runs", "is_loaded")
 
     def __init__(self) -> None:
         self._before = sys.getallocatedblocks()
         self._full_at: float | None = None
+        self._count_at = 0.0
+        """Time from which blocks are counted again: beside a million messages that takes 60 us."""
         self._reads = 0
         self._runs = False
         self.is_loaded = False
@@ -76,15 +78,17 @@ class Collector:
         self._reads = reads
         self.is_loaded = used > MUCH_MEMORY
         since = FULL_SECONDS if self._full_at is None else now - self._full_at
-        if since >= FULL_SECONDS and self._may_collect_all(since, is_busy=is_busy):
+        if since >= FULL_SECONDS and now >= self._count_at and self._may_collect_all(now, since, is_busy):
             self._full_at = now
             gc.collect(ALL)
         elif self.is_loaded or is_busy:
             gc.collect(NEW)
 
-    def _may_collect_all(self, since: float, *, is_busy: bool) -> bool:
+    def _may_collect_all(self, now: float, since: float, is_busy: bool) -> bool:
         """Return whether all objects are few enough to be examined, `since` seconds after the last time."""
         blocks = sys.getallocatedblocks() - self._before
+        if blocks >= FEW_BLOCKS:
+            self._count_at = now + FULL_SECONDS
         return blocks < VERY_FEW_BLOCKS or (blocks < FEW_BLOCKS and (not is_busy or since >= BUSY_SECONDS))
 
     def collect_new(self) -> None:

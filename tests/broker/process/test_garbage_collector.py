@@ -69,16 +69,27 @@ def test_everything_is_collected_while_it_is_little(runs, blocks):
 
 
 def test_not_everything_is_collected_while_there_is_much(runs, blocks):
-    """Beside a backlog nothing old is collected, and everything at once when there is little again."""
+    """Beside a backlog nothing old is collected, and everything within seconds when there is little again."""
     collector = started(runs)
     blocks.append(1000 + FEW_BLOCKS)
     collector.collect_due(100.0, 0, 0)
     collector.collect_due(100.0 + FULL_SECONDS, 0, 0)
     assert [] == runs
     blocks.append(1000 + FEW_BLOCKS - 1)
-    collector.collect_due(100.1 + FULL_SECONDS, 0, 0)
-    collector.collect_due(100.2 + FULL_SECONDS, 0, 0)
+    collector.collect_due(100.1 + 2 * FULL_SECONDS, 0, 0)
+    collector.collect_due(100.2 + 2 * FULL_SECONDS, 0, 0)
     assert [ALL] == runs
+
+
+def test_blocks_are_rarely_counted_beside_a_backlog(runs, monkeypatch):
+    """While there is too much to collect, allocated blocks are counted every few seconds, not in each tick."""
+    counted = []
+    monkeypatch.setattr(sys, "getallocatedblocks", lambda: counted.append(1) or len(counted) * FEW_BLOCKS)
+    collector = started(runs)
+    counted.clear()
+    for tick in range(100):
+        collector.collect_due(100.0 + tick / 10, 0, 0)
+    assert 2 == len(counted)
 
 
 def test_a_full_collection_waits_for_clients_to_pause(runs, blocks):
