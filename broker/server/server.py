@@ -47,7 +47,7 @@ from leveret.broker.network.peer_check import CHECK_SECONDS
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.process.audit_log import AuditLog
-from leveret.broker.process.garbage_collector import Collector
+from leveret.broker.process.garbage_collector import COLLECTIONS, Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
@@ -951,9 +951,14 @@ class Server:
         self._peer_checks.run(now)
         self.collector.collect_due(now, self.resource_monitor.memory.used, self.turn.reads)
         if self.collector.is_loaded:
-            self._loop.call_later(
-                TICK_SECONDS / 2, self.run_step, "collection", self.collector.collect_new, ""
-            )
+            for part in range(1, COLLECTIONS):
+                self._loop.call_later(
+                    TICK_SECONDS * part / COLLECTIONS,
+                    self.run_step,
+                    "collection",
+                    self.collector.collect_new,
+                    "",
+                )
         if now >= self._unsent_due:
             self._unsent_due = now + UNSENT_SECONDS
             self._limit_unsent()
