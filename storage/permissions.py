@@ -35,9 +35,12 @@ def tighten(data_dir: Path) -> None:
         text = "storage: %d files and directories in %s were accessible to other users; permissions corrected"
         log.warning(text, changed, data_dir)
     if refused:
-        text = "storage: %d files and directories in %s are accessible to other users and have another owner: run "
-        "chmod go= on them"
-        log.warning(text, refused, data_dir)
+        log.warning(
+            "storage: %d files and directories in %s are accessible to other users and have another owner: "
+            "run `chmod go=` on them",
+            refused,
+            data_dir,
+        )
 
 
 def _entries(data_dir: Path) -> Iterator[tuple[Path, int]]:

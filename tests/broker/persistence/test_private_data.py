@@ -12,6 +12,7 @@ from stored import example
 
 from leveret.broker.cli.main import main
 from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.storage.permissions import tighten
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 BLOB = ("--set", "storage.blob_threshold=65536")
@@ -66,6 +67,21 @@ def test_older_data_are_tightened_at_the_start(tmp_path):
 
     assert {("directory", 0o700), ("file", 0o600)} == found
     assert "permissions corrected" not in out + again
+
+
+def test_data_of_another_owner_are_logged_with_a_remedy(tmp_path, monkeypatch, caplog):
+    """Files whose mode may not be changed are counted in a warning that ends with the command to run."""
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(path, mode)
+
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with caplog.at_level("WARNING", "leveret.storage"):
+        tighten(tmp_path)
+
+    text = f"storage: 1 files and directories in {tmp_path} are accessible to other users and have another owner: "
+    assert [f"{text}run `chmod go=` on them"] == [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for another user")
