@@ -53,14 +53,18 @@ class Session:
         definition: the shovel.
         host: the broker that it runs in.
         left: number of messages until it ends; None for no limit or not known yet.
+        level: level of the log lines about brokers that it cannot connect to.
 
     Attributes:
         source, destination: the URIs in use, without passwords.
 
     """
 
-    def __init__(self, definition: Definition, host: ShovelHost, left: int | None) -> None:
+    def __init__(
+        self, definition: Definition, host: ShovelHost, left: int | None, level: int = logging.WARNING
+    ) -> None:
         self._definition = definition
+        self._level = level
         self._host = host
         self.left = left
         to = definition.destination
@@ -138,7 +142,8 @@ class Session:
             except ClientError as error:
                 last = error
                 name, vhost = self._definition.name, self._definition.vhost
-                log.warning(
+                log.log(
+                    self._level,
                     "shovel '%s' in vhost '%s' failed to connect (URI: %s): %s",
                     name,
                     vhost,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from leveret.broker.client.errors import ClientError
@@ -15,6 +16,8 @@ log = logging.getLogger("leveret.shovel")
 
 STOP_SECONDS = 6.0
 """Time for a shovel to end in order."""
+REPEAT_SECONDS = 60.0
+"""Time for which a failure with the reason of the last one is not logged again: by default it fails each second."""
 
 
 class State(StrEnum):
@@ -53,6 +56,8 @@ class Worker:
         self.session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._logged = ("", -inf)
+        """Reason of the last failure that was logged, and its time by the clock of the loop."""
 
     def start(self, after: Awaitable[object] | None = None) -> None:
         """Start; `after`: the end of the shovel that had this name before."""
@@ -131,14 +136,35 @@ class Worker:
             if self._is_stopping:
                 return
             self._enter(State.TERMINATED, reason or "messages were refused")
-            log.error("shovel '%s' in vhost '%s' has stopped: %s", name, vhost, self.reason)
+            self._log_failure()
             if not self.definition.reconnect_seconds:
                 return
             await asyncio.sleep(self.definition.reconnect_seconds)
 
+    @property
+    def _is_logged(self) -> bool:
+        """True if a failure was logged a short time ago."""
+        return asyncio.get_running_loop().time() < self._logged[1] + REPEAT_SECONDS
+
+    def _log_failure(self) -> None:
+        if self._logged[0] == self.reason and self._is_logged:
+            return
+        self._logged = self.reason, asyncio.get_running_loop().time()
+        seconds = self.definition.reconnect_seconds
+        log.error(
+            "shovel '%s' in vhost '%s' has stopped: %s; %s",
+            self.definition.name,
+            self.definition.vhost,
+            self.reason,
+            f"it tries again every {seconds:g} s, which is logged once a minute"
+            if seconds
+            else "`leveret ctl restart_shovel` starts it again",
+        )
+
     async def _attempt(self) -> bool:
         """Run once; returns whether all messages are moved."""
-        session = self.session = Session(self.definition, self._host, self._left)
+        level = logging.DEBUG if self._is_logged else logging.WARNING
+        session = self.session = Session(self.definition, self._host, self._left, level)
         drains = False
         try:
             await session.open()

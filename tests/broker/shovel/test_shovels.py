@@ -175,6 +175,27 @@ def test_what_the_destination_refuses_stays_and_is_tried_again(broker, http):
     assert 2 == broker.queue("a").depth
 
 
+def test_a_failure_is_logged_once_a_minute(broker, http, caplog):
+    """One that fails again and again for one reason logs that once; the line says what happens next."""
+    with caplog.at_level("INFO", "leveret.shovel"):
+        http.shovel("s", src_queue="a", dest_uri="amqp://127.0.0.1:1", dest_queue="b", reconnect_delay=0.01)
+        seen: set[str] = set()
+        await_true(lambda: len(seen.add(http.status("s").get("timestamp", "")) or seen) > 1)
+        http.shovel("t", src_queue="a", dest_exchange="none", reconnect_delay=0)
+        http.await_state("t", "terminated")
+    ours = [record for record in caplog.records if record.name == "leveret.shovel"]
+    lines = [record.getMessage() for record in ours if record.levelname != "INFO"]
+
+    refused = "cannot connect to 127.0.0.1:1: Connection refused"
+    again = "it tries again every 0.01 s, which is logged once a minute"
+    assert [
+        f"shovel 's' in vhost '/' failed to connect (URI: amqp://127.0.0.1:1): {refused}",
+        f"shovel 's' in vhost '/' has stopped: {refused}; {again}",
+    ] == lines[:2]
+    assert 3 == len(lines)
+    assert lines[2].endswith("; `leveret ctl restart_shovel` starts it again")
+
+
 def test_a_failure_is_shown_and_the_shovel_tries_again(broker, http):
     """The reason has no password."""
     http.shovel("s", src_queue="a", dest_exchange="none", reconnect_delay=0.01)
