@@ -139,7 +139,7 @@ def _listen(
     except OSError as error:
         problem = port_problem(error, (Listener(wanted.host, wanted.port),))
         if wanted.required:
-            raise StartupError(problem, exit_codes.UNAVAILABLE) from None
+            raise StartupError(f"{problem} (for {use.text})", exit_codes.UNAVAILABLE) from None
         _logger.warning("no listener for %s: %s", use.text, problem)
         return False
     ending.push_async_callback(LateServer(sock, load, tls).close)

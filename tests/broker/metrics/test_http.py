@@ -363,4 +363,5 @@ def test_a_place_that_was_asked_for_has_to_be_free(tmp_path, host, wanted):
         )
 
     assert 69 == done.returncode
-    assert [f"leveret: cannot listen on {host}:{port}: address already in use"] == done.stderr.splitlines()
+    text = f"leveret: cannot listen on {host}:{port}: address already in use (for metrics and health)"
+    assert [text] == done.stderr.splitlines()
