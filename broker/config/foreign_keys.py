@@ -73,8 +73,9 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
               why="this limit is not supported"),
     # Other protocols and plugins, which do not exist here.
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
-           "amqp_client.*", "anonymous_login_pass", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
+           "amqp_client.*", "anonymous_login_pass", "federation.*", "aws.*", "peer_discovery.*",
            "event_exchange.protocol", "tracing.*", nothing=("none",), why="this protocol or plugin is not supported"),
+    _other("shovel.*", why="shovels are parameters of virtual hosts, and have no settings of the broker"),
     _other("management.*", "management_agent.*", "http_dispatch.*", why="not configurable"),
     _other("prometheus.path", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
            "prometheus.tcp.*_timeout", "prometheus.filter_*", why="not configurable"),
@@ -83,7 +84,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
            "cluster_keepalive_interval", "cluster_tags.*", "distribution.*", "net_ticktime", "mirroring_sync_*",
            "mnesia_table_loading_retry_*", "queue_leader_locator", "queue_master_locator", "quorum_queue.*",
            "quorum_cluster_size", "raft.*", "metadata_store.*", "node_tags.*", "prevent_startup_if_node_was_reset",
-           nothing=("ignore",), why="clustering is not supported"),
+           nothing=("ignore",), why="clustering is not supported; see `replication.url` for a log of several nodes"),
     # Sockets.
     _other("num_acceptors.*", why="connections are accepted by a single event loop"),
     _other("reverse_dns_lookups", nothing=("false",), why="client addresses are not resolved to names"),

@@ -119,7 +119,8 @@ def test_an_ignored_key_is_explained():
     ignored = " ".join(Overview().explained("raft.wal_max_size"))
 
     assert "stops the start (exit code 78); none is accepted silently" in refused
-    assert "clustering is not supported. Setting it is a warning in the log" in ignored
+    assert "clustering is not supported; see `replication.url`" in ignored
+    assert "Setting it is a warning in the log" in ignored
     assert "Similar keys: management.tcp.port" in " ".join(Overview().explained("management.port"))
 
 
