@@ -105,6 +105,7 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python -m leveret.broker.export.reference > docs/export.md
 	$(BIN)/python -m leveret.broker.metrics.reference > docs/metrics.md
 	$(BIN)/python -m leveret.broker.management.reference > docs/http-api.md
+	$(BIN)/python -m leveret ctl help --markdown > docs/command-line.md
 	$(BIN)/python -m leveret.broker.export.tables_json > analytics/tables.json
 	$(BIN)/python tests/conformance/run.py --write-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site

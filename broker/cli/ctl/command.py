@@ -108,7 +108,7 @@ def common_options() -> list[click.Parameter]:
         option("--formatter", type=click.Choice(list(FORMATTERS)), help="Format of lists (default: table)."),
         option("--no-table-headers", is_flag=True, default=None, help="Print tables without headers."),
         option("-t", "--timeout", type=float, metavar="SECONDS", help="Time for the answer (default: 60)."),
-        option("-n", "--node", metavar="NODE", help="Ignored: there is one node."),
+        option("-n", "--node", metavar="NODE", help="Ignored: --data-dir or --uri names the broker."),
         option("-l", "--longnames", is_flag=True, default=None, help="Ignored.", hidden=True),
     ]
 

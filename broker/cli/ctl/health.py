@@ -242,7 +242,7 @@ def check_port_listener(session: Session, port: str) -> None:
 
 @command("check_protocol_listener", argument("protocol"), group=CHECKS)
 def check_protocol_listener(session: Session, protocol: str) -> None:
-    """Check that the broker listens for a protocol: amqp or http."""
+    """Check that the broker listens for a protocol: amqp, amqp/ssl, http, https or http/prometheus."""
     session.announce(f"Asking node {session.node} if there's an active listener for protocol {protocol} ...")
     known = [row["protocol"] for row in found_listeners(session)]
     wanted = {"amqp091": "amqp", "amqp0.9.1": "amqp"}.get(protocol, protocol)

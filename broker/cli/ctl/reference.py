@@ -33,7 +33,7 @@ ABSENT = {
         eval eval_file exec hipe_compile list_ciphers list_hashes list_network_interfaces maybe_stuck observer os_env
         remote_shell resolver_info runtime_thread_stats schema_info tls_versions
     """,
-    "encrypted configuration values, which are not supported": "decode encode",
+    "encrypted configuration values: `leveret config encrypt` makes them": "decode encode",
     "a broker that is stopped or forgets its data while its process runs": "force_reset reset stop_app",
     "maintenance: the image has `rabbitmq-upgrade drain`, `revive`, `post_upgrade`, which do nothing": """
         drain post_upgrade resume_listeners revive suspend_listeners
