@@ -26,7 +26,8 @@ would need. Otherwise lists contain what the user may see.
 is on disk. Required keys of a body are **bold**.
 
 Errors are `{"error": "...", "reason": "..."}`: 400 for an invalid request, 401 for a missing or wrong login and for
-missing rights, 404 for what does not exist, 405 for a method that the path does not have.
+missing rights, 404 for what does not exist, 405 for a method that the path does not have, 429 after too many failed
+logins of an address, 503 from a node that waits to lead, and for changes while a required audit log cannot be written.
 
 ## Parameters of lists
 

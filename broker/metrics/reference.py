@@ -23,9 +23,9 @@ This page is generated from the declarations of the metrics (`make docs`); edit 
 `broker/metrics/per_object.py` and `broker/metrics/rabbitmq_differences.py`, not this file.
 
 The broker serves metrics in Prometheus' text format and health checks over HTTP, on `127.0.0.1:15692`
-([configuration](configuration.md#metrics-and-health-checks)). There is no authentication, so restrict access to hosts
-that may see the names of queues and numbers of messages. To set up Prometheus, dashboards and alerts see
-[Monitor it with Prometheus and Grafana](howto/watch-with-grafana.md).
+([configuration](configuration.md#metrics-and-health-checks)). There is no login, so restrict access to hosts that may
+see the names of queues and numbers of messages, or demand certificates of clients (`prometheus.ssl.*`). To set up
+Prometheus, dashboards and alerts see [Monitor it with Prometheus and Grafana](howto/watch-with-grafana.md).
 
 | `GET` | Response |
 |---|---|
