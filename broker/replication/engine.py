@@ -1,7 +1,7 @@
 """The narrow protocol of an engine that keeps the log: a lease, entries by index, snapshots, members.
 
 Requests and answers are plain records. The state machines of this folder make requests and take answers; a driver
-performs them. An engine is used if it passes `tests/broker/replication/conformance.py`.
+performs them. An engine is used if it passes `tests/replicated/conformance.py`.
 
 Obligations of an engine:
 
