@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.group import Group
+from leveret.broker.cli.messages.group import Group
 from leveret.broker.config.config import Config, ConfigError, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
 

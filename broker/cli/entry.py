@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command of the arguments."""
     name = "".join(sys.argv[1:2])
     if name in commands.CLIENTS:
-        commands.load(name)(sys.argv[2:], prog_name=f"leveret {name}")
+        commands.load(name)(sys.argv[2:], prog_name=f"leveret {name}", help_option_names=["-h", "--help"])
     else:
         gc.disable()  # a tenth of the time to load the broker was spent on looking for garbage, of which there is none
         try:

@@ -21,8 +21,8 @@ from leveret.broker import exit_codes
 from leveret.broker.cli import commands
 from leveret.broker.cli.configuration import config_options, load_or_exit, show_config
 from leveret.broker.cli.event_loop import loop_factory
-from leveret.broker.cli.group import Group
 from leveret.broker.cli.http_listeners import management, open_listeners
+from leveret.broker.cli.messages.group import Group
 from leveret.broker.cli.process_files import (
     StartupError,
     configure_logs,

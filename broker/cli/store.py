@@ -18,7 +18,7 @@ import click
 import leveret
 from leveret.broker import exit_codes
 from leveret.broker.cli.backup import backup
-from leveret.broker.cli.group import Group
+from leveret.broker.cli.messages.group import Group
 from leveret.broker.config.config import ConfigError, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import DiskFullError, StorageError

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from leveret.broker.cli.messages.command import Target, moment, table, with_target
+from leveret.broker.cli.messages.group import Group
 from leveret.broker.cli.messages.transfers import chosen, transfer
 
 COLUMNS = {
@@ -20,7 +21,7 @@ COLUMNS = {
 }
 
 
-@click.group("dlq", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("dlq", cls=Group)
 def command() -> None:
     """Find dead letters, and retry them.
 

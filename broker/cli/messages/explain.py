@@ -4,9 +4,10 @@ import click
 import msgspec
 
 from leveret.broker.cli.messages.command import Target, printable, with_target
+from leveret.broker.cli.messages.group import Group
 
 
-@click.group("explain", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("explain", cls=Group)
 def command() -> None:
     """Explain why a queue is as it is, where a message would go, or why it is where it is.
 

@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from leveret.broker.cli.commands import CLIENTS
 from leveret.broker.cli.main import main
 
 SECONDS = 60
@@ -70,8 +71,23 @@ def test_the_help_of_each_command_has_an_example(words):
 
 def test_the_list_of_commands_has_whole_sentences():
     """Sentences that are cut say nothing to who does not know the command yet."""
-    for words in ((), ("store",), ("definitions",)):
+    for words in ((), ("store",), ("definitions",), ("dlq",), ("explain",)):
         assert "..." not in CliRunner().invoke(main, [*words, "--help"]).stdout.replace("[ARGS]...", "")
+
+
+@pytest.mark.parametrize("words", [(name,) for name in CLIENTS] + [("dlq", "retry"), ("ctl", "ping")])
+def test_clients_have_the_short_option_for_help(words):
+    """`-h` prints the help of a client that is run without loading the broker, as it does of the other commands."""
+    done = subprocess.run(
+        [sys.executable, "-m", "leveret", *words, "-h"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.startswith(f"Usage: leveret {' '.join(words)} ")
 
 
 def test_other_commands_are_there():
