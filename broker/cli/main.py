@@ -32,7 +32,7 @@ from leveret.broker.cli.process_files import (
 )
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.config.sources import DEFAULT_PORT
-from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
 from leveret.broker.process.recent_log import RECENT
@@ -123,6 +123,8 @@ def serve(
             code = _run(config, outputs)
     except StartupError as error:
         _fail(str(error), error.code)
+    except InUseError as error:
+        _fail(f"{error}; stop it, or choose another directory with --data-dir", exit_codes.CANNOT_CREATE)
     except DataDirError as error:
         _fail(str(error), exit_codes.CANNOT_CREATE)
     sys.exit(code)

@@ -20,7 +20,7 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.backup import backup
 from leveret.broker.cli.messages.group import Group
 from leveret.broker.config.config import ConfigError, load
-from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.store.compact import compact
 
@@ -178,6 +178,10 @@ def _in_use(data_dir: Path | None) -> Iterator[Path]:
     try:
         with locked(found, make=False):
             yield found
+    except InUseError as error:
+        _fail(
+            f"{error}; stop it, or use a copy that `leveret store backup` has made", exit_codes.CANNOT_CREATE
+        )
     except DataDirError as error:
         _fail(str(error), exit_codes.CANNOT_CREATE)
 

@@ -19,6 +19,10 @@ class DataDirError(Exception):
     """Raised if a data directory cannot be used; the text is one line for the administrator."""
 
 
+class InUseError(DataDirError):
+    """Raised if another process holds the lock of a data directory."""
+
+
 @contextlib.contextmanager
 def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
     """Create the data directory (unless `make` is False) and hold its lock, so that no two processes share it.
@@ -26,7 +30,7 @@ def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
     The kernel releases the lock when the process ends in any way. The file stays, with the id and host of the last
     holder, which are meaningless while nobody holds the lock.
 
-    Raises DataDirError if the directory cannot be used or the lock is held.
+    Raises InUseError if the lock is held, DataDirError if the directory cannot be used.
     """
     try:
         if make:
@@ -40,7 +44,7 @@ def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
         except OSError:
             holder = _HOLDER.fullmatch(os.pread(lock, 512, 0))
             who = f", process {holder[1].decode()} on {holder[2].decode()}" if holder else ""
-            raise DataDirError(
+            raise InUseError(
                 f"cannot use data directory {data_dir}: another broker is using it{who}"
             ) from None
         with contextlib.suppress(OSError):  # on a full disk the holder cannot be reported

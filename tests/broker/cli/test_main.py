@@ -22,6 +22,8 @@ from leveret.broker.cli.main import main
 from leveret.broker.process.garbage_collector import THRESHOLDS
 from leveret.broker.server.startup import port_problem
 
+ELSEWHERE = "stop it, or choose another directory with --data-dir"
+
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
     """Return the exit code and the one line on stderr of a broker that does not start."""
@@ -115,7 +117,10 @@ def test_two_brokers_do_not_share_a_data_directory(tmp_path):
         answer = refused(tmp_path, "--data-dir", str(running.data_dir))
         who = f"process {running.process.pid} on {socket.gethostname()}"
 
-    assert (73, f"cannot use data directory {running.data_dir}: another broker is using it, {who}") == answer
+    assert (
+        73,
+        f"cannot use data directory {running.data_dir}: another broker is using it, {who}; {ELSEWHERE}",
+    ) == answer
 
 
 def test_a_lock_that_somebody_else_holds_is_respected(tmp_path):
@@ -124,7 +129,7 @@ def test_a_lock_that_somebody_else_holds_is_respected(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         answer = refused(tmp_path, "--data-dir", str(tmp_path))
 
-    assert (73, f"cannot use data directory {tmp_path}: another broker is using it") == answer
+    assert (73, f"cannot use data directory {tmp_path}: another broker is using it; {ELSEWHERE}") == answer
 
 
 def test_a_log_file_that_cannot_be_opened_is_refused(tmp_path):

@@ -202,7 +202,8 @@ def test_a_running_broker_is_left_alone(tmp_path):
         done = store("check", "--data-dir", str(running.data_dir))
 
     text = f"cannot use data directory {running.data_dir}: another broker is using it, {who}"
-    assert {f"leveret: {text}\n"} == messages
+    remedy = "stop it, or use a copy that `leveret store backup` has made"
+    assert {f"leveret: {text}; {remedy}\n"} == messages
     assert (0, "clean: 1 queues, 1 messages, 1 blocks") == (done.exit_code, done.stdout.partition(" in ")[0])
 
 
