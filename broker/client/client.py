@@ -133,6 +133,8 @@ class Client(asyncio.Protocol):
             raise
         except (ssl.SSLError, OSError) as error:
             reason = getattr(error, "verify_message", "") or error.strerror or str(error)
+            if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
+                reason = "there is no TLS on this port"
             where = "the broker" if address is None else address.endpoint
             raise UnreachableError(f"cannot connect to {where}: {reason}") from None
         return client

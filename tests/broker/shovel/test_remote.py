@@ -225,6 +225,14 @@ def test_tls_that_cannot_be_trusted_is_refused(http, encrypted, certificates, qu
     assert reason in http.await_state("s", "terminated")["reason"]
 
 
+def test_tls_on_a_port_without_is_named(other, http):
+    """The reason is not OpenSSL's word for it."""
+    uri = f"amqps://guest:guest@127.0.0.1:{other.port}?verify=verify_none"
+    http.shovel("s", src_uri=uri, src_queue="a", dest_queue="b", reconnect_delay=0)
+
+    assert "there is no TLS on this port" in http.await_state("s", "terminated")["reason"]
+
+
 def test_tls_without_verification(here, http, encrypted):
     """Only if the URI says so."""
     http.shovel(
