@@ -1050,7 +1050,10 @@ class Server:
             return False
         if len(self.drivers) >= self._file_limit:
             if not self._refused_count:
-                log.error("refused a connection: the limit of file descriptors is reached")
+                log.error(
+                    "refused a connection: the limit of file descriptors is reached; raise it (ulimit -n, or "
+                    "LimitNOFILE of systemd), or close connections that are not needed"
+                )
             self._refused_count += 1
             return False
         self.drivers.add(driver)

@@ -110,7 +110,9 @@ def test_connections_beyond_the_file_limit_are_refused(tmp_path, opened, greeted
         late = [greeted(running) for _ in range(100)]
 
         assert [None] * 100 == late
-        assert "[error]" in running.wait_for("refused a connection: the limit of file descriptors is reached")
+        assert "[error]" in running.wait_for(
+            "refused a connection: the limit of file descriptors is reached; raise it"
+        )
         assert "q" == first.queue("q")
         for channel in second[:5]:
             channel.client.close_socket()
