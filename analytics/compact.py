@@ -155,7 +155,9 @@ def validate(data: Input) -> dict[str, DataFrame]:
     """
     there = [table for name, table in tables().items() if data.has(name)]
     if not there:
-        raise InputError(f"no tables in {data.directory}")
+        raise InputError(
+            f"no tables in {data.directory}: the input is the export.dir of a broker, with a directory for each table"
+        )
     found = [findings(data.table(table.name), table) for table in there]
     waits = None
     if data.has("queue_interval"):
