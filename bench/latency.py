@@ -7,7 +7,8 @@ so delays of a slow client or broker are included. One connection publishes, ano
 time each was due to its confirm, without a consumer (every message must be on disk) and with one that acknowledges at
 once; compared with a raw append and fdatasync on the same disk in the same run.
 
-`--part table`, `rpc` or `awaited` run a part of `bench.latency_parts`, to which `--peer` adds a broker that runs.
+`--part table`, `rpc` or `awaited` run a part of `bench.latency_parts`, to which `--peer` adds a broker that runs;
+`--part steady` runs `bench.steady`.
 """
 
 import argparse
@@ -259,15 +260,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--part",
         nargs="+",
-        choices=("table", "rpc", "awaited"),
+        choices=("table", "rpc", "awaited", "steady"),
         default=[],
         metavar="PART",
-        help="instead: table, rpc or awaited (see bench.latency_parts)",
+        help="instead: table, rpc, awaited (see bench.latency_parts) or steady (see bench.steady)",
     )
+    parser.add_argument("--minutes", type=float, default=10.0, help="length of steady (default 10)")
     parser.add_argument(
         "--idle", type=int, nargs="+", default=[0, 100, 5000], help="connections in the table"
     )
-    parser.add_argument("--size", type=int, default=1500, help="bytes of a message in table and awaited")
+    parser.add_argument("--size", type=int, default=1500, help="bytes of a message in the parts")
     peers.option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args(arguments)

@@ -5,6 +5,7 @@
 - `rpc`: round trips by direct reply-to.
 - `awaited`: confirms and transactions of one message at a time, compared with the flushes that a commit needs, which a
   bare program makes on the same disk in the same round: of what it appends, and of the page that tells where it is.
+- `steady`: minutes of one load on a broker of its own (`bench.steady`).
 """
 
 import argparse
@@ -22,7 +23,7 @@ from statistics import median
 
 from pamqp import commands
 
-from bench import brokers, open_loop, peers, rpc, scale, transactions
+from bench import brokers, open_loop, peers, rpc, scale, steady, transactions
 from bench.bulk import Bulk, BulkError
 from bench.client import publish_frames
 from bench.endpoint import Endpoint
@@ -240,7 +241,11 @@ def main(options: argparse.Namespace, parts: Sequence[str]) -> int:
     """Run parts on the brokers and peers of a command line; return 0, or 1 if a bar was missed."""
     missed = 0
     more_files(max(options.idle) if "table" in parts else 0)
-    with peers.running(options.brokers.split(","), options.peer) as started:
-        for part in parts:
-            missed += PARTS[part](options, started)
+    compared = [part for part in parts if part in PARTS]
+    if compared:
+        with peers.running(options.brokers.split(","), options.peer) as started:
+            for part in compared:
+                missed += PARTS[part](options, started)
+    if "steady" in parts:
+        missed += steady.steady(options)
     return 1 if missed else 0

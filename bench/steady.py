@@ -1,0 +1,78 @@
+"""Minutes of a steady load beside an export, and the steps of the broker's event loop that took too long meanwhile.
+
+The broker itself measures each step by the processor time of its thread and logs those above a limit
+(`debug.slow_step`); so neither a busy machine nor the client's own delays count. What a client sees is reported, too.
+"""
+
+import argparse
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from bench import brokers, open_loop
+from bench.bulk import BulkError
+from bench.open_loop import Load, percentile
+from bench.peers import endpoint_of
+from bench.results import Report, append
+
+RATE = 5000
+STEP_MS = 2.0
+"""Milliseconds of processor time that no step may exceed, but reads, which are as large as clients make them."""
+READ = "read of connection"
+SLOW = re.compile(r"slow step of the event loop: ([\d.]+) ms of processor time for (.*)")
+
+
+def slow_steps(lines: Iterable[str]) -> dict[str, list[float]]:
+    """Return the milliseconds of each step that a broker has logged as slow, by kind and object; reads together."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        if (match := SLOW.search(line)) is not None:
+            what = match[2].strip()
+            found[READ if what.startswith(READ) else what].append(float(match[1]))
+    return dict(found)
+
+
+def steady(options: argparse.Namespace) -> int:
+    """Load a Leveret of its own for `options.minutes`, and judge its steps; returns the number of bars missed.
+
+    Raises:
+        BrokerError: it does not start.
+        BulkError: messages were lost.
+
+    """
+    report = Report("latency steady")
+    load = Load(options.rate or RATE, options.minutes * 60, size=options.size)
+    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch:
+        settings = (f"export.dir={scratch}/export", f"debug.slow_step={STEP_MS:g}ms")
+        broker = brokers.start("leveret", Path(scratch), settings)
+        try:
+            found = open_loop.run(endpoint_of(broker), load)
+            used = broker.cpu_seconds()
+        finally:
+            broker.stop()
+        steps = slow_steps(broker.log.read_text(errors="replace").splitlines())
+    if found.missing:
+        message = f"{found.missing:,} deliveries and confirms are missing"
+        raise BulkError(message)
+    print(
+        f"{load.rate:,} persistent messages of {load.size:,} octets a second for {options.minutes:g} minutes"
+    )
+    for what, times in (("deliver", found.delivered), ("confirm", found.confirmed)):
+        shown = ", ".join(
+            f"p{share:g} {1000 * percentile(times, share):.2f} ms" for share in (50.0, 99.0, 99.9)
+        )
+        print(f"  {what}: {shown}")
+    print(f"  broker: {used:.1f} s of processor time; client late, p99: {1000 * found.late:.2f} ms")
+    for what, times in sorted(steps.items()):
+        print(f"  above {STEP_MS:g} ms: {what}: {len(times):,} times, {max(times):.1f} ms at most")
+    judged = [took for what, times in steps.items() if what != READ for took in times]
+    report.line("steps above the limit, but reads", float(len(judged)), "", most=0.0)
+    append(
+        {
+            "tool": "latency steady", "rate": load.rate, "minutes": options.minutes, "size": load.size,
+            "steps": {what: [len(times), max(times)] for what, times in steps.items()}, "cpu": used,
+        }
+    )  # fmt: skip
+    return report.missed
