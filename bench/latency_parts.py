@@ -4,13 +4,15 @@
   numbers of idle connections beside.
 - `rpc`: round trips by direct reply-to.
 - `awaited`: confirms and transactions of one message at a time, compared with the flushes that a commit needs, which a
-  bare program makes on the same disk in the same round: of what it appends, and of the page that tells where it is.
+  bare program makes on the same disk in the same round: of what it appends, and of the page that tells where it is;
+  with a log of one flush in a file that has its size already; and with a commit of LMDB alone.
 - `steady`: minutes of one load on a broker of its own (`bench.steady`).
 """
 
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import multiprocessing
 import os
 import resource
@@ -21,6 +23,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
 
+import lmdb
 from pamqp import commands
 
 from bench import brokers, open_loop, peers, rpc, scale, steady, transactions
@@ -140,9 +143,23 @@ def round_trips(options: argparse.Namespace, started: Mapping[str, brokers.Broke
     return report.missed
 
 
-def bare_flushes(folder: Path, size: int, count: int = BARE) -> tuple[list[float], list[float]]:
-    """Return the seconds of appending and flushing some bytes, and of doing so and then flushing a page, too."""
-    one, two = [], []
+@dataclasses.dataclass(slots=True)
+class Bare:
+    """Seconds that a bare program takes to make some bytes durable, one time for each repetition."""
+
+    one: list[float] = dataclasses.field(default_factory=list)
+    """Appended to a file, and flushed."""
+    two: list[float] = dataclasses.field(default_factory=list)
+    """The same, and then a page is written and flushed."""
+    log: list[float] = dataclasses.field(default_factory=list)
+    """Written and flushed in a file that was written before, so that its size and its blocks stay."""
+    lmdb: list[float] = dataclasses.field(default_factory=list)
+    """Put and committed as a row of an LMDB environment."""
+
+
+def bare_flushes(folder: Path, size: int, count: int = BARE) -> Bare:
+    """Measure how long this disk takes for a message of some bytes, in several ways."""
+    times = Bare()
     clock = time.perf_counter
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         descriptor = file.fileno()
@@ -157,10 +174,31 @@ def bare_flushes(folder: Path, size: int, count: int = BARE) -> tuple[list[float
             first = clock()
             os.pwrite(descriptor, PAGE, 0)
             os.fdatasync(descriptor)
-            two.append(clock() - began)
-            one.append(first - began)
+            times.two.append(clock() - began)
+            times.one.append(first - began)
             at += size
-    return one, two
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        descriptor = file.fileno()
+        os.pwrite(descriptor, bytes(size * count), 0)
+        os.fsync(descriptor)
+        for number in range(count):
+            octets = os.urandom(size)
+            began = clock()
+            os.pwrite(descriptor, octets, number * size)
+            os.fdatasync(descriptor)
+            times.log.append(clock() - began)
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as place,
+        lmdb.open(place, map_size=1 << 30, max_dbs=1) as env,
+    ):
+        table = env.open_db(b"blocks")
+        for number in range(count):
+            octets = os.urandom(size)
+            began = clock()
+            with env.begin(write=True) as txn:
+                txn.put(number.to_bytes(16, "big"), octets, db=table)
+            times.lmdb.append(clock() - began)
+    return times
 
 
 def confirms_one_by_one(endpoint: Endpoint, size: int, seconds: float) -> list[float]:
@@ -195,34 +233,34 @@ def confirms_one_by_one(endpoint: Endpoint, size: int, seconds: float) -> list[f
 def awaited(options: argparse.Namespace, started: Mapping[str, brokers.Broker]) -> int:
     """Print the time of a confirm and of a transaction, one at a time, and judge Leveret's; returns the bars missed."""
     report = Report("latency awaited")
-    one: list[float] = []
-    two: list[float] = []
+    bare: list[Bare] = []
     times: dict[str, list[float]] = {}
     rates: dict[str, list[float]] = {}
     ratios: list[float] = []
     for _ in range(options.rounds):
         flushed: dict[str, float] = {}
         for name, broker in started.items():
-            single, double = bare_flushes(broker.log.parent, options.size)
-            one.append(median(single))
-            two.append(median(double))
+            bare.append(bare_flushes(broker.log.parent, options.size))
             taken = median(confirms_one_by_one(endpoint_of(broker), options.size, options.seconds))
             times.setdefault(name, []).append(taken)
-            flushed[name] = taken / two[-1]
+            flushed[name] = taken / median(bare[-1].two)
             rate = transactions.publish(
                 endpoint_of(broker), transactions.FIRST, seconds=options.seconds, size=options.size, window=1
             )
             rates.setdefault(name, []).append(rate)
         if "leveret" in flushed:
             ratios.append(flushed["leveret"])
-    report.line("one flush by a bare program", 1e6 * median(one), "us")
-    report.line("two flushes by a bare program", 1e6 * median(two), "us")
+    single = median(median(each.one) for each in bare)
+    report.line("one flush by a bare program", 1e6 * single, "us")
+    report.line("two flushes by a bare program", 1e6 * median(median(each.two) for each in bare), "us")
+    report.line("one flush in a file written before", 1e6 * median(median(each.log) for each in bare), "us")
+    report.line("a commit of LMDB alone", 1e6 * median(median(each.lmdb) for each in bare), "us")
     for name, values in times.items():
         report.line(f"{name}: a confirm awaited, p50", 1e6 * median(values), "us")
         report.line(f"{name}: a transaction per message", median(rates[name]), "/s")
     if ratios:
         report.line("leveret: confirm / two flushes, in a round", median(ratios), "x", most=TWO_FLUSHES)
-        report.line("leveret: confirm / one flush", median(times["leveret"]) / median(one), "x")
+        report.line("leveret: confirm / one flush", median(times["leveret"]) / single, "x")
     if {"leveret", "rabbitmq"} <= rates.keys():
         pairs = zip(rates["leveret"], rates["rabbitmq"], strict=True)
         report.line(

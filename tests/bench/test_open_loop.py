@@ -119,11 +119,13 @@ def test_calls_come_back_to_their_caller(place):
 
 
 def test_awaited_confirms_are_timed(place, tmp_path):
-    """Each confirm awaited has a time; two flushes take at least as long as the first of them."""
-    one, two = latency_parts.bare_flushes(tmp_path, 100, count=5)
+    """Each confirm awaited has a time, and so has each way of a bare program; two flushes take longer than the first."""
+    bare = latency_parts.bare_flushes(tmp_path, 100, count=5)
 
     assert latency_parts.confirms_one_by_one(place, 100, 0.2)
-    assert all(first <= both for first, both in zip(one, two, strict=True))
+    assert all(first <= both for first, both in zip(bare.one, bare.two, strict=True))
+    assert [5, 5, 5] == [len(each) for each in (bare.two, bare.log, bare.lmdb)]
+    assert all(took > 0 for took in (*bare.log, *bare.lmdb))
 
 
 def test_idle_connections_stay_while_they_are_needed(place):
