@@ -89,25 +89,34 @@ async def cycles(
     changed = program("small_snapshots")
     with made_cluster(wired=True, program=changed, disk_octets=DISK_OCTETS if may_mount() else 0) as cluster:
         trial = Trial(cluster, FEATURES)
-        last: dict[str, Any] = {}
-        for number, chosen in islice(todo, CYCLES):
-            if not cluster.database.has_disks and any(each.name == "disk-full" for each in chosen):
-                print(f"{number} needs file systems of its own: left out", flush=True)
-                continue
-            if last:
-                keep(record, last)
-            last = {"seed": seed, "number": number, **await trial.cycle(chosen, f"{seed}/{number}")}
-            print(_line(last), flush=True)
-            if last["wrong"] or time.monotonic() > until:
-                break
-        if not last:
+        try:
+            return await _cycles(trial, todo, seed, record, until)
+        finally:  # its thread would keep the process from ending
             await asyncio.to_thread(trial.publisher.end)
-            return False, True
-        last["wrong"] += await trial.finish()
-        keep(record, last)
-        if last["wrong"]:
-            print("\n".join(f"VIOLATION {each}" for each in last["wrong"][:20]), flush=True)
-            _keep_logs(cluster.nodes, record.parent / f"replication-cycles-{seed}-{last['number']}")
+
+
+async def _cycles(
+    trial: Trial, todo: Iterator[tuple[int, tuple[Nemesis, ...]]], seed: int, record: Path, until: float
+) -> tuple[bool, bool]:
+    last: dict[str, Any] = {}
+    cluster = trial.cluster
+    for number, chosen in islice(todo, CYCLES):
+        if not cluster.database.has_disks and any(each.name == "disk-full" for each in chosen):
+            print(f"{number} needs file systems of its own: left out", flush=True)
+            continue
+        if last:
+            keep(record, last)
+        last = {"seed": seed, "number": number, **await trial.cycle(chosen, f"{seed}/{number}")}
+        print(_line(last), flush=True)
+        if last["wrong"] or time.monotonic() > until:
+            break
+    if not last:
+        return False, True
+    last["wrong"] += await trial.finish()
+    keep(record, last)
+    if last["wrong"]:
+        print("\n".join(f"VIOLATION {each}" for each in last["wrong"][:20]), flush=True)
+        _keep_logs(cluster.nodes, record.parent / f"replication-cycles-{seed}-{last['number']}")
     return True, not last["wrong"]
 
 

@@ -35,6 +35,10 @@ class NotComparableError(Exception):
     """A standby that may have what no other has cannot be asked: none may be promoted."""
 
 
+class ProgramError(Exception):
+    """A program of PostgreSQL has failed; the text says what it printed."""
+
+
 class Database:
     """A primary and two standbys, of which one has to have what is committed; each is reached by a socket.
 
@@ -91,14 +95,17 @@ class Database:
             shutil.chown(path, "postgres", "postgres")
 
     def _run(self, program: str, *words: object) -> None:
-        subprocess.run(
+        done = subprocess.run(
             [self._programs / program, *words],
             cwd=self.home,
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
             timeout=SECONDS,
             **as_whom(),
         )
+        if done.returncode:
+            raise ProgramError(f"{program} ended with {done.returncode}: {done.stderr.strip()}")
 
     def data(self, name: str) -> Path:
         """The data directory of a server."""
@@ -199,11 +206,26 @@ class Database:
         return [name for name in NAMES if name != self.primary and name not in self.former]
 
     def rebuild(self, name: str) -> None:
-        """Make a server a standby of the primary, from a copy of that."""
+        """Make a server a standby of the primary, from a copy of that.
+
+        Raises:
+            ProgramError: the copy fails again and again, as it may while the primary has just been promoted.
+
+        """
         if name in self._servers:
             self.kill(name)
-        shutil.rmtree(self.data(name), ignore_errors=True)
-        self._run("pg_basebackup", "-D", self.data(name), "-d", self._origin(name), "-R", "-c", "fast")
+        words = ("-D", self.data(name), "-d", self._origin(name), "-R", "-c", "fast")
+        deadline = time.monotonic() + SECONDS
+        while True:
+            shutil.rmtree(self.data(name), ignore_errors=True)
+            try:
+                self._run("pg_basebackup", *words)
+                break
+            except ProgramError as error:
+                print(f"again: {error}", flush=True)
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL)
         self.former.discard(name)
         self.start(name)
 
