@@ -103,13 +103,16 @@ def store_outside(segment: int) -> str:
 
 
 def append(segment: int) -> str:
-    """Return the statement that appends an entry in parts, if the lease is right: the update locks it."""
+    """Return the statement that appends an entry in parts, if the lease is right: the update locks it.
+
+    The parts are sent as bytes (`b`): psycopg sends lists as text otherwise, which takes three times as long.
+    """
     return f"""
     with l as (update leveret_lease set last = %(index)s, counter = counter + 1,
             settled = greatest(settled, %(settled)s), total = total + %(limit)s
         where epoch = %(epoch)s and holder = %(holder)s and last = %(index)s - 1 and segment = {segment} returning id),
     i as (insert into {table(segment)} select %(index)s, p.part, %(epoch)s, %(holder)s, %(settled)s, %(kind)s,
-            %(hash)s, p.data from l, unnest(%(parts)s::bytea[]) with ordinality as p (data, part))
+            %(hash)s, p.data from l, unnest(%(parts)b::bytea[]) with ordinality as p (data, part))
     select {PROOF} from l
     """
 

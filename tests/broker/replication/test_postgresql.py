@@ -22,6 +22,7 @@ from leveret.broker.replication.engine import (
 
 psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError, with_timeouts  # noqa: E402
+from leveret.broker.replication.postgresql_schema import append as append_statement  # noqa: E402
 
 
 class PostgreSQLSetup:
@@ -171,6 +172,18 @@ async def test_a_large_entry_is_several_rows_of_one_statement(setup):
     async with await psycopg.AsyncConnection.connect(setup.url()) as connection:
         cursor = await connection.execute("select count(*) from leveret_log_1")
         assert (4,) == await cursor.fetchone()
+
+
+async def test_payloads_are_sent_as_they_are(setup):
+    """An append sends a few hundred bytes more than its entry has: nothing is turned into text."""
+    payload = bytes(range(256)) * 1024
+    values = {"index": 1, "settled": 0, "limit": 1, "epoch": 1, "holder": HOLDER, "kind": BATCHES}
+    await (await setup.connect()).perform(FindSnapshot())
+    async with await psycopg.AsyncConnection.connect(setup.url()) as connection:
+        cursor = connection.cursor()
+        await cursor.execute(append_statement(1), {**values, "hash": b"h", "parts": [payload, payload]})
+        sent = sum(len(each) for each in cursor._query.params if each is not None)
+    assert 2 * len(payload) < sent < 2 * len(payload) + 500
 
 
 async def test_sessions_wait_for_standbys_and_cancel_nothing(setup):
