@@ -1,14 +1,15 @@
 """The follower: reads the log, keeps what is not settled in memory, applies the rest in order, each entry once.
 
 A durable copy of `position` belongs to the applied state and is written in the same transaction, so that each start
-continues behind the last entry that was applied. Every read also shows the place before the first entry it returns: a
-copy that does not fit the log is noticed at the first read.
+continues behind the last entry that was applied. Entries that have gathered while others were applied are applied in
+one transaction, because each costs a flush, whatever its size. Every read also shows the place before the first entry
+that it returns: a copy that does not fit the log is noticed at the first read.
 """
 
 from collections import deque
 from enum import Enum
 
-from leveret.broker.replication.chain import BadEntryError, check_entry
+from leveret.broker.replication.chain import CHUNK, BadEntryError, check_entry
 from leveret.broker.replication.engine import ORIGIN, Entry, Found, Position
 
 
@@ -38,7 +39,8 @@ class Follower:
         self.settled = position.index
         """The highest index known to be settled."""
         self.tail_octets = 0
-        self._applying: Entry | None = None
+        self._applying: Position | None = None
+        """The place behind the entries that are being applied."""
         self.is_checked = False
         """True once a read has shown that the copy fits the log."""
 
@@ -70,7 +72,7 @@ class Follower:
     @property
     def _last_settled(self) -> Position:
         """The place behind the last entry that is being applied, or is applied."""
-        return self.position if self._applying is None else self._applying.position
+        return self.position if self._applying is None else self._applying
 
     def append(self, entry: Entry) -> None:
         """Add an entry that follows `end`: read, or made by this node as the leader."""
@@ -91,20 +93,36 @@ class Follower:
         """Take note that entries up to an index are settled."""
         self.settled = max(self.settled, min(index, self.end.index))
 
-    def next_to_apply(self) -> Entry | None:
-        """Return the next entry to apply, once; None if another is being applied, or none is settled."""
-        if self._applying is not None or not self._tail or self._tail[0].index > self.settled:
-            return None
-        entry = self._tail.popleft()
-        self.tail_octets -= len(entry.payload)
-        self._applying = entry
-        return entry
+    def next_to_apply(self, octets: int) -> tuple[Entry, ...]:
+        """Return the next entries to apply, in one transaction, once.
+
+        Empty while others are being applied, and if none is settled. A piece of a large body goes alone: the entry that
+        names the body reads it from the copy.
+
+        Args:
+            octets: bytes of payload from which no further entry is taken.
+
+        """
+        if self._applying is not None:
+            return ()
+        tail = self._tail
+        taken: list[Entry] = []
+        size = 0
+        while tail and tail[0].index <= self.settled and size < octets:
+            if taken and CHUNK in {tail[0].kind, taken[-1].kind}:
+                break
+            taken.append(entry := tail.popleft())
+            size += len(entry.payload)
+        if taken:
+            self.tail_octets -= size
+            self._applying = taken[-1].position
+        return tuple(taken)
 
     def applied(self) -> Position:
-        """Take note that the entry being applied is on disk, together with its position, which is returned."""
+        """Take note that the entries being applied are on disk, together with their position, which is returned."""
         if self._applying is None:
             raise BadEntryError("no entry is being applied")
-        self.position = self._applying.position
+        self.position = self._applying
         self._applying = None
         return self.position
 

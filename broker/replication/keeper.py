@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -114,6 +114,8 @@ class Keeper:
         self._wakes = (asyncio.Event(), asyncio.Event())
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        """Wakes the lane that reads before the next tick does."""
         self._batches: dict[int, _Calls] = {}
         """By ticket."""
         self._pieces: dict[int, tuple[int, _Calls]] = {}
@@ -144,8 +146,9 @@ class Keeper:
 
     async def stop(self) -> bool:
         """End everything but the copy, which stays open; false if a request to the database cannot be ended."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for timer in (self._ticker, self._reading):
+            if timer is not None:
+                timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -239,10 +242,21 @@ class Keeper:
                     await self._perform(lane, request)
                     self._pump()
                 self._handle_events()
+                if lane == READ:
+                    self._wake_to_read()
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug, or tables of another version: nothing may be guessed
             self._fail(error)
+
+    def _wake_to_read(self) -> None:
+        """Wake the lane that reads when its next read is due, if that is before the next tick."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        left = self.node.next_read - boot_time()
+        if 0 < left < TICK_SECONDS:
+            self._reading = self._loop.call_later(left, self._wakes[READ].set)
 
     async def _perform(self, lane: int, request: Any) -> None:
         began = boot_time()
@@ -286,8 +300,8 @@ class Keeper:
 
     def _handle(self, event: events.Event) -> None:
         match event:
-            case events.Apply(entry):
-                self._apply(entry)
+            case events.Apply(entries):
+                self._apply(entries)
             case events.Logged(tickets):
                 for ticket in tickets:
                     self._logged(ticket.number)
@@ -352,19 +366,25 @@ class Keeper:
         """Run a job that writes to the copy, in the keeper's thread: nothing is applied meanwhile."""
         return await self._loop.run_in_executor(self._disk, job)
 
-    def _apply(self, entry: Entry) -> None:
-        place = pack_place(entry.position)
-        left = self._bodies.begin(entry)
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        """Apply entries in one transaction; a piece of a large body is alone."""
+        place = pack_place(entries[-1].position)
         environment = self.environment
-        if entry.kind == CHUNK:
-            chunk = split_chunk(entry.payload)
+        left: list[int] = []
+        batches: list[Batch] = []
+        for entry in entries:
+            left += self._bodies.begin(entry)
+            if entry.kind == BATCHES:
+                group = split_batches(entry.payload)
+                for batch in group:
+                    self._bodies.close(batch)
+                batches += group
+        if entries[0].kind == CHUNK:
+            chunk = split_chunk(entries[0].payload)
             self._bodies.take(chunk)
             part = Part(chunk.body, chunk.offset, chunk.is_last)
             job = partial(environment.keep_part, place, part, chunk.data, left)
         else:
-            batches = split_batches(entry.payload) if entry.kind == BATCHES else []
-            for batch in batches:
-                self._bodies.close(batch)
             job = partial(environment.apply, place, batches, left)
         self._submit(job, partial(self._applied, job))
 

@@ -81,9 +81,9 @@ class Role(Enum):
 
 
 class Apply(NamedTuple):
-    """Apply an entry and its position in one transaction, then call `Node.applied`."""
+    """Apply entries and the position of the last one in one transaction, then call `Node.applied`."""
 
-    entry: Entry
+    entries: tuple[Entry, ...]
 
 
 class Wipe(NamedTuple):
@@ -201,7 +201,10 @@ class Node:
         """For the host, which empties it after each call."""
         self._under_way: list[Request | None] = [None, None]
         self._not_before = [now, now]
-        self._next_read = now
+        self.next_read = now
+        """Time from which a waiting node reads the log."""
+        self._pause = self._settings.poll
+        """Time between two reads of a waiting node."""
         self._next_report = now
         self._timeline = 0
         self._next_trim = now
@@ -303,7 +306,7 @@ class Node:
         self.lag = Lag()
         self._applying_since = None
         self.role = Role.RESTORING
-        self._next_read = now
+        self.next_read = now
 
     def restored(self, now: float) -> None:
         """Take note that the last `Restore` is done."""
@@ -452,7 +455,7 @@ class Node:
 
     def _wait(self, now: float) -> None:
         self.role = Role.WAITING
-        self._next_read = now
+        self.next_read = now
         self.follower.is_checked = False
 
     # -- the other lane ---------------------------------------------------------------------------------------------
@@ -467,11 +470,11 @@ class Node:
             case Role.WAITING | Role.AHEAD:
                 if not self._is_snapshot_known:
                     return FindSnapshot()
-                if now >= self._next_read and (
+                if now >= self.next_read and (
                     self.follower.tail_octets < self._settings.tail_octets
                     or self.follower.is_waiting_for_settled
                 ):
-                    self._next_read = now + self._settings.poll
+                    self.next_read = now + self._pause
                     return Read(self.follower.end.index, self._settings.read_octets)
                 return self._next_of_snapshot(now)
             case Role.RESTORING:
@@ -485,9 +488,9 @@ class Node:
         return Member(self.name, self.address, self.follower.position)
 
     def _next_of_leader(self, now: float) -> ReadRequest | None:
-        if now >= self._next_read:
+        if now >= self.next_read:
             # The state of the lease, for the growth of the log; and the snapshot that a waiting node made.
-            self._next_read = now + self._settings.report
+            self.next_read = now + self._settings.report
             self._is_snapshot_known = False
             return Read(self.follower.position.index, 0)
         if not self._is_snapshot_known:
@@ -525,9 +528,9 @@ class Node:
 
     def _next_of_restore(self, now: float) -> ReadRequest | None:
         if self._fetching is None:
-            if now < self._next_read:
+            if now < self.next_read:
                 return None
-            self._next_read = now + self._settings.poll
+            self.next_read = now + self._settings.poll
             return FindSnapshot()
         if self._fetching.is_whole:
             return None
@@ -577,13 +580,21 @@ class Node:
         self.damage = ""
         if fit is Fit.FITS:
             self.role = Role.WAITING
-            if found.entries:
-                self._next_read = now
+            self._pace(found, now)
         elif fit is Fit.AHEAD:
             self.role = Role.AHEAD
         else:
             self._wipe(fit.value)
         self._apply_next(now)
+
+    def _pace(self, found: Found, now: float) -> None:
+        """Set the time of the next read: at once behind a long one, soon behind entries, later and later without."""
+        settings = self._settings
+        if sum([len(entry.payload) for entry in found.entries]) >= settings.read_octets:
+            self.next_read = now
+            return
+        self._pause = settings.busy_poll if found.entries else min(2 * self._pause, settings.poll)
+        self.next_read = now + self._pause
 
     def _wipe(self, reason: str) -> None:
         if self.follower.is_applying:  # what is being written comes first; the next read finds the same
@@ -633,10 +644,9 @@ class Node:
     # -- applying ---------------------------------------------------------------------------------------------------
 
     def _apply_next(self, now: float) -> None:
-        entry = self.follower.next_to_apply()
-        if entry is not None:
+        if entries := self.follower.next_to_apply(self._settings.apply_octets):
             self._applying_since = now
-            self.events.append(Apply(entry))
+            self.events.append(Apply(entries))
 
     # -- the leader's work ------------------------------------------------------------------------------------------
 

@@ -20,7 +20,10 @@ class Settings(NamedTuple):
     stall_timeout: float = 10.0
     """Duration of an apply after which a leader hands over."""
     poll: float = 0.2
-    """Interval of a waiting node's reads when there is nothing to read."""
+    """Interval of a waiting node's reads when there is nothing to read for a while."""
+    busy_poll: float = 0.05
+    """Interval of its reads while there is something to read in each, but less than `read_octets`. Long enough for
+    several entries to be read and applied together; short enough for a lease that is given back to be seen soon."""
     retry: float = 0.2
     """Pause after a request without an answer."""
     report: float = 2.0
@@ -37,6 +40,8 @@ class Settings(NamedTuple):
     """Size from which one read takes no further entry."""
     tail_octets: int = 8 * MEBIBYTE
     """Bytes read and not applied from which a waiting node reads no more, unless all of it waits to be settled."""
+    apply_octets: int = 4 * MEBIBYTE
+    """Bytes of entries from which no further one is applied in the same transaction."""
     require_synchronous: bool = True
     """True if an answer counts only if the engine says that a standby has the change, too."""
     snapshot_octets: int = 256 * MEBIBYTE

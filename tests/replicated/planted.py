@@ -106,16 +106,13 @@ def snapshot_without_its_index():
 
 
 def applied_out_of_order():
-    def unordered(self):
-        if self._applying is not None or not self._tail or self._tail[0].index > self.settled:
-            return None
-        if len(self._tail) > 1 and self._tail[1].index <= self.settled:
-            self._tail.rotate(-1)
-            self._applying = self._tail.popleft()
-            self._tail.rotate(1)
-        else:
-            self._applying = self._tail.popleft()
-        return self._applying
+    taking = Follower.next_to_apply
+
+    def unordered(self, octets):
+        tail = self._tail
+        if self._applying is None and len(tail) > 1 and tail[1].index <= self.settled:
+            tail[0], tail[1] = tail[1], tail[0]
+        return taking(self, octets)
 
     return [(Follower, "next_to_apply", unordered)]
 

@@ -36,6 +36,7 @@ SETTINGS = Settings(
     chunk=64,
     read_octets=400,
     tail_octets=2000,
+    apply_octets=500,
     snapshot_octets=1200,
     trim_cap=4000,
 )
@@ -133,6 +134,8 @@ class Host:
         self.index = {}
         self.is_open = False
         self.slow_until = 0.0
+        self.woken_for = 0.0
+        """Time of the read for which the node is woken before its next tick."""
         self.node = Node(
             self.name, "", self.copy.position, self.clock(), self.world.make_id, self.world.settings
         )
@@ -175,7 +178,11 @@ class Host:
                 if request is not None:
                     self.world.send(self, lane, request)
             if not node.events:
-                return
+                break
+        left = node.next_read - self.clock()
+        if 0 < left < TICK and node.next_read != self.woken_for:
+            self.woken_for = node.next_read
+            self.later(left / self.rate + 1e-6, bool)
 
     def answered(self, lane, link, answer):
         if link != self.link[lane]:
@@ -193,11 +200,12 @@ class Host:
     def handle(self, event):
         world, random = self.world, self.world.random
         match event:
-            case nodes.Apply(entry):
-                world.check_applied(self, entry)
-                for id_, _ in texts(entry):
-                    self.index[id_] = entry.index
-                self.later(self.slowness(), self.apply, entry)
+            case nodes.Apply(entries):
+                world.check_applied(self, entries)
+                for entry in entries:
+                    for id_, _ in texts(entry):
+                        self.index[id_] = entry.index
+                self.later(self.slowness(), self.apply, entries)
             case nodes.Wipe():
                 self.later(random.uniform(0.001, 0.05), self.wipe)
             case nodes.RestoreChunk(data):
@@ -229,12 +237,13 @@ class Host:
             return self.slow_until - self.world.now
         return self.world.random.uniform(0.0005, 0.01)
 
-    def apply(self, entry):
-        try:
-            self.copy.apply(entry)
-        except BadEntryError as error:
-            raise AssertionError(f"{self.name} cannot apply {entry.index}: {error}") from error
-        self.world.check_state(self)
+    def apply(self, entries):
+        for entry in entries:
+            try:
+                self.copy.apply(entry)
+            except BadEntryError as error:
+                raise AssertionError(f"{self.name} cannot apply {entry.index}: {error}") from error
+            self.world.check_state(self)
         self.node.applied(self.clock())
 
     def wipe(self):
@@ -319,7 +328,7 @@ class World:
         self.engine_down_until = 0.0
         self.lock_queue = []
         self.is_over = False
-        self.counts = {"answered": 0, "opened": 0, "trimmed": 0, "promoted": 0, "found": 0}
+        self.counts = {"answered": 0, "opened": 0, "trimmed": 0, "promoted": 0, "found": 0, "together": 0}
         self._texts = 0
         self.log = {}
         """Each entry that was replicated, by index."""
@@ -601,10 +610,14 @@ class World:
         self.answered.add(text)
         self.counts["answered"] += 1
 
-    def check_applied(self, host, entry):
+    def check_applied(self, host, entries):
         self.note_durable()
-        assert self.log.get(entry.index) == entry, f"{host.name} applies {entry.index}, which is not settled"
-        assert entry.index == host.copy.position.index + 1, f"{host.name} applies {entry.index} out of order"
+        self.counts["together"] += len(entries) > 1
+        for index, entry in enumerate(entries, host.copy.position.index + 1):
+            assert self.log.get(entry.index) == entry, (
+                f"{host.name} applies {entry.index}, which is not settled"
+            )
+            assert entry.index == index, f"{host.name} applies {entry.index} out of order"
 
     def check_state(self, host):
         index = host.copy.position.index
