@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
-HAND_OVER_SECONDS: Final = 10.0
-"""Time for the database to take the lease back."""
+ANSWER_SECONDS: Final = 0.05
+"""Time for the answer to an operator who wants another node to lead."""
 
 Lead = Callable[[asyncio.Event, Callable[[], Any]], Awaitable[int]]
 
@@ -140,8 +140,8 @@ class _Leadership:
         self.stale: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.ending = asyncio.Event()
         """Set when the broker is to end."""
-        self.successor: str | None = None
-        """The node to hand over to, '' for any; None if nobody has asked for that."""
+        self.is_transfer = False
+        """True if an operator wants another node to lead, and this one to go on."""
         self._server: ReplicatedServer | None = None
         control.on_transfer = self._transfer
 
@@ -160,10 +160,12 @@ class _Leadership:
 
     def _transfer(self, successor: str) -> None:
         _logger.info("replication: handing over to %s", f"'{successor}'" if successor else "any other node")
-        self.successor = successor
+        self.is_transfer = True
+        self._keeper.successor = successor
         if self._server is not None:
             self._server.goes_on = True
-        self.ending.set()
+        # Not at once: nothing is answered once the lease is given back, neither whoever asks for this.
+        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self.ending.set)
 
     def depose(self) -> None:
         """Close all clients at once."""
@@ -191,10 +193,14 @@ async def _lead(
     stop.add_done_callback(lambda _: leadership.ending.set())
     ends: list[asyncio.Future[Any]] = [leading, leadership.stale, keeper.closed, keeper.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if keeper.has_handed_over:  # by the broker, which has closed its clients and is about to end
+        await asyncio.wait([leading, keeper.failed], return_when=asyncio.FIRST_COMPLETED)
     if leading.done():
-        is_ended = await _end(keeper, leadership.successor or "")
+        if not keeper.has_handed_over:
+            await keeper.hand_over()
+        is_ended = await keeper.stop()
         code = leading.result()
-        if leadership.successor is not None and not code and not stopping.is_set():
+        if leadership.is_transfer and not code and not stopping.is_set():
             return _begin_again(outputs)
         if not is_ended:
             _exit(code)
@@ -210,16 +216,6 @@ async def _lead(
         _logger.info("stopped: another node leads")
         _exit(0)
     return _begin_again(outputs)
-
-
-async def _end(keeper: Keeper, successor: str) -> bool:
-    """Hand over after a broker that has ended; returns false if a request to the database cannot be ended."""
-    if not keeper.closed.done():
-        try:
-            await asyncio.wait_for(keeper.hand_over(successor), HAND_OVER_SECONDS)
-        except TimeoutError:
-            _logger.warning("replication: the lease was not released: the other nodes wait until it expires")
-    return await keeper.stop()
 
 
 def _exit(code: int) -> NoReturn:

@@ -466,12 +466,16 @@ class Committer:
         self._stopped = asyncio.Event()
         self._finish()
         await self._stopped.wait()
+        await self._all_settled()
         self._writer.stop()
         self._file_threads.shutdown()
         if self.is_full:
             messages, definitions = self._journal.unwritten()
             text = "disk full at shutdown: messages=%d definitions=%d not written and lost; none of them was confirmed"
             log.error(text, messages, definitions)
+
+    async def _all_settled(self) -> None:
+        """Do what can be done as soon as everything is settled, before the threads end."""
 
     def abandon(self) -> None:
         """Begin nothing more, as if the process were killed; returns when the commit and files under way are done."""

@@ -45,6 +45,9 @@ class Log(Protocol):
     def on_full(self, report: Callable[[bool], object]) -> None:
         """Call `report` with true when an apply finds the disk full, with false when there is room again."""
 
+    async def hand_over(self) -> None:
+        """Lead no more: have another node take over what is logged. Nothing is applied or called back any more."""
+
 
 class ReplicatedCommitter(Committer):
     """Commits batches through a log: each is settled once it is logged, and can be read once it is applied.
@@ -90,8 +93,6 @@ class ReplicatedCommitter(Committer):
         self._report_if_cleared(backlogged=backlogged)
         self._host.run_turn()
         self.wake()
-        if self._stopped is not None:
-            self._finish()
 
     @property
     def is_full(self) -> bool:
@@ -110,12 +111,12 @@ class ReplicatedCommitter(Committer):
         if is_full:  # other work waits for the disk than before
             self._host.backlog_cleared()
 
-    def _finish(self) -> None:
-        if not self._journal.has_unapplied:
-            super()._finish()
+    async def _all_settled(self) -> None:
+        """Hand over before anything else: what is not applied here is in the log, for this copy, too."""
+        await self.log.hand_over()
 
     async def stop(self) -> None:
-        """Log the journal, apply all of it, then end the threads."""
+        """Log the journal, hand over, then end the threads."""
         await super().stop()
         self._encoder.stop()
 

@@ -30,6 +30,8 @@ TICK_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 """Time after which an apply that found the disk full is tried again."""
 SNAPSHOT_RETRY_SECONDS = 60.0
+HAND_OVER_SECONDS = 10.0
+"""Time for the database to take the lease back."""
 CLOSE_SECONDS = 5.0
 """Time for the connections to the database to close."""
 WHOLE_OCTETS = MEBIBYTE
@@ -105,6 +107,10 @@ class Keeper:
         """Resolved with the reason once a node that has led leads no more."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the exception after which the node cannot go on."""
+        self.successor = ""
+        """The node to hand over to; empty for any."""
+        self.has_handed_over = False
+        """True once the broker has asked to hand over, after which it ends."""
         self._loop = asyncio.get_running_loop()
         self._disk = ThreadPoolExecutor(1, "leveret-copy")
         self._copying = ThreadPoolExecutor(1, "leveret-snapshot")
@@ -146,11 +152,7 @@ class Keeper:
 
     async def stop(self) -> bool:
         """End everything but the copy, which stays open; false if a request to the database cannot be ended."""
-        for timer in (self._ticker, self._reading):
-            if timer is not None:
-                timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._rest()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         closing = [self._loop.create_task(engine.close()) for engine in self._engines]
         _, left = await asyncio.wait(closing, timeout=CLOSE_SECONDS)
@@ -163,11 +165,27 @@ class Keeper:
         if not self.opened.done():
             self.environment.close()
 
-    async def hand_over(self, successor: str = "") -> None:
-        """Give the lease back, after everything that was submitted is logged; returns when it is given back or lost."""
-        self.node.hand_over(successor)
+    async def hand_over(self) -> None:
+        """Give the lease back to `successor`, after everything that was submitted is logged, then do nothing more.
+
+        Returns when the lease is given back or lost, or if the database does not answer for `HAND_OVER_SECONDS`.
+        """
+        self.has_handed_over = True
+        self.node.hand_over(self.successor)
         self._pump()
-        await self.closed
+        try:
+            await asyncio.wait_for(asyncio.shield(self.closed), HAND_OVER_SECONDS)
+        except TimeoutError:
+            log.warning("replication: the lease was not released: the other nodes wait until it expires")
+        self._rest()
+
+    def _rest(self) -> None:
+        """Make no further request: what is under way may still be performed."""
+        for timer in (self._ticker, self._reading):
+            if timer is not None:
+                timer.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     def forget(self, name: str, done: Callable[[None], object]) -> None:
         """Remove a member, and call back once it is gone."""

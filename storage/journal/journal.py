@@ -567,11 +567,6 @@ class Journal:
             if evicted := [entry for entry in stored if entry.evict]:
                 queue.stored(evicted)
 
-    @property
-    def has_unapplied(self) -> bool:
-        """Return whether a batch is settled and not applied."""
-        return bool(self._unapplied)
-
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
         not_written: set[int] = set()
         not_paged: Counter[int] = Counter()
