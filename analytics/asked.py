@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.analytics.locations import Location, parse
+from leveret.analytics.names import AUTO
 from leveret.analytics.objective import Objective
 
 PROGRAM: Final = "leveret analyze"
 _SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
 """A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the form: a server of another one refuses the request."""
 
 
@@ -35,6 +36,7 @@ class Asked:
         settings: Spark settings.
         follow: the pause between rounds in seconds, or None.
         source: the command as pages show it.
+        engine: one of `ENGINES`.
     """
 
     names: Sequence[str]
@@ -46,6 +48,7 @@ class Asked:
     settings: Mapping[str, str]
     follow: float | None
     source: str = ""
+    engine: str = AUTO
 
 
 def to_json(asked: Asked) -> dict[str, Any]:
@@ -60,6 +63,7 @@ def to_json(asked: Asked) -> dict[str, Any]:
         "master": asked.master,
         "settings": dict(asked.settings),
         "source": asked.source,
+        "engine": asked.engine,
     }
 
 
@@ -84,6 +88,7 @@ def from_json(sent: Any) -> Asked:
             settings=dict(sent["settings"]),
             follow=None,
             source=sent["source"],
+            engine=sent["engine"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"the request is incomplete: {error!r}") from error

@@ -14,7 +14,17 @@ import click
 from leveret.analytics.asked import PROGRAM, Asked, command_line
 from leveret.analytics.asking import NoServerError, ask
 from leveret.analytics.locations import Location, Remote, parse as parse_location
-from leveret.analytics.names import ALL, EMBEDDED, NOT_FOLLOWED, NOT_LIMITED, SUMMARIES
+from leveret.analytics.names import (
+    ALL,
+    AUTO,
+    EMBEDDED,
+    ENGINES,
+    NOT_BY_SAIL,
+    NOT_FOLLOWED,
+    NOT_LIMITED,
+    SAIL,
+    SUMMARIES,
+)
 from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse as parse_objective
 from leveret.analytics.times import EXAMPLES, TimeError, parse
 
@@ -128,6 +138,13 @@ def _address(
     help="The latency that users want, for its error budget.",
 )
 @click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=AUTO,
+    show_default=True,
+    help="The engine that runs the jobs: Spark, Sail (needs no Java), or Sail where it is installed and suits.",
+)
+@click.option(
     "--master", metavar="URL", help=f"Spark master; by default {EMBEDDED} (this machine, all cores)."
 )
 @click.option(
@@ -169,6 +186,7 @@ def main(
     vhost: str | None,
     queue: str | None,
     objective: Objective,
+    engine: str,
     master: str | None,
     settings: Sequence[tuple[str, str]],
     follow: float | None,
@@ -186,19 +204,29 @@ def main(
 
     _check_given(names, directory, output, follow, listen, serve=serve)
     limits = {"--since": since, "--until": until, "--vhost": vhost, "--queue": queue}
-    if wrong := _wrong(names, limits, follow):
+    spark_only = bool(master or settings or follow is not None)
+    if wrong := _wrong(names, limits, follow) or _wrong_for_sail(names, engine, spark_only=spark_only):
         _fail(wrong, os.EX_USAGE)
     limited = since, until, vhost, queue
     source = command_line(sys.argv[1:])
     asked = (
         None
         if directory is None or not names
-        else Asked(names, directory, output, limited, objective, master, dict(settings), follow, source)
+        else Asked(
+            names, directory, output, limited, objective, master, dict(settings), follow, source, engine
+        )
     )
     if asked is not None and follow is None and not serve and _was_done(asked, report_progress):
         return
     _run(
-        asked, directory, output, (master, settings), listen, report_progress, progress=not quiet, serve=serve
+        asked,
+        directory,
+        output,
+        (master, settings, engine),
+        listen,
+        report_progress,
+        progress=not quiet,
+        serve=serve,
     )
 
 
@@ -206,7 +234,7 @@ def _run(
     asked: Asked | None,
     directory: Location | None,
     output: Location,
-    spark: tuple[str | None, Sequence[tuple[str, str]]],
+    spark: tuple[str | None, Sequence[tuple[str, str]], str],
     listen: tuple[str, int] | None,
     report_progress: Callable[[str], None],
     *,
@@ -251,7 +279,7 @@ def _serve(
     first: Asked | None,
     directory: Location | None,
     output: Path,
-    spark: tuple[str | None, Sequence[tuple[str, str]]],
+    spark: tuple[str | None, Sequence[tuple[str, str]], str],
     address: tuple[str, int],
     report_progress: Callable[[str], None],
 ) -> tuple[str, int] | None:
@@ -262,7 +290,7 @@ def _serve(
 
     async def serve() -> tuple[str, int] | None:
         local = directory if isinstance(directory, Path) else None
-        worker = WarmSession(spark[0], dict(spark[1]), local, report_progress)
+        worker = WarmSession(spark[0], dict(spark[1]), local, report_progress, spark[2])
         return await Server(output, worker, *address, report_progress).run(first)
 
     try:
@@ -307,6 +335,16 @@ def _wrong(names: Sequence[str], limits: Mapping[str, int | str | None], follow:
     if isinstance(since, int) and isinstance(until, int) and since > until:
         return "--since is later than --until"
     return ""
+
+
+def _wrong_for_sail(names: Sequence[str], engine: str, *, spark_only: bool) -> str:
+    """Return why Sail cannot be asked for by name; empty if it can."""
+    if engine != SAIL:
+        return ""
+    if spark_only:
+        return "--engine sail cannot be combined with --master, --conf or --follow"
+    named = [name for name in names if name in NOT_BY_SAIL]
+    return f"--engine sail cannot be combined with {', '.join(named)}" if named else ""
 
 
 def _fail(text: str, code: int) -> NoReturn:

@@ -159,8 +159,12 @@ def _islands(made: DataFrame, kinds: Sequence[str]) -> DataFrame:
     still = earlier("most", TOGETHER - 1) <= earlier("most", TOGETHER)
     grown = F.when(still, earlier("until_ms", TOGETHER - 1)).otherwise(earlier("until_ms", TOGETHER))
     begun = F.when(F.col("what") == BEHIND, grown).otherwise(earlier("from_ms", TOGETHER - 1))
-    marked = made.withColumn("what", what).withColumn("begun_ms", begun)
-    changed = F.coalesce(~F.col("what").eqNullSafe(F.lag("what").over(order)), F.lit(True))
+    marked = (
+        made.withColumn("what", what)
+        .withColumn("begun_ms", begun)
+        .withColumn("what_before", F.lag("what").over(order))
+    )
+    changed = ~F.col("what").eqNullSafe(F.col("what_before"))
     return (
         marked.withColumn("island", F.sum(changed.cast("int")).over(order))
         .filter(F.col("what").isin(*kinds))

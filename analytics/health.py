@@ -33,7 +33,7 @@ from leveret.analytics.episodes import (
 from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, bin_seconds, clocks, last
+from leveret.analytics.series import FULL_US, bin_seconds, clocks, last, quotient
 
 OK: Final = "ok"
 STOPPED: Final = "stopped"
@@ -178,7 +178,7 @@ def hot(queues: DataFrame) -> DataFrame:
     usual = rated.filter(F.col("rate") > 0).groupBy("node").agg(F.median("rate").alias("usual"))
     place = F.row_number().over(node.orderBy(F.desc("rate"), *_QUEUE))
     return (
-        rated.withColumn("share", F.try_divide("rate", F.sum("rate").over(node)))
+        rated.withColumn("share", quotient("rate", F.sum("rate").over(node)))
         .withColumn("place", place)
         .join(usual, "node", "left")
         .withColumn(

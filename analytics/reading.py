@@ -16,6 +16,7 @@ from leveret.analytics.locations import Location, exists, has_files, source, url
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
+from leveret.analytics.writing import write_all
 
 UNREADABLE: Final = "not a row of the table"
 OTHER_VERSION: Final = "another version of the table"
@@ -149,10 +150,8 @@ class Input:
         """
         if not self.scope.has_range:
             return self.placed(name)
-        table, folder = tables()[name], self.directory / name
-        if self.suffix(name) == "parquet":
-            return self._parquet(table)
-        return whole(lines(self.spark.read, folder, table))
+        table = tables()[name]
+        return self._parquet(table) if self.suffix(name) == "parquet" else self._whole_lines(table)
 
     def placed(self, name: str) -> DataFrame:
         """Return the rows of a table with `dt` and `hour`, if it has such directories.
@@ -198,12 +197,7 @@ class Input:
         return Counted(rows, self._aside.get(table.name, {}))
 
     def _exported(self, table: Table) -> DataFrame:
-        read = lines(self.spark.read, self.directory / table.name, table)
-        if self.scope.has_range and set(PLACE) <= set(read.columns):
-            read = read.filter(self.scope.hours())
-        # Lines are parsed only once for all later queries; cached as by `keep`.
-        read.unpersist()
-        read.persist(StorageLevel.DISK_ONLY)
+        read = self._parsed(table)
         place = [name for name in PLACE if name in read.columns]
         aside: dict[str, int] = {}
         hours: dict[tuple[str, str], int] = {}
@@ -220,8 +214,21 @@ class Input:
         self.counted[table.name] = Counted(rows, aside, hours)
         kept = self.output / QUARANTINE / table.name
         if aside or exists(self.spark, kept):
-            set_aside(read).write.mode("overwrite").parquet(url(kept))
+            write_all({url(kept): set_aside(read)})
         return whole(read)
+
+    def _whole_lines(self, table: Table) -> DataFrame:
+        """Return all valid rows of a table in JSON Lines."""
+        return whole(lines(self.spark.read, self.directory / table.name, table))
+
+    def _parsed(self, table: Table) -> DataFrame:
+        """Return the lines of a table that may be in the scope, as `lines` does; they are parsed only once."""
+        read = lines(self.spark.read, self.directory / table.name, table)
+        if self.scope.has_range and set(PLACE) <= set(read.columns):
+            read = read.filter(self.scope.hours())
+        # Cached as by `keep`.
+        read.unpersist()
+        return read.persist(StorageLevel.DISK_ONLY)
 
     def _sights(self, table: Table) -> list[Column]:
         """Return the aggregates of a table that `_seen` needs."""

@@ -4,7 +4,8 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -13,17 +14,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from leveret.analytics import job as one_job, report, site
+from leveret.analytics import engine, job as one_job, report, sail, site
 from leveret.analytics.asked import PROGRAM, Asked
 from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
 from leveret.analytics.job import Page
 from leveret.analytics.jobs import JOBS
 from leveret.analytics.locations import Location, Remote, size_of, upload
-from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
-from leveret.analytics.reading import Input, InputError
+from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED, SAIL
+from leveret.analytics.reading import Counted, Input, InputError
 from leveret.analytics.scope import Scope, written
 from leveret.analytics.session import LIGHT_BYTES, session
+from leveret.analytics.stored_input import UnusualLineError
 
 GRACE_SECONDS: Final = 2
 """Time in which a signal that has ended Java reaches this process, too."""
@@ -45,6 +47,8 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
     def work() -> None:
         if isinstance(asked.output, Path):
             asked.output.mkdir(parents=True, exist_ok=True)
+        if asked.follow is None and _done_by_sail(asked, report_progress):
+            return
         report_progress("starting Spark")
         light = is_small(asked.directory)
         with session(asked.master, asked.settings, progress=progress, light=light) as spark:
@@ -56,6 +60,45 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
                 keep_looking(asked, follower, asked.output, asked.follow, report_progress, stopping)
 
     return judged(work, stopping)
+
+
+def _done_by_sail(asked: Asked, report_progress: Callable[[str], None]) -> bool:
+    """Run the jobs in Sail if it suits the request and can; return whether that was so."""
+    if engine.unsuitable(asked):
+        return False
+    try:
+        with sail.session(guarded=asked.engine != SAIL) as spark:
+            by_sail(asked, spark, report_progress)
+    except HandedOverError as error:
+        report_progress(f"handing over to Spark: {error}")
+        return False
+    except sail.SailError as error:
+        if asked.engine == SAIL:
+            raise
+        report_progress(f"not using Sail: {error}")
+        return False
+    return True
+
+
+class HandedOverError(Exception):
+    """Raised when a request has to be run by Spark after all; the text says why."""
+
+
+def by_sail(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
+    """Run the jobs of a request in a session of Sail.
+
+    Raises:
+        HandedOverError: Sail failed, and the request lets Spark do it.
+    """
+    try:
+        engine.run_stored(asked, spark, deliver, report_progress)
+    except (InputError, report.PagesError, OSError):
+        raise
+    except Exception as error:
+        # What another engine cannot do is no failure as long as Spark can.
+        if asked.engine == SAIL:
+            raise
+        raise HandedOverError(_one_line(error)) from error
 
 
 def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
@@ -73,9 +116,9 @@ def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tupl
     """
     try:
         work()
-    except (JavaError, report.PagesError) as error:
+    except (JavaError, report.PagesError, sail.SailError) as error:
         return str(error), os.EX_UNAVAILABLE
-    except InputError as error:
+    except (InputError, UnusualLineError) as error:
         return str(error), os.EX_DATAERR
     except (OSError, PySparkException, Py4JError) as error:
         if stopping is not None and stopping.wait(GRACE_SECONDS):
@@ -136,18 +179,27 @@ def analyse(
     skipped: dict[str, str] = {}
     pages: list[tuple[str, Page]] = []
     overview: site.OverviewPage | None = None
-    for name in wanted:
-        if name not in names and (why := _unsuitable(name, data)):
-            skipped[name] = why
-            continue
-        page = one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
-        if isinstance(page, site.OverviewPage):
-            overview = page
-            continue
-        has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
-        _write(page, output / name, data, JOBS[name].tables, source, has_index=has_index)
-        pages.append((name, page))
-        report_progress(f"{name}: {output / name / 'report.html'}")
+    has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
+    # Pages are drawn while the engine computes the next job; by one thread, as matplotlib wants.
+    with ThreadPoolExecutor(1, "pages") as drawing:
+        drawn: list[Future[None]] = []
+        for name in wanted:
+            if name not in names and (why := _unsuitable(name, data)):
+                skipped[name] = why
+                continue
+            page = one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
+            if isinstance(page, site.OverviewPage):
+                overview = page
+                continue
+            lines = about(data, JOBS[name].tables)
+            counted = dict(data.counted)
+            drawn.append(
+                drawing.submit(_write, page, output / name, counted, lines, source, has_index=has_index)
+            )
+            pages.append((name, page))
+        for (name, _), each in zip(pages, drawn, strict=True):
+            each.result()
+            report_progress(f"{name}: {output / name / 'report.html'}")
     if overview is None and ALL not in names:
         return
     made = datetime.now(UTC)
@@ -174,7 +226,13 @@ def _about(name: str, report_progress: Callable[[str], None]) -> Callable[[str],
 
 
 def _write(
-    page: Page, folder: Path, data: Input, tables: Sequence[str], source: str, *, has_index: bool
+    page: Page,
+    folder: Path,
+    counted: Mapping[str, Counted],
+    about: Sequence[str],
+    source: str,
+    *,
+    has_index: bool,
 ) -> None:
     for section in page.sections:
         if section.figure is not None and section.name:
@@ -186,8 +244,8 @@ def _write(
         page,
         source=source,
         made=datetime.now(UTC),
-        counted=data.counted,
-        about=about(data, tables),
+        counted=counted,
+        about=about,
         has_index=has_index,
     )
     report.write(folder / "report.html", text)

@@ -129,6 +129,15 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
     return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])
 
 
+def quotient(part: str | Column, whole: str | Column) -> Column:
+    """Return a part of a whole, each a column or its name; null where the whole is 0.
+
+    Not `try_divide`, which engines other than Spark have for whole numbers only.
+    """
+    by = F.col(whole) if isinstance(whole, str) else whole
+    return F.when(by != 0, (F.col(part) if isinstance(part, str) else part) / by)
+
+
 def counted(rows: DataFrame, counts: Mapping[str, Column]) -> DataFrame:
     """Return a row for each of these counts over all rows: its name `what` and the number of `rows`; zeros included."""
     each = [

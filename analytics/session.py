@@ -24,6 +24,8 @@ DEFAULTS: Final = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.files.maxPartitionBytes": "128m",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Times as all readers understand them, not in the form of 12 bytes that Parquet has given up.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
     # hour=07 is the text 07
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",

@@ -249,7 +249,7 @@ def boots(*seen: DataFrame) -> DataFrame:
 
 def restarts(started: DataFrame, events: DataFrame | None) -> DataFrame:
     """Return each time that a node was started again: planned if its last run had an event of its stop."""
-    order = Window.partitionBy("node").orderBy("from_ms")
+    order = Window.partitionBy("node").orderBy("from_ms", "until_ms", "boot_id")
     again = started.withColumn("gone_ms", F.lag("until_ms").over(order)).withColumn(
         "before", F.lag("boot_id").over(order)
     )

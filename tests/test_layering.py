@@ -153,6 +153,7 @@ DRIVERS = (
     "analytics.asking",
     "analytics.command",
     "analytics.running",
+    "analytics.sail",
     "analytics.serving",
     "analytics.writing",
 )
@@ -182,7 +183,8 @@ THIRD_PARTY = {
     "pytest": ("leveret.pytest_plugin",),
     "psycopg": ("broker.replication.postgresql",),
     "psutil": ("broker.process.resource_alarms",),
-    "pyarrow": ("leveret.export",),
+    "pyarrow": ("analytics.writing", "leveret.export"),
+    "pysail": ("analytics.sail",),
     "msgspec": ("broker.*", "leveret.export", "storage.journal.logged", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),

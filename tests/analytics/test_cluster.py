@@ -1,4 +1,4 @@
-"""Jobs run on a standalone cluster, of a master and two workers without Python, as they do in one process.
+"""Jobs run on a standalone cluster, of a master and two workers without Python, as they do in one process, and in Sail.
 
 Three of them here, because each takes ten seconds of the suite; `make campaign NAME=cluster` takes all.
 """
@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +31,11 @@ RUNNING = 600
 BAD = ["{", "", "null", json.dumps(row("event", v=2))]
 SIZES = {"queue_interval": 2000, "bench_run": 1500, "bench_cost": 1500, "bench_sample": 1500}
 JOBS = os.environ.get("LEVERET_CLUSTER_JOBS", "health latency compact").split()
+
+
+def written(row):
+    """Return a row as the broker writes it."""
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,7 @@ def source(spark, tmp_path_factory):
         "event": [row("event", kind="start", name="0.2.0", detail={"a": 'q"1'}), *BAD],
     }
     for name, lines in more.items():
-        text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        text = [line if isinstance(line, str) else written(line) for line in lines]
         place = folder / name / "dt=2026-11-21" / "hour=07"
         place.mkdir(parents=True)
         (place / f"{name}-1-0.jsonl").write_text("\n".join(text) + "\n")
@@ -143,6 +149,19 @@ def outputs(spark, source, cluster, tmp_path_factory):
         | {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere", "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr[-4000:]
+    whole = folder / "whole"
+    shutil.copytree(source, whole)
+    with_bad_lines = whole / "event" / "dt=2026-11-21" / "hour=07" / "event-1-0.jsonl"
+    lines = with_bad_lines.read_text().splitlines(keepends=True)
+    with_bad_lines.write_text("".join(lines[: -len(BAD)]))
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "leveret", "analyze", *(name for name in JOBS if name != "compact"),
+            "--engine", "sail", "--input", whole, "--output", folder / "sail",
+        ],
+        capture_output=True, text=True, cwd=ROOT, timeout=RUNNING, check=False,
+    )  # fmt: skip
+    assert 0 == done.returncode, done.stderr[-4000:]
     analyse(JOBS, Input(spark, source, folder / "here"), folder / "here", lambda _text: None)
     return folder
 
@@ -161,32 +180,75 @@ def is_same(one, other):
     return one == other
 
 
+def tables_of(folder):
+    """Return the tables of an output, relative to it."""
+    return sorted(path.relative_to(folder) for path in folder.glob("*/*") if path.is_dir())
+
+
+def compared(spark, outputs, where, place, *, columns=slice(None)):
+    """Assert that a table is the same in another output; return its rows, of these columns."""
+    (names, rows), (other_names, other_rows) = (
+        table(spark, outputs / each / place) for each in ("here", where)
+    )
+    assert (names, len(rows)) == (other_names, len(other_rows)), place
+    if place.parts[0] in {"tables", "quarantine"}:  # in the order in which workers have read them
+        rows, other_rows = sorted(map(str, rows)), sorted(map(str, other_rows))
+    for one, other in zip(rows, other_rows, strict=True):
+        assert all(map(is_same, one[columns], other[columns])), (place, one, other)
+    return rows
+
+
 @pytest.mark.timeout(RUNNING + 4 * STARTING)
 def test_jobs_have_the_same_tables_on_a_cluster(spark, outputs):
     """Tables, columns, rows and their order are the same as in one process; few are empty, and each job has some."""
-    places = sorted(
-        path.relative_to(outputs / "here") for path in (outputs / "here").glob("*/*") if path.is_dir()
-    )
-    empty = set()
-    for place in places:
-        (columns, rows), (other_columns, other_rows) = (
-            table(spark, outputs / where / place) for where in ("here", "cluster")
-        )
-        assert (columns, len(rows)) == (other_columns, len(other_rows)), place
-        if place.parts[0] in {"tables", "quarantine"}:  # in the order in which workers have read them
-            rows, other_rows = sorted(map(str, rows)), sorted(map(str, other_rows))
-        for one, other in zip(rows, other_rows, strict=True):
-            assert all(map(is_same, one, other)), (place, one, other)
-        if not rows:
-            empty.add(str(place))
+    places = tables_of(outputs / "here")
+    empty = {str(place) for place in places if not compared(spark, outputs, "cluster", place)}
 
     expected = set(SUMMARIES if ALL in JOBS else JOBS) - {"compact"}
     assert {*expected, "tables", "quarantine"} <= {place.parts[0] for place in places}
-    assert empty <= {"validate/gaps", "validate/findings", "validate/waits", "health/episodes"}
+    assert empty <= {
+        "overview/changes",
+        "validate/gaps",
+        "validate/findings",
+        "validate/waits",
+        "health/episodes",
+    }
     for name in expected:
         assert "<h1" in (outputs / "cluster" / name / "report.html").read_text()
     if ALL in JOBS:
         assert "churn/report.html" in (outputs / "cluster" / "index.html").read_text()
+
+
+@pytest.mark.timeout(RUNNING + 4 * STARTING)
+def test_jobs_have_the_same_tables_in_sail(spark, outputs):
+    """Tables, columns with their types, rows and their order are those of Spark; lines set aside are for Spark alone."""
+    places = [
+        each
+        for each in tables_of(outputs / "here")
+        if each.parts[0] not in {"tables", "quarantine", "compact"}
+    ]
+    for place in places:
+        schemas = [
+            spark.read.parquet(str(next((outputs / each / place).glob("*.parquet")))).schema
+            for each in ("here", "sail")
+        ]
+        assert schemas[0] == schemas[1], place
+        # The first and the third of these columns are the table and its rows.
+        compared(
+            spark,
+            outputs,
+            "sail",
+            place,
+            columns=slice(0, 3, 2) if str(place) == "validate/tables" else slice(None),
+        )
+
+    assert places
+    assert places == [each for each in tables_of(outputs / "sail") if each.parts[0] != "assets"]
+    pages = [
+        sorted(path.relative_to(outputs / each) for path in (outputs / each).glob("*/*.svg"))
+        for each in ("here", "sail")
+    ]
+    assert pages[0] == pages[1]
 
 
 @pytest.fixture

@@ -1,0 +1,95 @@
+"""Input tables for an engine that cannot cache: what several queries use is stored as Parquet in a scratch directory.
+
+Lines are parsed once. Only those of the broker's own form (`canonical`) are accepted, for other lines are for Spark to
+judge, so no engine but Spark has rules of its own on what a row is.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession, functions as F
+
+from leveret.analytics.canonical import line_pattern
+from leveret.analytics.locations import Location, source, url
+from leveret.analytics.objective import DEFAULT, Objective
+from leveret.analytics.reading import FILE, LINE, PLACE, REASON, Input, whole
+from leveret.analytics.schemas import Table
+from leveret.analytics.scope import EVERYTHING, Scope
+
+_IS_PLAIN: Final = "_is_plain"
+
+
+class UnusualLineError(Exception):
+    """Raised if a line is not of the broker's own form; the text names the table."""
+
+
+class StoredInput(Input):
+    """The tables under a directory of this machine.
+
+    Args:
+        spark: the session.
+        directory: holds a directory for each table.
+        output: the output directory.
+        scratch: an empty directory for rows that several queries use; the caller removes it.
+        scope: the rows to give to jobs.
+        objective: the latency that users want.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: Location,
+        output: Location,
+        scratch: Path,
+        scope: Scope = EVERYTHING,
+        objective: Objective = DEFAULT,
+    ) -> None:
+        super().__init__(spark, directory, output, scope=scope, objective=objective)
+        self._scratch = scratch
+        self._number = 0
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Store rows that several results use; return them.
+
+        They are computed by this, and not when they are used for the first time.
+        """
+        self._number += 1
+        place = url(self._scratch / str(self._number))
+        schema = rows.schema
+        rows.write.parquet(place)
+        return self.spark.read.schema(schema).parquet(place)
+
+    def release(self) -> None:
+        """Do nothing: the caller removes the directory."""
+
+    def _whole_lines(self, table: Table) -> DataFrame:
+        return whole(self._stored(table, in_range=False))
+
+    def _parsed(self, table: Table) -> DataFrame:
+        return self._stored(table, in_range=self.scope.has_range)
+
+    def _stored(self, table: Table, *, in_range: bool) -> DataFrame:
+        """Return the lines of a table, parsed.
+
+        Raises:
+            UnusualLineError: one is not of the broker's own form.
+        """
+        folder = self.directory / table.name
+        text = self.spark.read.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
+        if in_range and set(PLACE) <= set(text.columns):
+            text = text.filter(self.scope.hours())
+        place = [name for name in PLACE if name in text.columns]
+        stored = self.keep(
+            text.select(
+                *place,
+                F.col("value").rlike(line_pattern(table)).alias(_IS_PLAIN),
+                # explode: as in `reading.lines`.
+                F.explode(F.array(F.from_json("value", table.schema))).alias("row"),
+            ).select(*[F.col(f"row.{name}").alias(name) for name in table.schema.names], *place, _IS_PLAIN)
+        )
+        if stored.filter(~F.col(_IS_PLAIN)).limit(1).count():
+            raise UnusualLineError(f"{table.name} has lines that only Spark's parser can judge")
+        nothing = F.lit(None).cast("string")
+        return stored.select(
+            *table.schema.names, *place, *[nothing.alias(name) for name in (REASON, FILE, LINE)]
+        )

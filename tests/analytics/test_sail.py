@@ -1,0 +1,202 @@
+"""The choice between Spark and Sail, and Sail's session. That its tables are Spark's is shown in `test_cluster.py`."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_rows import histogram, row
+
+from leveret.analytics import engine, running, sail
+from leveret.analytics.asked import Asked
+from leveret.analytics.locations import Remote
+from leveret.analytics.names import AUTO, SAIL, SPARK
+from leveret.analytics.objective import DEFAULT
+from leveret.analytics.reading import InputError
+from leveret.analytics.warm import WarmSession
+
+ROOT = Path(__file__).parents[2]
+NOBODY_ELSE_S = 0.5
+"""Time in which a connection on loopback would be there."""
+EVERYTHING = (None, None, None, None)
+
+
+def asked(source, output, *names, wanted=AUTO, master=None, settings=(), follow=None):
+    """A request."""
+    return Asked(
+        names or ("latency",), source, output, EVERYTHING, DEFAULT, master, dict(settings), follow, "", wanted
+    )
+
+
+def lines(folder, *more):
+    """An input of one table, whose first lines are as the broker writes them."""
+    place = folder / "in" / "latency_hist" / "dt=2026-11-21" / "hour=07" / "node=here"
+    place.mkdir(parents=True)
+    rows = [
+        row("latency_hist", second, scope="node", metric="confirm", mode="standard", **histogram([5, 900]))
+        for second in (0, 5)
+    ]
+    text = [*(json.dumps(each, separators=(",", ":")) for each in rows), *more]
+    (place / "latency_hist-1-0.jsonl").write_text("".join(f"{each}\n" for each in text))
+    return folder / "in"
+
+
+def analyze(*words, **environment):
+    """`leveret analyze` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "leveret", "analyze", *map(str, words)],
+        capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=200, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ""),
+        ({"wanted": SAIL}, ""),
+        ({"wanted": SPARK}, "asked for"),
+        ({"master": "spark://head:7077"}, "settings"),
+        ({"settings": {"spark.driver.memory": "6g"}}, "settings"),
+        ({"follow": 30.0}, "follows"),
+        ({"names": ("latency", "compact")}, "compact"),
+        ({"output": Remote("hdfs://head/out")}, "hdfs://head/out"),
+        ({"directory": "in put"}, "in put"),
+        ({"directory": "100%"}, "100%"),
+        ({"directory": "[a]"}, "[a]"),
+    ],
+)
+def test_sail_takes_what_it_can_do(tmp_path, values, expected):
+    """Requests without settings of Spark's, with plain paths on this machine, are for Sail; others are for Spark."""
+    names, output = values.pop("names", ()), values.pop("output", tmp_path / "out")
+    source = tmp_path / values.pop("directory", "in")
+    source.mkdir()
+
+    found = engine.unsuitable(asked(source, output, *names, **values))
+
+    assert (expected in found) if expected else not found
+
+
+def test_large_inputs_and_missing_packages_are_for_spark(tmp_path, monkeypatch):
+    """By default Sail is not used for an input that is large, nor where a package is missing."""
+    source = lines(tmp_path)
+    monkeypatch.setattr(sail, "MOST_BYTES", 100)
+
+    assert "large" in engine.unsuitable(asked(source, tmp_path / "out"))
+    assert not engine.unsuitable(asked(source, tmp_path / "out", wanted=SAIL))
+
+    monkeypatch.setattr(sail, "PACKAGES", ("no_such_package",))
+
+    assert "no_such_package" in engine.unsuitable(asked(source, tmp_path / "out"))
+    with pytest.raises(sail.SailError, match="no_such_package"), sail.session():
+        pass
+
+
+def test_what_sail_cannot_do_is_handed_over(tmp_path, monkeypatch):
+    """Any error of Sail's means Spark, unless Sail was asked for by name; an input without a table is an error."""
+    source = lines(tmp_path)
+
+    def fail(*_arguments):
+        raise raised
+
+    monkeypatch.setattr(engine, "run_stored", fail)
+    for raised in (ValueError("no such function"), RuntimeError("it is over")):
+        with pytest.raises(running.HandedOverError, match=str(raised)):
+            running.by_sail(asked(source, tmp_path / "out"), None, lambda _text: None)
+        with pytest.raises(type(raised), match=str(raised)):
+            running.by_sail(asked(source, tmp_path / "out", wanted=SAIL), None, lambda _text: None)
+    raised = InputError("no table")
+    with pytest.raises(InputError, match="no table"):
+        running.by_sail(asked(source, tmp_path / "out"), None, lambda _text: None)
+
+
+def test_a_server_that_cannot_use_sail_starts_spark(monkeypatch):
+    """The session that `--serve` keeps is Spark's where Sail cannot be used, unless Sail was asked for by name."""
+    told = []
+
+    def refuse(**_options):
+        raise sail.SailError("not here")
+
+    monkeypatch.setattr(sail, "session", refuse)
+    monkeypatch.setattr(WarmSession, "_start_spark", lambda _self: told.append("started"))
+
+    WarmSession(None, {}, None, told.append).start()
+    assert ["not using Sail: not here", "started"] == told
+    with pytest.raises(sail.SailError, match="not here"):
+        WarmSession(None, {}, None, told.append, SAIL).start()
+    assert ["not using Sail: not here", "started"] == told
+
+
+@pytest.fixture
+def listening():
+    """A socket that listens on loopback, and a connection to it."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as client,
+        listener.accept()[0] as accepted,
+    ):
+        yield listener.getsockname()[1], client, accepted
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a filter of Linux")
+def test_a_closed_door_lets_nobody_else_in(listening):
+    """New connections are not answered; the one that was there goes on."""
+    port, client, accepted = listening
+
+    sail.close_door(port)
+
+    with pytest.raises(TimeoutError), socket.create_connection(("127.0.0.1", port), NOBODY_ELSE_S):
+        pass
+    client.sendall(b"still here")
+    assert b"still here" == accepted.recv(100)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a filter of Linux")
+def test_a_second_connection_means_that_sail_is_not_used(listening):
+    """If somebody else has connected before the door was closed, that is an error."""
+    port, _, _ = listening
+
+    with (
+        socket.create_connection(("127.0.0.1", port)),
+        pytest.raises(sail.SailError, match="somebody else"),
+    ):
+        sail.close_door(port)
+
+
+def test_other_systems_have_no_such_door(monkeypatch):
+    """Where connections cannot be dropped, Sail is not used by default."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+    with pytest.raises(sail.SailError, match="every user"):
+        sail.close_door(1)
+
+
+def test_a_report_needs_no_java(tmp_path):
+    """Where Sail is installed, a command makes its report with it, and starts no Java."""
+    output = tmp_path / "out"
+
+    done = analyze("latency", "--input", lines(tmp_path), "--output", output, JAVA_HOME="/nowhere")
+
+    assert (0, False) == (done.returncode, "Spark" in done.stderr), done.stderr
+    assert "Rows: latency_hist 2" in (output / "latency" / "report.html").read_text()
+
+
+def test_lines_of_another_form_are_not_for_sail(tmp_path):
+    """A command that asks for Sail by name fails if only Spark can judge a line, and says so."""
+    source = lines(tmp_path, "half a li")
+
+    done = analyze("latency", "--input", source, "--output", tmp_path / "out", "--engine", "sail")
+
+    assert os.EX_DATAERR == done.returncode
+    assert "latency_hist has lines that only Spark's parser can judge" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--master", "local[1]"), ("--conf", "a=b"), ("--follow",), ("compact",)])
+def test_sail_by_name_excludes_what_it_cannot_do(tmp_path, words):
+    """Options of Spark's and jobs that only Spark runs are refused beside `--engine sail`."""
+    done = analyze("latency", *words, "--engine", "sail", "--input", tmp_path, "--output", tmp_path / "out")
+
+    assert os.EX_USAGE == done.returncode
+    assert "--engine sail cannot be combined with" in done.stderr
