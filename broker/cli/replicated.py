@@ -194,7 +194,8 @@ async def _lead(
     ends: list[asyncio.Future[Any]] = [leading, leadership.stale, keeper.closed, keeper.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if keeper.has_handed_over:  # by the broker, which has closed its clients and is about to end
-        await asyncio.wait([leading, keeper.failed], return_when=asyncio.FIRST_COMPLETED)
+        ends = [leading, keeper.failed]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if leading.done():
         if not keeper.has_handed_over:
             await keeper.hand_over()
