@@ -442,13 +442,14 @@ class Channel:
                 raise precondition_failed(
                     f"message has {keys} keys in CC and BCC, more than limits.cc_keys ({most})"
                 )
-            queues = self._route(exchange, (route.routing_key, *special.extra_keys), special.headers)
-            message = self._rewritten(message, special, queues)
-        elif route.plain or route.queues:
+        extra_keys = () if special is None else special.extra_keys
+        if not extra_keys and (route.plain or route.queues):  # not by headers
             queues = route.queues
         else:
             headers = {} if special is None else special.headers
-            queues = self._route(exchange, (route.routing_key,), headers)
+            queues = self._route(exchange, (route.routing_key, *extra_keys), headers)
+        if special is not None and not special.plain_route:
+            message = self._rewritten(message, special, queues)
         exchange.tally(len(queues), route.routing_key).published += 1
         if route.taps:
             self._tap(route, exchange, special, message, queues)
@@ -531,15 +532,14 @@ class Channel:
 
     def _rewritten(self, message: Message, special: Special, queues: Sequence[Queue]) -> Message:
         """Return the message without BCC (kept if only delay lines get it) and with its reply address filled in."""
-        changes: dict[str, object] = {}
+        header = message.header if special.has_bcc or special.reply_to else b""
+        changed = header
         if special.has_bcc and not all(isinstance(queue, DelayLine) for queue in queues):
             left = {name: field for name, field in special.headers.items() if name != "BCC"}
-            changes["headers"] = left
+            changed = Properties(changed).replace(headers=left)
         if special.reply_to and self.reply_consumer is not None:
-            changes["reply_to"] = self.reply_consumer.queue.name
-        if not changes:
-            return message
-        return message.with_header(Properties(message.header).replace(**changes))  # type: ignore[arg-type]
+            changed = Properties(changed).with_reply_to(self.reply_consumer.queue.name)
+        return message if changed is header else message.with_header(changed)
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool

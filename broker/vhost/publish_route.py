@@ -28,6 +28,7 @@ from leveret.broker.amqp.properties import (
     flags,
     list_end,
     parse_expiration,
+    reply_to,
 )
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.auth.users import User
@@ -285,6 +286,10 @@ class Special:
 
 PERSISTENT = Special(Properties(build(0, delivery_mode=PERSISTENT_MODE)))
 """Shared by all messages whose properties require nothing but persistence."""
+REQUEST = Special(Properties(build(0, reply_to=REPLY_TO)))
+PERSISTENT_REQUEST = Special(Properties(build(0, reply_to=REPLY_TO, delivery_mode=PERSISTENT_MODE)))
+"""Shared by all requests to be answered by direct reply-to that require nothing else."""
+_REPLY_TO_OCTETS = REPLY_TO.encode()
 
 
 def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ...]:
@@ -354,13 +359,16 @@ def inspect(payload: bytes) -> Special | None:
     """
     try:
         present = flags(payload)
-        if not present & ASKS_SOMETHING:
-            check(payload)
-            persistent = present & FLAG_DELIVERY_MODE and delivery_mode(payload) == PERSISTENT_MODE
-            return PERSISTENT if persistent else None
-        return Special(Properties(payload))
+        if present & ASKS_SOMETHING & ~FLAG_REPLY_TO:
+            return Special(Properties(payload))
+        check(payload)
+        is_persistent = present & FLAG_DELIVERY_MODE and delivery_mode(payload) == PERSISTENT_MODE
+        is_request = present & FLAG_REPLY_TO and _REPLY_TO_OCTETS in payload and reply_to(payload) == REPLY_TO
     except MalformedProperties:
         raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
+    if is_request:
+        return PERSISTENT_REQUEST if is_persistent else REQUEST
+    return PERSISTENT if is_persistent else None
 
 
 def inspect_unique(data: bytes, at: int, end: int, word: int) -> Special | None:

@@ -125,6 +125,18 @@ def header(word, octets=b""):
     return struct.pack(">HHQH", 60, 0, 0, word) + octets
 
 
+@settings(max_examples=100)
+@given(values, name_text, name_text)
+def test_a_reply_address_is_replaced_in_place(before, old, new):
+    """Another reply address gives the same bytes as replacing that property among all, and is read back."""
+    payload = pamqp_payload(5, {**before, "reply_to": old})
+    read = properties.Properties(payload)
+
+    assert old == properties.reply_to(payload)
+    assert read.replace(reply_to=new) == read.with_reply_to(new)
+    assert properties.reply_to(pamqp_payload(5, {})) is None
+
+
 @pytest.mark.parametrize(
     "payload",
     [

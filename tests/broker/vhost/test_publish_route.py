@@ -4,7 +4,7 @@ import pytest
 
 from leveret.broker.amqp.properties import build
 from leveret.broker.errors import AMQPError
-from leveret.broker.vhost.publish_route import PERSISTENT, REPLY_TO, inspect
+from leveret.broker.vhost.publish_route import PERSISTENT, PERSISTENT_REQUEST, REPLY_TO, REQUEST, inspect
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,42 @@ def test_what_asks_for_more_may_ask_to_be_kept_too(mode, persistent):
 
     assert special is not None
     assert persistent == special.persistent
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"correlation_id": "1", "priority": 5, "message_id": "x", "app_id": "y"}]
+)
+def test_requests_share_what_they_ask_for(more):
+    """Direct reply-to alone is one of two shared objects, by the delivery mode; it is not a plain route."""
+    assert REQUEST is inspect(build(0, reply_to=REPLY_TO, **more))
+    assert PERSISTENT_REQUEST is inspect(build(0, reply_to=REPLY_TO, delivery_mode=2, **more))
+    assert [(True, False, False), (True, True, False)] == [
+        (each.reply_to, each.persistent, each.plain_route) for each in (REQUEST, PERSISTENT_REQUEST)
+    ]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"reply_to": "replies"},
+        {"reply_to": REPLY_TO + "x"},
+        {"reply_to": REPLY_TO[1:]},
+        {"reply_to": "replies", "correlation_id": REPLY_TO},
+        {"reply_to": "replies", "app_id": REPLY_TO},
+    ],
+)
+def test_other_addresses_for_replies_ask_nothing(properties):
+    """A reply address is of interest to consumers only, also if the name of direct reply-to is elsewhere in the list."""
+    assert inspect(build(0, **properties)) is None
+    assert PERSISTENT is inspect(build(0, delivery_mode=2, **properties))
+
+
+def test_a_malformed_list_with_a_reply_address_is_refused():
+    """A list whose reply address ends behind it, or that has more behind it, is an internal error, as in RabbitMQ."""
+    payload = build(0, reply_to=REPLY_TO)
+    for damaged in (payload[:-1], payload + b"x"):
+        with pytest.raises(AMQPError, match="INTERNAL_ERROR"):
+            inspect(damaged)
 
 
 def test_headers_matter_to_headers_exchanges_only():
