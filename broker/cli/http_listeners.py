@@ -26,8 +26,9 @@ _logger = logging.getLogger(logs.LOGGER_NAME)
 
 def _monitor(server: Any, per_object: bool) -> "Callable[[], Monitor]":
     """Load what serves metrics and health; returns a function that makes such a server."""
-    from leveret.broker.metrics.http import Monitor  # noqa: PLC0415
-    from leveret.broker.metrics.node import Identity  # noqa: PLC0415
+    with server.collector.loading():
+        from leveret.broker.metrics.http import Monitor  # noqa: PLC0415
+        from leveret.broker.metrics.node import Identity  # noqa: PLC0415
 
     def identity() -> Identity:
         return Identity(server.node_name, server.cluster_name, server.cluster_id)
@@ -39,8 +40,9 @@ def management(
     server: Any, prefix: str = "", host_names: "Collection[str]" = ()
 ) -> "Callable[[], ManagementServer]":
     """Load what serves the management API; returns a function that makes such a server."""
-    from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
-    from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
+    with server.collector.loading():
+        from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
+        from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
 
     return partial(ManagementServer, server, ROUTER, prefix, host_names)
 

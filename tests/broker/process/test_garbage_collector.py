@@ -15,6 +15,7 @@ from leveret.broker.process.garbage_collector import (
     COLLECTIONS,
     FEW_BLOCKS,
     FULL_SECONDS,
+    LOADED_MOST,
     MUCH_MEMORY,
     NEW,
     VERY_FEW_BLOCKS,
@@ -199,3 +200,51 @@ def test_no_collection_looks_at_a_whole_backlog():
 
     assert most < 15_000
     assert (0, 1) == (full, found)
+
+
+def test_code_that_is_loaded_later_is_excluded(runs, blocks, monkeypatch):
+    """Objects that an import has left are excluded in the next tick, and count no more as what could be collected."""
+    collector = started(runs)
+    frozen: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    with collector.loading():
+        blocks.append(1000 + VERY_FEW_BLOCKS)
+    for second in range(11):
+        collector.collect_due(float(second), 0, second * 1000)
+    assert 1 == len(frozen)
+    assert 3 == runs.count(ALL)
+
+
+def test_much_that_is_allocated_beside_an_import_is_not_excluded(runs, blocks):
+    """A backlog that comes while code is loaded counts as one that could be collected."""
+    collector = started(runs)
+    with collector.loading():
+        blocks.append(1000 + LOADED_MOST + FEW_BLOCKS)
+    collector.collect_due(100.0, 0, 0)
+    assert [] == runs
+
+
+def test_a_full_collection_does_not_examine_what_serves_metrics():
+    """Loading what serves HTTP in a broker leaves nothing that a later full collection has to examine."""
+    script = """
+import gc
+from leveret.broker.cli.http_listeners import management, _monitor
+from leveret.broker.process.garbage_collector import Collector
+class Server:
+    collector = Collector()
+Server.collector.start()
+before = len(gc.get_objects())
+management(Server)
+_monitor(Server, False)
+loaded = len(gc.get_objects()) - before
+Server.collector.collect_due(0.0, 0, 0)
+print(loaded, len(gc.get_objects()) - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    loaded, left = map(int, done.stdout.split())
+
+    assert loaded > 5000
+    assert left < 500
