@@ -42,7 +42,7 @@ RECORD = ROOT / "build" / "campaigns" / "replication-cycles.jsonl"
 PAGE = ROOT / "docs" / "reliability.md"
 CYCLES = 12
 """Cycles with one cluster."""
-DISK_OCTETS = 768 << 20
+DISK_OCTETS = 1536 << 20
 """Size of the disk of each server of the database."""
 
 

@@ -24,7 +24,7 @@ wal_level = replica
 synchronous_standby_names = 'ANY 1 (s0, s1, s2)'
 wal_receiver_status_interval = 1
 wal_retrieve_retry_interval = 200
-wal_keep_size = 96
+wal_keep_size = 320
 max_wal_size = 128MB
 """
 AT_REST = ("RecoveryRetrieveRetryInterval", "RecoveryWalStream")
