@@ -34,7 +34,7 @@ HAND_OVER_SECONDS = 10.0
 """Time for the database to take the lease back."""
 CLOSE_SECONDS = 5.0
 """Time for the connections to the database to close."""
-WHOLE_OCTETS = MEBIBYTE
+WHOLE_OCTETS = 4 * MEBIBYTE
 """Size from which a batch goes through the log in pieces, between which the lease is renewed."""
 _ID_OCTETS = 16
 _NUMBER = 8

@@ -184,7 +184,9 @@ class Shutdown:
             log.info("writing unconfirmed messages of consumer-ack queues to disk: messages=%d", total)
         loop = asyncio.get_running_loop()
         journal = disk.journal
-        uncommitted = 0
+        committing: asyncio.Future[bool] | None = None
+        """The last commit, which goes on while the next messages are moved."""
+        in_commit = uncommitted = 0
         for flush in flushes:
             while flush.left:
                 before = flush.left
@@ -195,7 +197,11 @@ class Shutdown:
                     continue
                 uncommitted += before - flush.left
                 if journal.octets + journal.blob_octets >= STEP_OCTETS:
-                    if not await host.stored(files=True):
-                        return uncommitted + sum(each.left for each in flushes)
-                    uncommitted = 0
+                    if committing is not None and not await committing:
+                        return in_commit + uncommitted + sum(each.left for each in flushes)
+                    committing = asyncio.ensure_future(host.stored(files=True))
+                    in_commit, uncommitted = uncommitted, 0
+                await asyncio.sleep(0)  # a step is long, and the commit has results meanwhile
+        if committing is not None and not await committing:
+            return in_commit + uncommitted
         return 0 if await host.stored(files=True) else uncommitted

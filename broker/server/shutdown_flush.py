@@ -22,7 +22,7 @@ from leveret.storage.queues.variable_queue import VariableQueue
 
 STEP = 4096
 """Messages that are moved in one commit."""
-STEP_OCTETS = 4 * 1024 * 1024
+STEP_OCTETS = 2 * 1024 * 1024
 """Approximate size of a commit, in bytes, that ends it earlier."""
 _BATCH = 64
 
