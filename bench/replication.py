@@ -6,7 +6,7 @@ Parts:
   processor time for each message in PostgreSQL and in the brokers.
 - `kills`: time from `kill -9` of the leader to the next confirm, with many messages stored, copies caught up, and a
   client that tries all addresses each 100 ms.
-- `hand-over`: the same from SIGTERM.
+- `hand-over`: the same from SIGTERM: without load, under a flood, and with much to be logged first.
 - `catch-up`: bytes of the log that a node applies a second after it was away.
 - `snapshot`: confirm latency of a steady client while a snapshot is put into the database, beside that before.
 
@@ -17,13 +17,12 @@ them go through the log, as its bytes show. All of RabbitMQ's do. `store-1500`, 
 """
 
 import argparse
-import json
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -31,13 +30,14 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from pamqp import commands
-from replicated.cluster import Cluster, made_cluster, probed
+from replicated.cluster import Cluster, made_cluster
 from running import children
 
 from bench import perftest, rabbitmq_cluster
-from bench.brokers import TICKS_PER_SECOND, BrokerError
-from bench.bulk import Bulk, BulkError
+from bench.brokers import TICKS_PER_SECOND
+from bench.bulk import Bulk
 from bench.compare import WARM_UP
+from bench.replication_load import BODY, caught_up, confirm_p99, filled, flooded, next_confirm, promised
 from bench.results import Report
 from bench.workloads import WORKLOADS
 
@@ -46,10 +46,9 @@ JUDGED = ("persist-1500", "paper-1q")
 RATE_BAR, MEDIAN_BAR, P99_BAR = 1.5, 0.5, 1.0
 KILL_MEDIAN_BAR, KILL_P99_BAR, HAND_OVER_BAR = 7.0, 9.0, 1.0
 CATCH_UP_BAR, SNAPSHOT_BAR = 30.0, 3.0
-ATTEMPT_SECONDS = 0.1
-PATIENCE = 120.0
 MEGABYTE = 1_000_000
-BODY = 1500
+LARGE_BODY = 16_384
+"""Of messages that only fill a log."""
 SETTINGS = {"prometheus.enabled": "true"}
 CONFIGURATION = "shared_buffers = 128MB\nmax_wal_size = 1GB\nwal_keep_size = 512\n"
 
@@ -180,56 +179,6 @@ def costs(report: Report, workload: str, used: Sequence[tuple[Cost, Cost, int]])
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
-def caught_up(cluster: Cluster) -> None:
-    """Wait until all waiting nodes have the whole log.
-
-    Raises:
-        BrokerError: one has not, for two minutes.
-
-    """
-    deadline = time.monotonic() + PATIENCE
-    waiting = cluster.nodes.waiting()
-    while waiting:
-        if time.monotonic() > deadline:
-            message = f"{waiting} are not caught up"
-            raise BrokerError(message)
-        try:
-            status, _ = probed(cluster.nodes.probes[waiting[0]], "/readyz?role=member")
-        except OSError:
-            status = 0
-        if status == 200:
-            waiting.pop()
-        else:
-            time.sleep(0.02)
-
-
-def filled(cluster: Cluster, count: int, size: int) -> float:
-    """Store persistent messages; returns the rate."""
-    client = Bulk(cluster.nodes.ports[cluster.nodes.leader()])
-    client.declare("stored")
-    rate = client.fill("stored", client.ready_messages("stored"), count, size, persistent=True, window=2000)
-    client.close()
-    return rate
-
-
-def next_confirm(ports: Sequence[int]) -> float:
-    """Try all addresses each 100 ms until a message is confirmed; returns the time."""
-    deadline = time.monotonic() + PATIENCE
-    while (began := time.monotonic()) < deadline:
-        for port in ports:
-            try:
-                client = Bulk(port, patience=5.0)
-                client.declare("probe")
-                client.fill("probe", 0, 1, 100, persistent=True)
-                client.close()
-            except (OSError, BulkError):
-                continue
-            return time.monotonic()
-        time.sleep(max(0.0, began + ATTEMPT_SECONDS - time.monotonic()))
-    message = "nothing is confirmed any more"
-    raise BrokerError(message)
-
-
 def kills(report: Report, options: argparse.Namespace) -> None:
     """Measure the time to the next confirm after kill -9 of the leader."""
     with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
@@ -252,21 +201,34 @@ def kills(report: Report, options: argparse.Namespace) -> None:
 
 def hand_over(report: Report, options: argparse.Namespace) -> None:
     """Measure the time to the next confirm after SIGTERM to the leader."""
+    loads: dict[str, Callable[[Cluster, argparse.Namespace], Callable[[], object]]] = {
+        "without load": lambda *_: bool,
+        "while a client publishes as fast as it can": flooded,
+        f"with {options.unlogged_mebibytes} MiB to log first": promised,
+    }
     with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
-        nodes = cluster.nodes
         filled(cluster, 10_000, 100)
-        gaps = []
-        for _ in range(options.kills):
-            caught_up(cluster)
-            leader = nodes.leader()
-            others = [port for name, port in nodes.ports.items() if name != leader]
-            began = time.monotonic()
-            nodes.terminate(leader)
-            gaps.append(next_confirm(others) - began)
-            nodes.end(leader)
-            nodes.start(leader)
-    report.line(f"next confirm after {len(gaps)} SIGTERMs: the longest", max(gaps), "s", most=HAND_OVER_BAR)
-    report.line("  p50", median(gaps), "s")
+        for name, load in loads.items():
+            gaps = [handed_over(cluster, partial(load, cluster, options)) for _ in range(options.kills)]
+            report.line(f"{name}: next confirm after {len(gaps)} SIGTERMs: p50", median(gaps), "s")
+            report.line("  the longest", max(gaps), "s", most=HAND_OVER_BAR)
+
+
+def handed_over(cluster: Cluster, load: Callable[[], Callable[[], object]]) -> float:
+    """Put load on the leader, stop it, and return the time to the next confirm of another one."""
+    nodes = cluster.nodes
+    caught_up(cluster)
+    leader = nodes.leader()
+    others = [port for name, port in nodes.ports.items() if name != leader]
+    end_load = load()
+    began = time.monotonic()
+    nodes.terminate(leader)
+    gap = next_confirm(others) - began
+    print(f"  SIGTERM to {leader}: {gap:.2f} s", flush=True)
+    end_load()
+    nodes.end(leader)
+    nodes.start(leader)
+    return gap
 
 
 def catch_up(report: Report, options: argparse.Namespace) -> None:
@@ -287,28 +249,6 @@ def catch_up(report: Report, options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
-def confirm_p99(cluster: Cluster, seconds: float, until: Callable[[], bool]) -> float:
-    """Return the 99th percentile of confirms of a steady client, in milliseconds, in runs of so many seconds."""
-    port = cluster.nodes.ports[cluster.nodes.leader()]
-    words = [
-        sys.executable,
-        "-m",
-        "leveret",
-        "perf",
-        "--uri",
-        f"amqp://127.0.0.1:{port}",
-        "--json",
-        "--persistent",
-    ]
-    words += ["--rate", "1000", "--size", str(BODY), "--confirm", "100", "--seconds", str(seconds)]
-    worst = []
-    while True:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE)
-        worst.append(float(json.loads(done.stdout)["confirm_latency_us"]["p99"]) / 1000)
-        if until():
-            return max(worst)
-
-
 def snapshot(report: Report, options: argparse.Namespace) -> None:
     """Measure confirms while a snapshot of many messages is made."""
     with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
@@ -322,15 +262,16 @@ def snapshot(report: Report, options: argparse.Namespace) -> None:
             )
             return rows[0] if rows else (0, 0, 0)
 
+        filled(cluster, 1000, BODY)  # the tables are made by the first leader
         while known()[2] < options.snapshot_megabytes * MEGABYTE / 2:
-            filled(cluster, 64 * MEGABYTE // BODY, BODY)
+            filled(cluster, 64 * MEGABYTE // LARGE_BODY, LARGE_BODY)
         made, _, size = known()
         before = confirm_p99(cluster, 10, lambda: True)
         while known()[0] == made and known()[1] - made < max(size, 256 << 20):
-            filled(cluster, 4 * MEGABYTE // BODY, BODY)
+            filled(cluster, 4 * MEGABYTE // LARGE_BODY, LARGE_BODY)
         meanwhile = confirm_p99(cluster, 5, lambda: known()[0] != made)
         _, _, size = known()
-    report.line("snapshot", size / MEGABYTE, "MB")
+    report.line("snapshot, put into the database", size / MEGABYTE, "MB")
     report.line("confirm p99 before it", before, "ms")
     report.line("confirm p99 meanwhile", meanwhile, "ms")
     report.line("  their ratio", meanwhile / before, "x", most=SNAPSHOT_BAR)
@@ -358,6 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--stored", type=int, default=1_000_000, help="messages stored before kills")
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--unlogged-mebibytes", type=int, default=64, help="to be logged at a hand-over")
     parser.add_argument("--megabytes", type=int, default=200, help="missed by the node that catches up")
     parser.add_argument("--snapshot-megabytes", type=int, default=2000)
     options = parser.parse_args(arguments)

@@ -1,0 +1,153 @@
+"""Load on replicated nodes, and looks at them, for `bench.replication`."""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pamqp import commands
+from replicated.cluster import Cluster, probed
+
+from bench.brokers import BrokerError
+from bench.bulk import Bulk, BulkError, chunks
+
+ATTEMPT_SECONDS = 0.1
+PATIENCE = 120.0
+BODY = 1500
+FLOOD, FLOOD_BEGUN = 10_000_000, 2000
+"""Messages of a flood at most, all without waiting for confirms; and confirms from which it counts as begun."""
+
+
+def caught_up(cluster: Cluster) -> None:
+    """Wait until all waiting nodes have the whole log.
+
+    Raises:
+        BrokerError: one has not, for two minutes.
+
+    """
+    deadline = time.monotonic() + PATIENCE
+    waiting = cluster.nodes.waiting()
+    while waiting:
+        if time.monotonic() > deadline:
+            message = f"{waiting} are not caught up"
+            raise BrokerError(message)
+        try:
+            status, _ = probed(cluster.nodes.probes[waiting[0]], "/readyz?role=member")
+        except OSError:
+            status = 0
+        if status == 200:
+            waiting.pop()
+        else:
+            time.sleep(0.02)
+
+
+def filled(cluster: Cluster, count: int, size: int) -> float:
+    """Store persistent messages; returns the rate."""
+    client = Bulk(cluster.nodes.ports[cluster.nodes.leader()])
+    client.declare("stored")
+    rate = client.fill("stored", client.ready_messages("stored"), count, size, persistent=True, window=20_000)
+    client.close()
+    return rate
+
+
+def next_confirm(ports: Sequence[int]) -> float:
+    """Try all addresses each 100 ms until a message is confirmed; returns the time."""
+    deadline = time.monotonic() + PATIENCE
+    while (began := time.monotonic()) < deadline:
+        for port in ports:
+            try:
+                client = Bulk(port, patience=5.0)
+                client.declare("probe")
+                client.fill("probe", 0, 1, 100, persistent=True)
+                client.close()
+            except (OSError, BulkError):
+                continue
+            return time.monotonic()
+        time.sleep(max(0.0, began + ATTEMPT_SECONDS - time.monotonic()))
+    message = "nothing is confirmed any more"
+    raise BrokerError(message)
+
+
+class Flood(threading.Thread):
+    """A client that publishes as fast as the leader reads, until that closes it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._client = Bulk(port)
+        self._client.declare("flood")
+        self.start()
+
+    def run(self) -> None:
+        """Publish."""
+        with contextlib.suppress(OSError, BulkError):
+            self._client.fill("flood", 0, FLOOD, BODY, persistent=True, window=FLOOD)
+        self._client.close()
+
+    @property
+    def is_under_way(self) -> bool:
+        """True once the leader confirms."""
+        return self._client.confirmed > FLOOD_BEGUN
+
+
+def flooded(cluster: Cluster, _: argparse.Namespace) -> Callable[[], object]:
+    """Publish as fast as the leader reads."""
+    flood = Flood(cluster.nodes.ports[cluster.nodes.leader()])
+    deadline = time.monotonic() + PATIENCE
+    while not flood.is_under_way:
+        if time.monotonic() > deadline or not flood.is_alive():
+            raise BrokerError("nothing of the flood is confirmed")
+        time.sleep(0.02)
+    return flood.join
+
+
+def promised(cluster: Cluster, options: argparse.Namespace) -> Callable[[], object]:
+    """Publish what is written at a stop only, and wait until the leader has it."""
+    client = Bulk(cluster.nodes.ports[cluster.nodes.leader()])
+    client.call(commands.Queue.Delete(queue="promised"))
+    mode = {"x-confirm-mode": "consumer-ack"}
+    client.call(commands.Queue.Declare(queue="promised", durable=True, arguments=mode))
+    client.call(commands.Confirm.Select())
+    count = options.unlogged_mebibytes * (1 << 20) // BODY
+    for octets, _ in chunks("promised", 0, count, BODY, persistent=True):
+        client.socket.sendall(octets)
+    deadline = time.monotonic() + PATIENCE
+    while client.ready_messages("promised") < count:
+        if time.monotonic() > deadline:
+            raise BrokerError("the leader does not have what was published")
+        time.sleep(0.02)
+    closing = threading.Thread(target=_closed_by_leader, args=(client,))
+    closing.start()
+    return closing.join
+
+
+def _closed_by_leader(client: Bulk) -> None:
+    """Close a connection as soon as the leader does."""
+    with contextlib.suppress(OSError, BulkError):
+        client.reply()
+    client.close()
+
+
+def confirm_p99(cluster: Cluster, seconds: float, until: Callable[[], bool]) -> float:
+    """Return the 99th percentile of confirms of a steady client, in milliseconds, in runs of so many seconds."""
+    port = cluster.nodes.ports[cluster.nodes.leader()]
+    words = [
+        sys.executable,
+        "-m",
+        "leveret",
+        "perf",
+        "--uri",
+        f"amqp://127.0.0.1:{port}",
+        "--json",
+        "--persistent",
+    ]
+    words += ["--rate", "1000", "--size", str(BODY), "--confirm", "100", "--seconds", str(seconds)]
+    worst = []
+    while True:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        worst.append(float(json.loads(done.stdout)["confirm_latency_us"]["p99"]) / 1000)
+        if until():
+            return max(worst)
