@@ -136,7 +136,7 @@ def describe(written: Written) -> Page:
                     ),
                     Panel(
                         "messages published/s",
-                        "event loop delay, 99th percentile, ms",
+                        "event loop delay, p99 (ms)",
                         [Series("measured", rates, [group["late_us"] / 1000 for group in mine])],
                         zero=True,
                         rule=LATE_US / 1000,
@@ -177,10 +177,10 @@ def _fact(row: Row) -> str:
         return f"{row['node']}: no messages were published, so no estimate is possible."
     if row["cpu_us"] is None:
         return (
-            f"{row['node']}: {row['at_most_us']:.4g} us of CPU time per message at most; the load varied too little "
+            f"{row['node']}: {row['at_most_us']:.4g} µs of CPU time per message at most; the load varied too little "
             "to separate the cost of messages from the rest."
         )
-    cost = f"{row['node']}: {row['cpu_us']:.4g} us of CPU time per message at up to {row['greatest']:,.0f} per second"
+    cost = f"{row['node']}: {row['cpu_us']:.4g} µs of CPU time per message at up to {row['greatest']:,.0f} per second"
     bound = "a lower bound, as messages are batched and cost less at higher rates"
     if row["saturated_at"] is None:
         return (

@@ -267,8 +267,8 @@ def describe_validate(written: Written) -> Page:
             Section("Gaps", "", columns=("node", "boot_id", "start", "end", "missing_s"), rows=missing),
             Section(
                 "Waiting times, computed in two ways",
-                "Of queues in which few messages waited at the start and the end (boundary). little_ms: mean wait by "
-                "Little's law; measured_ms: mean of the samples; gap: their relative difference.",
+                "Of queues in which few messages waited at the start and the end (boundary: their share). Times are "
+                "means; gap: their relative difference.",
                 columns=("node", "vhost", "queue", "little_ms", "measured_ms", "samples", "boundary", "gap"),
                 rows=waits,
             ),

@@ -16,7 +16,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from leveret.analytics.figures import COLOURS, Bars, Chart, Heat, Panel, Panels, Series, plain
+from leveret.analytics.figures import COLOURS, DASHED, Bars, Chart, Heat, Panel, Panels, Series, plain
 
 STYLE: Final[dict[Any, Any]] = {
     "axes.grid": True,
@@ -109,7 +109,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
     for number, series in enumerate(panel.series):
         xs = [place[x] for x in series.x] if panel.categories else list(series.x)
         colour = COLOURS[number % len(COLOURS)]
-        style = f"{series.marker}-" if series.joined else series.marker
+        line = "--" if number >= DASHED else "-"
+        style = f"{series.marker}{line}" if series.joined else series.marker
         ys = [math.nan if y is None else y for y in series.y]
         axes.plot(xs, ys, style, color=colour, label=plain(series.label), markersize=4, zorder=3)
         _whiskers(axes, xs, series, colour)

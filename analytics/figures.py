@@ -8,6 +8,9 @@ from typing import Any, Final
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """The Okabe-Ito palette, which is distinguishable with colour vision deficiency."""
 
+DASHED: Final = 4
+"""Number of lines in a figure after which they are dashed: more colours are hard to tell from each other."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Series:

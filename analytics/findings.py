@@ -74,7 +74,9 @@ def time_of(ms: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words: `45 s`, `12 min`, `3.5 h`."""
+    """Return a duration in words: `1.3 ms`, `45 s`, `12 min`, `3.5 h`."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"
     if seconds < 2 * _MINUTE * _MINUTE:

@@ -63,6 +63,20 @@ HEADINGS: Final[Mapping[str, str]] = {
 }
 """Heading by name of the column; of others it is the name, with spaces for underscores."""
 
+TABLES: Final[Mapping[str, str]] = {
+    "queue_interval": "Samples of queues",
+    "exchange_interval": "Samples of exchanges",
+    "topic_pattern": "Samples of binding keys",
+    "conn_interval": "Samples of connections",
+    "node_interval": "Samples of nodes",
+    "latency_hist": "Latency histograms",
+    "event": "Events",
+    "bench_run": "Runs",
+    "bench_sample": "Seconds of runs",
+    "bench_cost": "Costs of runs",
+}
+"""The rows of each table, in words."""
+
 
 def heading(name: str) -> str:
     """Return the heading of a column."""

@@ -108,7 +108,7 @@ def describe(written: Written) -> Page:
         ]
         sections.append(
             Section(
-                f"{metric}: distribution over time",
+                f"{metric_name(metric)}: distribution over time",
                 "All modes. Times are in UTC.",
                 heat("ms", cells),
                 f"{metric}-heat",
@@ -146,8 +146,14 @@ def describe(written: Written) -> Page:
     )
 
 
+def metric_name(metric: str) -> str:
+    """Return a metric as titles have it."""
+    return metric.replace("_", " ").capitalize()
+
+
 def _label(row: Row) -> str:
-    return f"{row['metric']} ({row['mode']})" if row["mode"] else str(row["metric"])
+    name = metric_name(row["metric"])
+    return f"{name} ({row['mode']})" if row["mode"] else name
 
 
 def _ms(us: int) -> float:
@@ -161,7 +167,7 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
     burns = []
     for mode in modes:
         mine = [row for row in curves if row["mode"] == mode]
-        label = mode or metric
+        label = mode or metric_name(metric)
         beyond = [1.0, *(1 / (1 - row["share"]) for row in mine if row["share"] < 1)]
         shares.append(Series(label, beyond, [_ms(row["us"]) for row in (mine[0], *mine[:-1])], marker=""))
         points = [row for row in timed if row["mode"] == mode]
@@ -174,7 +180,7 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
         burns.append(series_of(label, here, "burn"))
     return [
         Section(
-            f"{metric}: percentiles",
+            f"{metric_name(metric)}: percentiles",
             "Left: latency exceeded by one message in N. Right: over time, UTC.",
             panels(
                 Panel("N", "ms", shares, log_x=True, log_y=True),
@@ -183,7 +189,7 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
             f"{metric}-quantiles",
         ),
         Section(
-            f"{metric}: burn rate of the error budget",
+            f"{metric_name(metric)}: burn rate of the error budget",
             f"Objective: {burnt[0]['objective'] if burnt else ''}. At a burn rate of 1 it is just met. Times are in "
             "UTC.",
             panels(Panel("", "burn rate", burns, zero=True, rule=1)),

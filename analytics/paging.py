@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, functions as F
 
 from leveret.analytics.figures import Panel, bars, panels, series_of
+from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
 from leveret.analytics.series import bin_seconds, counted, last, quotient, start_of_bin, steps
@@ -306,7 +307,7 @@ def _longest(queues: list[Row]) -> list[str]:
     if not queues or not queues[0]["mean_ready"]:
         return []
     row = queues[0]
-    wait = "" if row["little_ms"] is None else f", each for {row['little_ms']:,.4g} ms on average"
+    wait = "" if row["little_ms"] is None else f", each for {duration(row['little_ms'] / 1000)} on average"
     return [
         f"Most messages waited in {row['queue']} ({row['vhost']}): {row['mean_ready']:,.4g} on average{wait}."
     ]

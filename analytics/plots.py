@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from leveret.analytics.figures import Bars, Chart, Heat, Panel, Panels, Series, plain
+from leveret.analytics.figures import DASHED, Bars, Chart, Heat, Panel, Panels, Series, plain
 
 BAR_PIXELS: Final = 26
 """Height of a bar with its distance from the next."""
@@ -57,7 +57,10 @@ def _panel(panel: Panel) -> Plot:
     if panel.rule is not None:
         rule = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": panel.rule, "y1": panel.rule}
         layout["shapes"] = [rule | {"line": {"dash": "dash", "width": 1}}]
-    return {"data": [_series(each) for each in panel.series], "layout": layout}
+    data = [_series(each) for each in panel.series]
+    for each in data[DASHED:]:
+        each["line"] = {"dash": "dash"}
+    return {"data": data, "layout": layout}
 
 
 def _series(series: Series) -> dict[str, Any]:

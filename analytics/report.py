@@ -10,6 +10,7 @@ import importlib.resources
 import importlib.util
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.resources.abc import Traversable
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 import jinja2
 
-from leveret.analytics.headings import heading, in_words
+from leveret.analytics.headings import TABLES, heading, in_words
 from leveret.analytics.job import Page, Section, number_of
 from leveret.analytics.plots import Plot, plots
 from leveret.analytics.reading import Counted
@@ -28,6 +29,9 @@ SHOWN_ROWS: Final = 200
 ASSETS: Final = "assets"
 """Directory of the output for what all pages need, once."""
 INDEX: Final = "index.html"
+_LEAST: Final = 1e-4
+"""Number below which four significant digits would need an exponent."""
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 OWN_ASSETS: Final = ("pages.css", "pages.js", "charts.js")
 LIBRARY: Final = "plotly.min.js"
 OVERVIEW: Final = "Overview"
@@ -56,6 +60,7 @@ class Cell:
         link: address that the text leads to.
         level: class of a coloured label.
         line: points of a small chart, which has the text as its description.
+        is_time: whether it is a time, which stays on one line.
     """
 
     text: str
@@ -64,6 +69,7 @@ class Cell:
     link: str = ""
     level: str = ""
     line: str = ""
+    is_time: bool = False
 
 
 def page(
@@ -181,6 +187,8 @@ def value(found: Any) -> str:
     if isinstance(found, int):
         return f"{found:,}"
     if isinstance(found, float):
+        if 0 < abs(found) < _LEAST:
+            return f"{found:.6f}" if abs(found) >= _LEAST / 100 else "about 0"
         return f"{found:,.0f}" if abs(found) >= 1000 else f"{found:.4g}"  # noqa: PLR2004 - from there the decimals say nothing
     return str(found)
 
@@ -188,7 +196,8 @@ def value(found: Any) -> str:
 def cell(found: Any) -> Cell:
     """Return the cell of a value."""
     if isinstance(found, bool) or not isinstance(found, int | float):
-        return Cell(value(found))
+        text = value(found)
+        return Cell(text, is_time=_TIME.fullmatch(text) is not None)
     return Cell(value(found), is_number=True, sort=found if math.isfinite(found) else "")
 
 
@@ -250,7 +259,7 @@ def _section(number: int, section: Section) -> dict[str, Any]:
 def _counted(name: str, found: Counted) -> dict[str, str]:
     reasons = ", ".join(f"{why} {number:,}" for why, number in sorted(found.aside.items()))
     return {
-        "text": f"{name}: {number_of(found.rows, 'row')}",
+        "text": f"{TABLES.get(name, name)}: {found.rows:,}",
         "aside": number_of(sum(found.aside.values()), "line") if found.aside else "",
         "reasons": reasons,
     }

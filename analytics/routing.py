@@ -154,7 +154,7 @@ def describe(written: Written) -> Page:
         f"{dropped + total['unroutable_returned']:,} unroutable.",
         facts=[
             number_of(dropped, "message was", "messages were")
-            + " dropped as unroutable without notice to the publisher (published without `mandatory`).",
+            + " dropped as unroutable without notice to the publisher (published without the flag mandatory).",
             *([f"{number_of(vain, 'binding pattern')} without a match."] if heavy else []),
         ],
         sections=sections,

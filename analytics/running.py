@@ -192,7 +192,7 @@ def analyse(
                 overview = page
                 continue
             lines = about(data, JOBS[name].tables)
-            counted = dict(data.counted)
+            counted = {each: data.counted[each] for each in JOBS[name].tables if each in data.counted}
             drawn.append(
                 drawing.submit(_write, page, output / name, counted, lines, source, has_index=has_index)
             )

@@ -1,5 +1,6 @@
 from leveret.analytics.drawing import svg
 from leveret.analytics.figures import Panel, Series, heat, panels
+from leveret.analytics.plots import plots
 
 
 def test_logarithmic_axes_are_written_in_plain_numbers():
@@ -28,3 +29,14 @@ def test_the_day_of_a_heat_map_is_reported_once():
 
     assert ">20:39:15<" in drawn
     assert ">2026-11-21, UTC<" in drawn
+
+
+def test_lines_after_the_fourth_are_dashed():
+    """On pages and in print: the colours of more than four lines are hard to tell from each other."""
+    chart = panels(Panel("x", "y", [Series(str(number), [1, 2], [number, number]) for number in range(6)]))
+
+    (plot,) = plots(chart)
+
+    assert [None] * 4 + [{"dash": "dash"}] * 2 == [each.get("line") for each in plot["data"]]
+    # Matplotlib's own line in the legend is dashed as well; grid lines are solid.
+    assert 2 * 2 == svg(chart).count("stroke-dasharray")

@@ -220,7 +220,7 @@ def test_findings_are_sentences(row, sentence):
 
 def test_durations_are_in_words():
     """Seconds, minutes and hours."""
-    assert ["90 s", "5 min", "3.0 h"] == [duration(each) for each in (90, 300, 3 * 3600)]
+    assert ["1.3 ms", "90 s", "5 min", "3.0 h"] == [duration(each) for each in (0.0013, 90, 300, 3 * 3600)]
 
 
 def named(name):

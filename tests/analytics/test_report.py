@@ -53,7 +53,7 @@ def test_lines_that_were_set_aside_are_reported():
     """The page says how many lines of which table are no rows, and why."""
     text = shown(Page("T", "L", [], []), {"event": Counted(1200, {"missing value": 3})})
 
-    assert "event: 1,200 rows" in text
+    assert "Events: 1,200" in text
     assert "3 lines set aside</span> (missing value 3)" in text
 
 
@@ -62,6 +62,7 @@ def test_lines_that_were_set_aside_are_reported():
     [
         (None, ""), (True, "yes"), (1234567, "1,234,567"), (0.123456, "0.1235"), (12345.678, "12,346"),
         (1.5, "1.5"), ("a", "a"), (-2345.6, "-2,346"), (float("nan"), "nan"),
+        (0.0000939, "0.000094"), (0.0001234, "0.0001234"), (1e-9, "about 0"), (0.0, "0"),
     ],
 )  # fmt: skip
 def test_values_are_written_as_people_read_them(value, text):
