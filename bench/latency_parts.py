@@ -150,7 +150,7 @@ class Bare:
     one: list[float] = dataclasses.field(default_factory=list)
     """Appended to a file, and flushed."""
     two: list[float] = dataclasses.field(default_factory=list)
-    """The same, and then a page is written and flushed."""
+    """Appended and flushed; then a page is written and flushed."""
     log: list[float] = dataclasses.field(default_factory=list)
     """Written and flushed in a file that was written before, so that its size and its blocks stay."""
     lmdb: list[float] = dataclasses.field(default_factory=list)

@@ -26,7 +26,7 @@ class Workload:
     drained: int = 0
     relayed: bool = True
     title: str = ""
-    """What it does, in some words, for readers who do not know its name."""
+    """A description for readers who do not know its name."""
     seconds: int = 0
     """Minimum length of a run in seconds, if not 0: many connections take time to start."""
 
