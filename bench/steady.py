@@ -1,14 +1,18 @@
-"""Minutes of a steady load beside an export, and the steps of the broker's event loop that took too long meanwhile.
+"""Minutes of a steady load beside an export and scraped metrics, and the steps of the event loop that took too long.
 
 The broker itself measures each step by the processor time of its thread and logs those above a limit
 (`debug.slow_step`); so neither a busy machine nor the client's own delays count. What a client sees is reported, too.
 """
 
 import argparse
+import contextlib
+import multiprocessing
 import re
 import tempfile
+import time
+import urllib.request
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bench import brokers, open_loop
@@ -21,6 +25,7 @@ RATE = 5000
 STEP_MS = 2.0
 """Milliseconds of processor time that no step may exceed, but reads, which are as large as clients make them."""
 READ = "read of connection"
+SCRAPE_SECONDS = 5.0
 SLOW = re.compile(r"slow step of the event loop: ([\d.]+) ms of processor time for (.*)")
 
 
@@ -34,6 +39,33 @@ def slow_steps(lines: Iterable[str]) -> dict[str, list[float]]:
     return dict(found)
 
 
+@contextlib.contextmanager
+def scraped(port: int) -> Iterator[None]:
+    """Fetch the metrics of a broker every few seconds, in a process of its own.
+
+    Raises:
+        BulkError: one request failed.
+
+    """
+    process = multiprocessing.get_context("spawn").Process(target=_scrape, args=(port,), daemon=True)
+    process.start()
+    try:
+        yield
+        if not process.is_alive():
+            message = "the metrics of the broker could not be fetched"
+            raise BulkError(message)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _scrape(port: int) -> None:
+    while True:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            answer.read()
+        time.sleep(SCRAPE_SECONDS)
+
+
 def steady(options: argparse.Namespace) -> int:
     """Load a Leveret of its own for `options.minutes`, and judge its steps; returns the number of bars missed.
 
@@ -45,10 +77,16 @@ def steady(options: argparse.Namespace) -> int:
     report = Report("latency steady")
     load = Load(options.rate or RATE, options.minutes * 60, size=options.size)
     with tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch:
-        settings = (f"export.dir={scratch}/export", f"debug.slow_step={STEP_MS:g}ms")
+        metrics = brokers.free_port()
+        settings = (
+            f"export.dir={scratch}/export",
+            f"debug.slow_step={STEP_MS:g}ms",
+            f"prometheus.tcp.port={metrics}",
+        )
         broker = brokers.start("leveret", Path(scratch), settings)
         try:
-            found = open_loop.run(endpoint_of(broker), load)
+            with scraped(metrics):
+                found = open_loop.run(endpoint_of(broker), load)
             used = broker.cpu_seconds()
         finally:
             broker.stop()
