@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from leveret.analytics.session import DEFAULTS
 
-MOST_BYTES: Final = 8 << 30
+MOST_BYTES: Final = 4 << 30
 """Size of inputs from which Spark is the default: what Sail keeps in memory grows with them."""
 PACKAGES: Final = ("pysail", "grpc", "grpc_status", "pandas", "pyarrow")
 SETTINGS: Final = {

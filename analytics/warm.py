@@ -45,6 +45,7 @@ class WarmSession:
         self._report = report_progress
         self._stack = contextlib.ExitStack()
         self._spark: SparkSession | None = None
+        self._is_cancelled = False
         self._engine = (
             SPARK if wanted == AUTO and (master is not None or settings or sail.lacks()) else wanted
         )
@@ -98,6 +99,8 @@ class WarmSession:
                 try:
                     by_sail(asked, self._spark, report_progress)
                 except HandedOverError as error:
+                    if self._is_cancelled:
+                        raise  # it did not fail by itself, and the server ends
                     why = str(error)
                 else:
                     return
@@ -120,7 +123,8 @@ class WarmSession:
             return False
 
     def cancel(self) -> None:
-        """Have queries that run fail soon."""
+        """Have queries that run fail soon. Nothing is run afterwards."""
+        self._is_cancelled = True
         if self._spark is not None and self._engine != SPARK:
             with contextlib.suppress(PySparkException, OSError):
                 self._spark.interruptAll()

@@ -129,6 +129,35 @@ def test_a_server_that_cannot_use_sail_starts_spark(monkeypatch):
     assert ["not using Sail: not here", "started"] == told
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_server_that_ends_does_not_start_spark(tmp_path, monkeypatch, is_cancelled):
+    """What Sail cannot do is Spark's, but not if it failed because the server was told to end."""
+    told = []
+    warm = WarmSession(None, {}, None, told.append, SAIL)
+    warm._spark = object()
+    monkeypatch.setattr(WarmSession, "_start_spark", lambda _self: told.append("started"))
+    monkeypatch.setattr("leveret.analytics.warm.once", lambda *_arguments: told.append("done"))
+
+    def hand_over(*_arguments):
+        if is_cancelled:
+            warm._is_cancelled = True
+        raise running.HandedOverError("it failed")
+
+    monkeypatch.setattr("leveret.analytics.warm.by_sail", hand_over)
+    request = asked(lines(tmp_path), tmp_path / "out")
+
+    if is_cancelled:
+        with pytest.raises(running.HandedOverError):
+            warm.run(request, told.append)
+        assert [] == told
+    else:
+        warm._spark = type(
+            "Session", (), {"catalog": type("Catalog", (), {"clearCache": staticmethod(lambda: None)})}
+        )
+        assert warm.run(request, told.append) is None
+        assert ["starting Spark in place of Sail: it failed", "started", "done"] == told
+
+
 @pytest.fixture
 def listening():
     """A socket that listens on loopback, and a connection to it."""
