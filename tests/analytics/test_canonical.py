@@ -14,7 +14,7 @@ def line(table, **values):
 
 
 def fits(table, text):
-    """Whether a line is of the form."""
+    """Return whether a line is of the form."""
     return re.match(line_pattern(tables()[table]), text) is not None
 
 

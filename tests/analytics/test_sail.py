@@ -131,7 +131,7 @@ def test_a_server_that_cannot_use_sail_starts_spark(monkeypatch):
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_a_server_that_ends_does_not_start_spark(tmp_path, monkeypatch, is_cancelled):
-    """What Sail cannot do is Spark's, but not if it failed because the server was told to end."""
+    """A request that Sail cannot do is Spark's, but not if it failed because the server was told to end."""
     told = []
     warm = WarmSession(None, {}, None, told.append, SAIL)
     warm._spark = object()
@@ -195,7 +195,7 @@ def test_a_second_connection_means_that_sail_is_not_used(listening):
 
 
 def test_other_systems_have_no_such_door(monkeypatch):
-    """Where connections cannot be dropped, Sail is not used by default."""
+    """Sail is not used by default where connections cannot be dropped."""
     monkeypatch.setattr(sys, "platform", "darwin")
 
     with pytest.raises(sail.SailError, match="every user"):
@@ -203,7 +203,7 @@ def test_other_systems_have_no_such_door(monkeypatch):
 
 
 def test_a_report_needs_no_java(tmp_path):
-    """Where Sail is installed, a command makes its report with it, and starts no Java."""
+    """A command makes its report with Sail where that is installed, and starts no Java."""
     output = tmp_path / "out"
 
     done = analyze("latency", "--input", lines(tmp_path), "--output", output, JAVA_HOME="/nowhere")
