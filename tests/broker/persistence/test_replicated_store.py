@@ -167,7 +167,7 @@ async def test_a_copy_without_room_blocks_publishers_and_nacks_nothing(tmp_path:
 
 
 async def test_a_stop_hands_over_as_soon_as_all_is_logged(tmp_path: Path) -> None:
-    """What is not applied is in the log, and the copy is behind by it."""
+    """Entries that are not applied are in the log, and the copy is behind by them."""
     leading = Leading(tmp_path / "data")
     leading.publish(1)
     await leading.until(lambda: leading.publisher.accepts == [1])
