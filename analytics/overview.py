@@ -56,7 +56,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
         "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
             "node", "bin"
         ),
-        "boots": started.orderBy("node", "from_ms"),
+        "boots": started.orderBy("node", "from_ms", "until_ms", "boot_id"),
     }
 
 
