@@ -125,4 +125,4 @@ def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(data, tmp_
     assert {
         f"{metric}-{kind}" for metric in ("confirm", "deliver") for kind in ("quantiles", "burn", "heat")
     } == {section.name for section in page.sections if section.figure}
-    assert any(fact.startswith("confirm (consumer-ack): 50 % within ") for fact in page.facts)
+    assert any(fact.startswith("Confirm (consumer-ack): 50 % within ") for fact in page.facts)
