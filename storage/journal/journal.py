@@ -562,8 +562,6 @@ class Journal:
             stored = [entry for entry in entries if entry.state == LOGGED]
             for entry in stored:
                 entry.state = STORED
-            if queue.journal_returns:
-                self._settle_returns(queue.journal_returns, entries)
             if evicted := [entry for entry in stored if entry.evict]:
                 queue.stored(evicted)
 

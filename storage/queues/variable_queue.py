@@ -502,7 +502,7 @@ class VariableQueue(Withdrawing):
             return
         for seq_id, count in counts.items():
             item = self._unacked.get(seq_id) or self._unacked_out.get(seq_id)
-            if type(item) is Entry and item.state == STORED:
+            if type(item) is Entry and item.state in {STORED, LOGGED}:
                 if item.durable:
                     self._journal.returned(item, count)
                 continue

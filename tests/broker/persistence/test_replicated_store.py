@@ -9,6 +9,7 @@ from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
 from leveret.broker.scheduling.turn import Turn
+from leveret.storage.journal.blocks import read_bitmap, read_header
 from leveret.storage.message import Persistent
 from leveret.storage.store.replica import ReplicaEnvironment
 
@@ -180,4 +181,22 @@ async def test_a_stop_hands_over_as_soon_as_all_is_logged(tmp_path: Path) -> Non
     assert leading.log.handed_over == [leading.log.count]
     again = ReplicaEnvironment(tmp_path / "data", sync=False)
     assert (b"1", 1) == (again.place, len(list(again.rows("blocks"))))
+    again.close()
+
+
+async def test_delivery_counts_of_a_stop_are_logged(tmp_path: Path) -> None:
+    """Of messages that are requeued before they are applied, too: the next leader continues to count."""
+    leading = Leading(tmp_path / "data")
+    leading.publish(1)
+    await leading.until(lambda: leading.publisher.accepts == [1])
+    (seq_id,) = leading.queue.fetch(1, ack_required=True).seq_ids
+    leading.queue.note_returns({seq_id: 3})
+    leading.queue.requeue([seq_id])
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+    again = ReplicaEnvironment(tmp_path / "data", sync=False)
+    again.apply(b"next", [(octets, (), ()) for octets, _ in leading.log.waiting], ())
+    blocks = dict(again.rows("blocks"))
+    counts = [read_bitmap(row, read_header(key, blocks[key])).returns for key, row in again.rows("acks")]
+    assert [{0: 3}] == counts
     again.close()
