@@ -114,6 +114,7 @@ class ReplicatedCommitter(Committer):
     async def _all_settled(self) -> None:
         """Hand over before anything else: what is not applied here is in the log, for this copy, too."""
         await self.log.hand_over()
+        self._is_copy_full = False  # it has nothing that would be lost
 
     async def stop(self) -> None:
         """Log the journal, hand over, then end the threads."""

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
@@ -182,6 +184,19 @@ async def test_a_stop_hands_over_as_soon_as_all_is_logged(tmp_path: Path) -> Non
     again = ReplicaEnvironment(tmp_path / "data", sync=False)
     assert (b"1", 1) == (again.place, len(list(again.rows("blocks"))))
     again.close()
+
+
+async def test_a_stop_with_a_full_copy_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And reports no loss: the log has what the copy has no room for."""
+    leading = Leading(tmp_path / "data")
+    leading.publish(1)
+    leading.log.report_full(True)
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+    assert [1] == leading.publisher.accepts
+    assert "lost" not in caplog.text
 
 
 async def test_delivery_counts_of_a_stop_are_logged(tmp_path: Path) -> None:
