@@ -129,6 +129,8 @@ class Keeper:
         self._to_apply: deque[tuple[int, Callable[[], object]]] = deque()
         """Index up to which the log must be applied, and what to call then."""
         self._handling = False
+        self._is_resting = False
+        """True once nothing is begun any more."""
         self._forgetting: dict[str, list[Callable[[None], object]]] = {}
         """By name of a member: what to call once it is removed."""
         self.append_seconds = 0.0
@@ -180,7 +182,8 @@ class Keeper:
         self._rest()
 
     def _rest(self) -> None:
-        """Make no further request: what is under way may still be performed."""
+        """Make no further request, and apply nothing more: what is under way may still be performed."""
+        self._is_resting = True
         for timer in (self._ticker, self._reading):
             if timer is not None:
                 timer.cancel()
@@ -305,7 +308,7 @@ class Keeper:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _handle_events(self) -> None:
-        if self._handling:
+        if self._handling or self._is_resting:
             return
         self._handling = True
         try:
@@ -404,7 +407,12 @@ class Keeper:
             job = partial(environment.keep_part, place, part, chunk.data, left)
         else:
             job = partial(environment.apply, place, batches, left)
-        self._submit(job, partial(self._applied, job))
+        self._write(job)
+
+    def _write(self, job: Job) -> None:
+        """Run a job that applies something, in the thread that writes to the copy."""
+        if not self._is_resting:
+            self._submit(job, partial(self._applied, job))
 
     def _applied(self, job: Job, _result: object, error: BaseException | None) -> None:
         if isinstance(error, DiskFullError):
@@ -412,7 +420,7 @@ class Keeper:
                 self._is_full = True
                 log.error("replication: disk full: the log cannot be applied, will be retried")
                 self._report_full(True)
-            self._loop.call_later(RETRY_SECONDS, self._submit, job, partial(self._applied, job))
+            self._loop.call_later(RETRY_SECONDS, self._write, job)
             return
         if error is not None:
             self._fail(error)

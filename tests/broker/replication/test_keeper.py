@@ -5,6 +5,7 @@ import shutil
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 from leveret.broker.replication.keeper import Keeper, pack_place, unpack_place
 from leveret.broker.replication.memory import MemoryDriver, MemoryEngine
@@ -133,6 +134,33 @@ async def test_a_handover_leaves_the_lease_to_the_other(tmp_path: Path) -> None:
             assert leader.opened.result() < await other.opened
         await Author(other).write(b"b", b"2")
         assert {b"a": b"1", b"b": b"2"} == dict(other.environment.rows("defs"))
+
+
+async def test_a_stop_while_entries_are_applied(tmp_path: Path) -> None:
+    """The stop waits for what is being applied and begins with nothing more: the log has it for the next start."""
+    engine, going, errors = MemoryEngine(), Event(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
+    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
+        leader = await leading(keepers)
+        other = next(each for each in keepers.values() if each is not leader)
+        follower, apply = other.node.follower, other.environment.apply
+        other.environment.apply = lambda *given: (going.wait(DEADLINE), apply(*given))
+        author, number = Author(leader), 0
+        while not (
+            follower.is_applying and follower.tail_octets and follower.settled > follower._applying.index
+        ):
+            number += 1
+            await author.write(b"%d" % number, b"v")
+            await asyncio.sleep(0.01)
+            assert number < 2000, "nothing gathers"
+        place = follower._applying
+        stopping = asyncio.create_task(other.stop())
+        await until(lambda: other._disk._shutdown)
+        going.set()
+        await stopping
+
+        assert pack_place(place) == other.environment.place
+    assert [] == errors
 
 
 async def test_a_damaged_log_is_reported(tmp_path: Path, caplog) -> None:
