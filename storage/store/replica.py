@@ -146,10 +146,13 @@ class ReplicaEnvironment(Environment):
 
     def sweep_on(self) -> None:
         """Continue unfinished deletions; a full disk leaves them for later."""
+        lines = self._gone_lines[:]
         try:
             with self.store.writing() as txn:
                 self._put_changes(txn, LoggedChanges(1))
+                self._sweep_lines(txn)
         except lmdb.Error as error:
+            self._gone_lines = lines
             if not self._is_room_error(0, error):
                 raise
 
@@ -226,6 +229,7 @@ class ReplicaEnvironment(Environment):
                 meta = self.store.db["meta"]
                 for each in logged:
                     self._put_changes(txn, each)
+                self._sweep_lines(txn)
                 for key, value in parts:
                     txn.put(key, value, db=meta)
                 for number in gone:
@@ -242,10 +246,7 @@ class ReplicaEnvironment(Environment):
 
     def _put_changes(self, txn: Any, logged: LoggedChanges) -> None:
         store = self.store
-        gone = [*self._gone_lines, *self._put_rows(txn, logged.rows)]
-        if gone:
-            gone = delayed_rows.sweep(txn.cursor(store.db[delayed.TABLE]), gone)
-        self._gone_lines = gone
+        self._gone_lines += self._put_rows(txn, logged.rows)
         store.continue_sweep(txn)
         if logged.bodies:
             txn.cursor(store.db["bodies"]).putmulti([_body_row(*each) for each in logged.bodies])
@@ -257,6 +258,12 @@ class ReplicaEnvironment(Environment):
         store.apply_deletions(txn, logged.deletions())
         if logged.moves is not None:
             store.apply_deletions(txn, logged.moves.deletions())
+
+    def _sweep_lines(self, txn: Any) -> None:
+        """Delete rows of deleted lines of delayed messages, as many as one transaction should."""
+        if self._gone_lines:
+            cursor = txn.cursor(self.store.db[delayed.TABLE])
+            self._gone_lines = delayed_rows.sweep(cursor, self._gone_lines)
 
     def _widen(self, txn: Any, blocks: Iterable[tuple[bytes, bytes]]) -> None:
         """Update the maximum number of seq_ids that a block spans."""

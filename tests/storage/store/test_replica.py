@@ -8,11 +8,13 @@ from crash.judged import needs_power_cuts
 from crash.loopdisk import LoopDisk
 from writer import QID, Writer
 
+from leveret.storage import delayed
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.logged import decode_batch
 from leveret.storage.message import Persistent
 from leveret.storage.store.compact import compact
+from leveret.storage.store.delayed_rows import SWEEP_ROWS
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.replica import (
     NotReplicatedError,
@@ -109,6 +111,36 @@ def test_the_place_is_written_with_the_batch(tmp_path: Path) -> None:
     assert [(b"key", b"value")] == list(replica.rows("defs"))
     assert not replica.was_clean
     replica.close()
+
+
+def test_batches_applied_together_delete_no_more_delayed_messages_than_one(tmp_path: Path) -> None:
+    """As many as one transaction should; the next ones delete the rest."""
+    copy, journal = ReplicaEnvironment(tmp_path, sync=False), Journal(1 << 40)
+
+    def batch() -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
+        octets, _ = copy.prepare(journal.cut())
+        journal.settled()
+        assert octets is not None
+        return octets, (), ()
+
+    count = 2 * SWEEP_ROWS + 1
+    for number in range(count):
+        journal.put(delayed.TABLE, delayed.pack_key(7, (number, number)), b"delayed")
+    batches = [batch()]
+    journal.delete(delayed.TABLE, delayed.pack_line(7))
+    batches.append(batch())
+    for number in range(5):
+        journal.put("defs", b"%d" % number, b"definition")
+        batches.append(batch())
+    left = []
+    copy.apply(b"all", batches, ())
+    while copy.has_unfinished_durable:
+        left.append(len(list(copy.rows(delayed.TABLE))))
+        copy.sweep_on()
+
+    assert [count - SWEEP_ROWS, 1] == left
+    assert [] == list(copy.rows(delayed.TABLE))
+    copy.close()
 
 
 def test_what_cannot_be_read_is_not_applied_in_part(tmp_path: Path) -> None:
