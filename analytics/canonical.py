@@ -11,10 +11,11 @@ from leveret.analytics.schemas import VERSION, Table
 
 _TEXT: Final = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\bfnrt]|u00[01][0-9a-f]))*"'
 _PLAIN: Final = {
-    # 18 and 9 digits always fit into 64 and 32 bits.
-    "long": "-?[0-9]{1,18}",
-    "integer": "-?[0-9]{1,9}",
-    "double": r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?",
+    # 18 and 9 digits always fit into 64 and 32 bits. -0 is null to Sail, and 007 is no number in JSON.
+    "long": "(?:0|-?[1-9][0-9]{0,17})",
+    "integer": "(?:0|-?[1-9][0-9]{0,8})",
+    # Python writes no more digits than these; 1e400 is null to one parser and infinite to another.
+    "double": r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,20})?(?:[eE](?:-[0-9]{1,3}|[+]?[0-9]{1,2}))?",
     "string": _TEXT,
     "boolean": "(?:true|false)",
 }

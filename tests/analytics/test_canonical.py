@@ -70,6 +70,8 @@ GOOD = line("event", kind="x", detail={"a": "b"})
         GOOD.replace('"detail":{"a":"b"}', '"detail":{"a":5}'),
         GOOD.replace('"detail":{"a":"b"}', '"detail":[]'),
         re.sub(r'"ts":\d+', '"ts":1234567890123456789', GOOD),
+        re.sub(r'"ts":\d+', '"ts":007', GOOD),
+        re.sub(r'"ts":\d+', '"ts":-0', GOOD),
         re.sub(r'"ts":\d+', '"ts":NaN', GOOD),
         re.sub(r'"ts":\d+', '"ts":"1"', GOOD),
         re.sub(r'"ts":\d+', '"ts":1.5', GOOD),
@@ -86,3 +88,26 @@ def test_a_bucket_beyond_32_bits_is_not_of_the_form():
 
     assert fits("latency_hist", good)
     assert not fits("latency_hist", good.replace('"i":5', '"i":4294967301'))
+
+
+@pytest.mark.parametrize(
+    ("number", "is_of_the_form"),
+    [
+        ("0", True),
+        ("-0.0", True),
+        ("0.00012345678901234567", True),
+        ("-1.2345678901234567e-05", True),
+        ("1e+16", True),
+        ("5e-324", True),
+        ("01.5", False),
+        (".5", False),
+        ("1.", False),
+        ("1e400", False),
+        ("1" * 30, False),
+    ],
+)
+def test_decimal_numbers_as_python_writes_them_are_of_the_form(number, is_of_the_form):
+    """Numbers below 1e100 are of the form as Python writes them; those with leading zeros, or larger ones, are not."""
+    good = line("queue_interval", ingress_ewma=1.25)
+
+    assert is_of_the_form is fits("queue_interval", good.replace("1.25", number, 1))
