@@ -15,7 +15,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -29,9 +29,22 @@ SETTINGS: Final = {
     name: DEFAULTS[name]
     for name in ("spark.sql.session.timeZone", "spark.python.sql.dataFrameDebugging.enabled")
 }
-_CONNECTED: Final = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
+_REMOTE: Final = "SPARK_CONNECT_MODE_ENABLED"
+_CONNECTED: Final = (_REMOTE, "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
 """Environment variables by which PySpark decides that expressions are for a remote session."""
-_LOG: Final = "RUST_LOG"
+_VARIABLES: Final = {
+    "RUST_LOG": "error",
+    # After this time without a query, by default a quarter of an hour, it forgets a session: `--serve` waits for longer.
+    "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(10 * 365 * 86_400),
+}
+"""Settings of Sail, which takes them from the environment."""
+_CHANNEL: Final = {
+    # A proxy of the user's is not for loopback: what it connects to is not this machine.
+    "grpc.enable_http_proxy": 0,
+    # After half an hour without a query gRPC would connect anew, and find the door closed.
+    "grpc.client_idle_timeout_ms": 2**31 - 1,
+}
+"""Options of the connection."""
 _ATTACH_FILTER: Final = 26
 """SO_ATTACH_FILTER of Linux, which the module socket does not name."""
 _DROP_ALL: Final = struct.pack("=HBBI", 0x06, 0, 0, 0)
@@ -61,43 +74,57 @@ def session(*, guarded: bool = True) -> Iterator[SparkSession]:
         SailError: Sail cannot be used here.
     """
     if missing := lacks():
-        raise SailError(f"missing package {missing}")
-    os.environ.setdefault(_LOG, "error")
+        raise SailError(f"missing package {missing}; install it with: pip install 'leveret[analytics,sail]'")
+    with contextlib.ExitStack() as stack:
+        try:
+            spark = _connected(stack, guarded=guarded)
+        except SailError:
+            raise
+        except Exception as error:
+            # Versions of PySpark, or of what it needs, that do not go together, for one.
+            raise SailError(_first_line(error)) from error
+        yield spark
+
+
+def _connected(stack: contextlib.ExitStack, *, guarded: bool) -> SparkSession:
+    """Start a server and connect to it; both end with the stack."""
+    for name, value in _VARIABLES.items():
+        os.environ.setdefault(name, value)
     from pysail.spark import SparkConnectServer  # noqa: PLC0415 - an optional package
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415 - as above
+    from pyspark.sql.connect.session import SparkSession as RemoteSession  # noqa: PLC0415 - as above
 
     # What a server does not know is an error of the job that needs it, and is told as that.
     logging.getLogger("pyspark.sql.connect").setLevel(logging.CRITICAL)
     server = SparkConnectServer("127.0.0.1", 0)
     server.start(background=True)
-    try:
-        address = server.listening_address
-        if address is None:
-            raise SailError("its server does not listen")
-        with _connected(*address, guarded=guarded) as spark:
-            yield spark
-    finally:
-        server.stop()
+    stack.callback(server.stop)
+    if server.listening_address is None:
+        raise SailError("its server does not listen")
+    host, port = server.listening_address
+    stack.callback(_forget)
+    os.environ[_REMOTE] = "1"  # as `SparkSession.builder.create` does
+    builder: Any = RemoteSession.builder
+    channel = DefaultChannelBuilder(f"sc://{host}:{port}", list(_CHANNEL.items()))
+    spark: SparkSession = builder.channelBuilder(channel).create()
+    stack.callback(_stop, spark)
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    if guarded:
+        close_door(port)
+    return spark
 
 
-@contextlib.contextmanager
-def _connected(host: str, port: int, *, guarded: bool) -> Iterator[SparkSession]:
-    spark = SparkSession.builder.remote(f"sc://{host}:{port}").create()
-    try:
-        try:
-            for name, value in SETTINGS.items():
-                spark.conf.set(name, value)
-        except PySparkException as error:
-            # Versions of PySpark that it does not know yet, for one.
-            raise SailError(_first_line(error)) from error
-        if guarded:
-            close_door(port)
-        yield spark
-    finally:
-        # Otherwise PySpark would do it at the end of the process, and wait for a server that is gone.
-        with contextlib.suppress(PySparkException):
-            spark.stop()
-        for name in _CONNECTED:
-            os.environ.pop(name, None)
+def _stop(spark: SparkSession) -> None:
+    # Otherwise PySpark would do it at the end of the process, and wait for a server that is gone.
+    with contextlib.suppress(PySparkException):
+        spark.stop()
+
+
+def _forget() -> None:
+    """Have PySpark make expressions for Spark in this process again."""
+    for name in _CONNECTED:
+        os.environ.pop(name, None)
 
 
 def close_door(port: int) -> None:

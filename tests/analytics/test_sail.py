@@ -158,6 +158,44 @@ def test_a_server_that_ends_does_not_start_spark(tmp_path, monkeypatch, is_cance
         assert ["starting Spark in place of Sail: it failed", "started", "done"] == told
 
 
+def test_an_engine_that_does_not_start_is_not_used(monkeypatch):
+    """Any error of the start means that Sail cannot be used, and leaves no server and no remote session behind."""
+
+    def refuse(_port):
+        raise ImportError("pandas is too old\nsecond line")
+
+    monkeypatch.setattr(sail, "close_door", refuse)
+
+    with pytest.raises(sail.SailError, match=r"^pandas is too old$"), sail.session():
+        pass
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+
+
+def test_a_session_has_no_proxy_and_does_not_end_while_it_is_idle():
+    """The session of `--serve` outlasts hours without a request, and a proxy of the user's is not asked for it."""
+    program = (
+        "import grpc\n"
+        "from leveret.analytics import sail\n"
+        "made = grpc.insecure_channel\n"
+        "def noted(address, options=(), **more):\n"
+        "    print(dict(options)['grpc.client_idle_timeout_ms'])\n"
+        "    return made(address, options=options, **more)\n"
+        "grpc.insecure_channel = noted\n"
+        "with sail.session() as spark:\n"
+        "    print(spark.range(3).count())\n"
+        "import os\n"
+        "print(int(os.environ['SAIL_SPARK__SESSION_TIMEOUT_SECS']) > 86_400)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, cwd=ROOT, timeout=60, check=False,
+        env=os.environ | {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""},
+    )  # fmt: skip
+
+    assert [str(2**31 - 1), "3", "True"] == done.stdout.split(), done.stderr
+
+
 @pytest.fixture
 def listening():
     """A socket that listens on loopback, and a connection to it."""
