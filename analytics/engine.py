@@ -31,7 +31,9 @@ def unsuitable(asked: Asked) -> str:
         return "only Spark follows"
     if named := [name for name in asked.names if name in NOT_BY_SAIL]:
         return f"only Spark runs {', '.join(named)}"
-    return unreachable(asked.directory) or unreachable(asked.output) or _too_large(asked)
+    # Below a scratch directory with an escape in its name Sail would read other files than it wrote: none.
+    places = asked.directory, asked.output, Path(tempfile.gettempdir())
+    return next(filter(None, map(unreachable, places)), "") or _too_large(asked)
 
 
 def unreachable(place: Location) -> str:

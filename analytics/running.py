@@ -63,8 +63,14 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
 
 
 def _done_by_sail(asked: Asked, report_progress: Callable[[str], None]) -> bool:
-    """Run the jobs in Sail if it suits the request and can; return whether that was so."""
-    if engine.unsuitable(asked):
+    """Run the jobs in Sail if it suits the request and can; return whether that was so.
+
+    Raises:
+        SailError: Sail was asked for by name and cannot be used.
+    """
+    if why := engine.unsuitable(asked):
+        if asked.engine == SAIL:
+            raise sail.SailError(why)
         return False
     try:
         with sail.session(guarded=asked.engine != SAIL) as spark:
@@ -80,6 +86,10 @@ def _done_by_sail(asked: Asked, report_progress: Callable[[str], None]) -> bool:
     return True
 
 
+class SailFailedError(Exception):
+    """Raised when a request that asked for Sail by name failed; the text says why."""
+
+
 class HandedOverError(Exception):
     """Raised when a request has to be run by Spark after all; the text says why."""
 
@@ -89,6 +99,8 @@ def by_sail(asked: Asked, spark: SparkSession, report_progress: Callable[[str], 
 
     Raises:
         HandedOverError: Sail failed, and the request lets Spark do it.
+        SailFailedError: Sail failed, and was asked for by name.
+        UnusualLineError: only Spark's parser can judge a line, and Sail was asked for by name.
     """
     try:
         engine.run_stored(asked, spark, deliver, report_progress)
@@ -96,9 +108,11 @@ def by_sail(asked: Asked, spark: SparkSession, report_progress: Callable[[str], 
         raise
     except Exception as error:
         # What another engine cannot do is no failure as long as Spark can.
-        if asked.engine == SAIL:
+        if asked.engine != SAIL:
+            raise HandedOverError(_one_line(error)) from error
+        if isinstance(error, UnusualLineError):
             raise
-        raise HandedOverError(_one_line(error)) from error
+        raise SailFailedError(f"Sail failed: {_one_line(error)}") from error
 
 
 def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
@@ -118,8 +132,8 @@ def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tupl
         work()
     except (JavaError, report.PagesError, sail.SailError) as error:
         return str(error), os.EX_UNAVAILABLE
-    except (InputError, UnusualLineError) as error:
-        return str(error), os.EX_DATAERR
+    except (InputError, UnusualLineError, SailFailedError) as error:
+        return str(error), os.EX_SOFTWARE if isinstance(error, SailFailedError) else os.EX_DATAERR
     except (OSError, PySparkException, Py4JError) as error:
         if stopping is not None and stopping.wait(GRACE_SECONDS):
             return None  # Java was ended as well; the next start goes on from what is stored

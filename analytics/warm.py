@@ -104,8 +104,14 @@ class WarmSession:
                     why = str(error)
                 else:
                     return
+            if asked.engine == SAIL:
+                raise sail.SailError(why)
             report_progress(f"starting Spark in place of Sail: {why}")
             self._start_spark()
+        elif asked.engine == SAIL:
+            raise sail.SailError(
+                "the server runs Spark by now"
+            )  # since an earlier request that only Spark can do
         if self._spark is not None:
             try:
                 once(asked, self._spark, report_progress)

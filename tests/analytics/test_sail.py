@@ -105,7 +105,7 @@ def test_what_sail_cannot_do_is_handed_over(tmp_path, monkeypatch):
     for raised in (ValueError("no such function"), RuntimeError("it is over")):
         with pytest.raises(running.HandedOverError, match=str(raised)):
             running.by_sail(asked(source, tmp_path / "out"), None, lambda _text: None)
-        with pytest.raises(type(raised), match=str(raised)):
+        with pytest.raises(running.SailFailedError, match=f"Sail failed: {raised}"):
             running.by_sail(asked(source, tmp_path / "out", wanted=SAIL), None, lambda _text: None)
     raised = InputError("no table")
     with pytest.raises(InputError, match="no table"):
@@ -127,6 +127,32 @@ def test_a_server_that_cannot_use_sail_starts_spark(monkeypatch):
     with pytest.raises(sail.SailError, match="not here"):
         WarmSession(None, {}, None, told.append, SAIL).start()
     assert ["not using Sail: not here", "started"] == told
+
+
+def test_a_request_for_sail_by_name_is_never_spark_s(tmp_path, monkeypatch):
+    """What Sail cannot do is an error of a request that asked for it by name: of a command, and of one to a server."""
+    told = []
+    source = tmp_path / "in put"
+    source.mkdir()
+    request = asked(source, tmp_path / "out", wanted=SAIL)
+    monkeypatch.setattr("leveret.analytics.running.session", lambda *_values, **_more: told.append("started"))
+    monkeypatch.setattr(WarmSession, "_start_spark", lambda _self: told.append("started"))
+    warm = WarmSession(None, {}, None, told.append)
+    warm._spark = object()
+    refused = f"only Spark can use {source}", os.EX_UNAVAILABLE
+
+    assert refused == running.run(request, told.append, progress=False)
+    assert refused == warm.run(request, told.append)
+    warm._engine = SPARK  # by an earlier request
+    assert warm.run(request, told.append) == ("the server runs Spark by now", os.EX_UNAVAILABLE)
+    assert [] == told
+
+
+def test_a_scratch_directory_that_sail_would_not_find_again_is_for_spark(tmp_path, monkeypatch):
+    """Sail is not used where its scratch directory has an escape of URLs in its name: it would read no rows."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "a%20b"))
+
+    assert "a%20b" in engine.unsuitable(asked(lines(tmp_path), tmp_path / "out"))
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
