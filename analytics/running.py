@@ -1,10 +1,12 @@
 """The jobs of one command (driver: the process, its signals)."""
 
+import contextlib
 import os
 import signal
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,7 +75,7 @@ def _done_by_sail(asked: Asked, report_progress: Callable[[str], None]) -> bool:
             raise sail.SailError(why)
         return False
     try:
-        with sail.session(guarded=asked.engine != SAIL) as spark:
+        with sail.session(guarded=asked.engine != SAIL) as spark, _unwound_by_signals():
             by_sail(asked, spark, report_progress)
     except HandedOverError as error:
         report_progress(f"handing over to Spark: {error}")
@@ -84,6 +86,21 @@ def _done_by_sail(asked: Asked, report_progress: Callable[[str], None]) -> bool:
         report_progress(f"not using Sail: {error}")
         return False
     return True
+
+
+@contextlib.contextmanager
+def _unwound_by_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGINT end a `with` block, so that scratch files are removed: Java does that for Spark's.
+
+    To be entered after Sail has begun, whose server ends by itself at SIGINT: its client would take that for an error.
+    """
+    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, lambda number, _frame: sys.exit(128 + number)) for each in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class SailFailedError(Exception):

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from leveret.analytics.session import DEFAULTS
@@ -34,7 +33,7 @@ _CONNECTED: Final = (_REMOTE, "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
 """Environment variables by which PySpark decides that expressions are for a remote session."""
 _VARIABLES: Final = {
     "RUST_LOG": "error",
-    # After this time without a query, by default a quarter of an hour, it forgets a session: `--serve` waits for longer.
+    # After this time without a query, by default 15 minutes, it forgets a session: `--serve` waits for longer.
     "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(10 * 365 * 86_400),
 }
 """Settings of Sail, which takes them from the environment."""
@@ -108,6 +107,9 @@ def _connected(stack: contextlib.ExitStack, *, guarded: bool) -> SparkSession:
     channel = DefaultChannelBuilder(f"sc://{host}:{port}", list(_CHANNEL.items()))
     spark: SparkSession = builder.channelBuilder(channel).create()
     stack.callback(_stop, spark)
+    # A server of this process that is gone does not come back, and PySpark would try for ten minutes.
+    client: Any = spark.client
+    client.set_retry_policies([])
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
     if guarded:
@@ -117,7 +119,7 @@ def _connected(stack: contextlib.ExitStack, *, guarded: bool) -> SparkSession:
 
 def _stop(spark: SparkSession) -> None:
     # Otherwise PySpark would do it at the end of the process, and wait for a server that is gone.
-    with contextlib.suppress(PySparkException):
+    with contextlib.suppress(Exception):  # the server may be gone
         spark.stop()
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from leveret.analytics import engine, sail
@@ -132,7 +131,7 @@ class WarmSession:
         """Have queries that run fail soon. Nothing is run afterwards."""
         self._is_cancelled = True
         if self._spark is not None and self._engine != SPARK:
-            with contextlib.suppress(PySparkException, OSError):
+            with contextlib.suppress(Exception):  # SIGINT ends its server, too
                 self._spark.interruptAll()
         elif self._spark is not None:
             with contextlib.suppress(Py4JError, OSError):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -264,6 +265,25 @@ def test_other_systems_have_no_such_door(monkeypatch):
 
     with pytest.raises(sail.SailError, match="every user"):
         sail.close_door(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_scratch_files(tmp_path, monkeypatch, number):
+    """A signal ends a command in the midst of Sail's work; the rows that were stored are removed."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+
+    def be_ended(*_arguments):
+        assert 1 == len(list(scratch.iterdir()))
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("leveret.analytics.running.deliver", be_ended)
+    before = signal.getsignal(number)
+
+    with pytest.raises(SystemExit) as ended:
+        running.run(asked(lines(tmp_path), tmp_path / "out"), lambda _text: None, progress=False)
+    assert (128 + number, [], before) == (ended.value.code, list(scratch.iterdir()), signal.getsignal(number))
 
 
 def test_a_report_needs_no_java(tmp_path):
