@@ -1,7 +1,9 @@
 """Directories of input and output: paths of this machine, or URLs of Hadoop's file systems (`hdfs:`, `s3a:`, ...)."""
 
+import contextlib
 import dataclasses
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,7 +81,12 @@ def size_of(folder: Location) -> int | None:
     """Return the size of the files below a directory of this machine, in bytes; None if it is elsewhere."""
     if isinstance(folder, Remote):
         return None
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by a broker that runs
+            found = path.stat()
+            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return size
 
 
 def text_of(spark: "SparkSession", file: Location) -> str | None:

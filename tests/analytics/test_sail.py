@@ -13,7 +13,7 @@ from made_rows import histogram, row
 
 from leveret.analytics import engine, running, sail
 from leveret.analytics.asked import Asked
-from leveret.analytics.locations import Remote
+from leveret.analytics.locations import Remote, size_of
 from leveret.analytics.names import AUTO, SAIL, SPARK
 from leveret.analytics.objective import DEFAULT
 from leveret.analytics.reading import InputError
@@ -93,6 +93,18 @@ def test_large_inputs_and_missing_packages_are_for_spark(tmp_path, monkeypatch):
     assert "no_such_package" in engine.unsuitable(asked(source, tmp_path / "out"))
     with pytest.raises(sail.SailError, match="no_such_package"), sail.session():
         pass
+
+
+def test_files_that_vanish_while_sizes_are_summed_are_not_an_error(tmp_path, monkeypatch):
+    """A broker that runs renames and removes files of the input; the size is that of those which are there."""
+    source = lines(tmp_path)
+    expected = size_of(source)
+    gone = source / ".event-1-0.jsonl.tmp"
+    found = Path.rglob
+    monkeypatch.setattr(Path, "is_file", lambda _path: True)
+    monkeypatch.setattr(Path, "rglob", lambda path, pattern: [gone, *found(path, pattern)])
+
+    assert 0 < expected == size_of(source)
 
 
 def test_what_sail_cannot_do_is_handed_over(tmp_path, monkeypatch):
