@@ -48,7 +48,7 @@ _ATTACH_FILTER: Final = 26
 """SO_ATTACH_FILTER of Linux, which the module socket does not name."""
 _DROP_ALL: Final = struct.pack("=HBBI", 0x06, 0, 0, 0)
 """A program of Linux' packet filter: return 0, which is to keep nothing of a packet."""
-_ESTABLISHED: Final = "01"
+_LISTENS: Final = "0A"
 
 
 class SailError(Exception):
@@ -170,9 +170,9 @@ def _listeners(port: int) -> Iterator[socket.socket]:
 
 
 def _connections(port: int) -> int:
-    """Return the number of connections to a port of this machine."""
+    """Return the number of connections to a port of this machine, also of those that one side has closed."""
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text("ascii").splitlines()[1:]]
-    return sum(int(row[1].rpartition(":")[2], 16) == port and row[3] == _ESTABLISHED for row in rows)
+    return sum(int(row[1].rpartition(":")[2], 16) == port and row[3] != _LISTENS for row in rows)
 
 
 def _first_line(error: Exception) -> str:

@@ -271,6 +271,17 @@ def test_a_second_connection_means_that_sail_is_not_used(listening):
         sail.close_door(port)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a filter of Linux")
+def test_a_second_connection_counts_if_its_client_has_closed_it(listening):
+    """Somebody else's query may go on after its client has closed the connection: that is an error, too."""
+    port, _, _ = listening
+
+    with socket.create_connection(("127.0.0.1", port)) as other:
+        other.shutdown(socket.SHUT_WR)
+        with pytest.raises(sail.SailError, match="somebody else"):
+            sail.close_door(port)
+
+
 def test_other_systems_have_no_such_door(monkeypatch):
     """Sail is not used by default where connections cannot be dropped."""
     monkeypatch.setattr(sys, "platform", "darwin")
