@@ -89,7 +89,10 @@ class WarmSession:
         """Run jobs; return what went wrong, with an exit code."""
         if self._spark is None:
             return "Spark was not started", os.EX_UNAVAILABLE
-        return judged(lambda: self._work(asked, report_progress))
+        try:
+            return judged(lambda: self._work(asked, report_progress))
+        except HandedOverError as error:  # of what was cancelled
+            return str(error), os.EX_TEMPFAIL
 
     def _work(self, asked: Asked, report_progress: Callable[[str], None]) -> None:
         if self._engine != SPARK and self._spark is not None:
