@@ -143,7 +143,7 @@ def test_a_server_that_cannot_use_sail_starts_spark(monkeypatch):
 
 
 def test_a_request_for_sail_by_name_is_never_spark_s(tmp_path, monkeypatch):
-    """What Sail cannot do is an error of a request that asked for it by name: of a command, and of one to a server."""
+    """A request that asked for Sail by name, of a command or to a server, has an error where Sail cannot do it."""
     told = []
     source = tmp_path / "in put"
     source.mkdir()
