@@ -213,7 +213,7 @@ def test_jobs_have_the_same_tables_on_a_cluster(spark, outputs):
         "validate/waits",
         "health/episodes",
     }
-    for name in expected:
+    for name in expected - {"overview"}:  # whose page is the index
         assert "<h1" in (outputs / "cluster" / name / "report.html").read_text()
     if ALL in JOBS:
         assert "churn/report.html" in (outputs / "cluster" / "index.html").read_text()
