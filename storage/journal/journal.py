@@ -506,26 +506,26 @@ class Journal:
         return batch
 
     def _settle_entries(self, queue: Journaled, entries: list[Entry]) -> None:
-        """Mark entries of one queue as stored."""
-        if entries[0].block.paged:
+        """Mark entries of one queue as stored, or as logged if they are to be applied later."""
+        is_paged = entries[0].block.paged
+        if is_paged:
             self.paged_out += len(entries)
         else:
             self.written += len(entries)
-        if self.is_logged_first and not entries[0].block.paged:
-            self._log_entries(queue, entries)
-            return
+        is_logged = self.is_logged_first and not is_paged
+        state = LOGGED if is_logged else STORED
         evicted: list[Entry] = []
         for entry in entries:
             if entry.state == WRITING:
-                entry.state = STORED
+                entry.state = state
                 if entry.durable:
                     entry.message.accepted()  # type: ignore[union-attr]
                 if entry.evict:
                     evicted.append(entry)
-        if queue.journal_returns and not entries[0].block.paged:
+        if queue.journal_returns and not is_paged:
             self._settle_returns(queue.journal_returns, entries)
         if evicted:
-            queue.stored(evicted)
+            (queue.logged if is_logged else queue.stored)(evicted)
 
     def _settle_returns(self, returns: dict[int, int], entries: list[Entry]) -> None:
         """Note the delivery counts of messages that were requeued before their commit was done."""
@@ -533,21 +533,6 @@ class Journal:
             count = returns.pop(entry.seq_id, 0)
             if count and entry.state in {STORED, LOGGED}:
                 self.returned(entry, count)
-
-    def _log_entries(self, queue: Journaled, entries: list[Entry]) -> None:
-        """Mark entries of one queue as logged."""
-        evicted: list[Entry] = []
-        for entry in entries:
-            if entry.state == WRITING:
-                entry.state = LOGGED
-                if entry.durable:
-                    entry.message.accepted()  # type: ignore[union-attr]
-                if entry.evict:
-                    evicted.append(entry)
-        if queue.journal_returns:
-            self._settle_returns(queue.journal_returns, entries)
-        if evicted:
-            queue.logged(evicted)
 
     def applied(self) -> None:
         """Take note that the oldest batch that was settled and not applied is on disk."""
