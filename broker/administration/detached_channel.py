@@ -17,6 +17,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import FanOut
 from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
 
 _OPERATOR = User("", "")
 
@@ -127,5 +128,23 @@ def check_permission(
     """
     try:
         _Channel(DetachedHost(broker, actor, vhost)).check_permission(kind, what, name)
+    except AMQPError as error:
+        raise translated(error) from None
+
+
+def check_key(
+    broker: AdministeredBroker, actor: User | None, vhost: VHost, exchange: Exchange, routing_key: str
+) -> None:
+    """Check that a user may publish to an exchange with a routing key: topic exchanges have permissions for these.
+
+    Raises:
+        ForbiddenError: with the text that a client gets.
+
+    """
+    host = DetachedHost(broker, actor, vhost)
+    if exchange.type != "topic" or not host.topic_permissions:
+        return
+    try:
+        _Channel(host).check_topic_permission("write", exchange.name, routing_key)
     except AMQPError as error:
         raise translated(error) from None

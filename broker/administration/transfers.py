@@ -15,7 +15,7 @@ from leveret.broker.administration.access import (
     authorize,
     translated,
 )
-from leveret.broker.administration.detached_channel import check_permission
+from leveret.broker.administration.detached_channel import check_key, check_permission
 from leveret.broker.administration.messages import found_queue
 from leveret.broker.administration.peeking import condition_of, facts_of
 from leveret.broker.auth.users import User
@@ -146,7 +146,7 @@ class Transfers:
             raise BadRequestError(f"reason: '{reason}' is none of {', '.join(REASONS)}")
         place, source = self._source(actor, vhost, queue)
         to = self._destination(actor, place, source, destination) if destination else None
-        may_write = partial(self._may_write, actor, place)
+        may_write = partial(_passes, partial(check_permission, self._broker, actor, place, "write", "queue"))
         retry = Retry(place.queues.get, to, first=first, most=most_retries, may_write=may_write)
         also = _died_of(reason) if reason else None
         return self._start(actor, Wish(Action.RETRY, source, retry), chosen, also=also)
@@ -249,14 +249,10 @@ class Transfers:
         if exchange.internal:
             raise BadRequestError(f"{resource('exchange', name, place.name)} is internal")
         check_permission(self._broker, actor, place, "write", "exchange", name)
-        return ToExchange(place, exchange, key)
-
-    def _may_write(self, actor: User | None, place: VHost, queue: str) -> bool:
-        try:
-            check_permission(self._broker, actor, place, "write", "queue", queue)
-        except AdministrationError:
-            return False
-        return True
+        check = partial(check_key, self._broker, actor, place, exchange)
+        if key is not None:
+            check(key)
+        return ToExchange(place, exchange, key, partial(_passes, check))
 
     def _start(
         self, actor: User | None, wish: Wish, chosen: Chosen, *, also: Callable[[Peeked], bool] | None = None
@@ -283,6 +279,15 @@ class Transfers:
         )
         self._transfers[number] = Transfer(wish, self._broker), None if actor is None else actor.name
         return number
+
+
+def _passes(check: Callable[[str], None], name: str) -> bool:
+    """Return whether a user passes the check of a right for this name."""
+    try:
+        check(name)
+    except AdministrationError:
+        return False
+    return True
 
 
 def _found(place: VHost, name: str) -> Queue:

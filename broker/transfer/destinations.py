@@ -12,7 +12,7 @@ from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.message import Message
 
-UNROUTABLE = "unroutable"
+UNROUTABLE, FORBIDDEN = "unroutable", "not permitted"
 _EXCHANGE = "exchange:"
 _MOST_SHORT = 255
 
@@ -37,7 +37,10 @@ class Destination(Protocol):
         """Return why nothing can go there any more; '' if it can."""
 
     def resolve(self, message: Message) -> Resolved | str:
-        """Return where a message goes, or why it cannot go anywhere: a cause, to be counted."""
+        """Return where a message goes, or why it cannot go anywhere: a cause, to be counted.
+
+        Raises NotYet if it has to be asked first whether the user may.
+        """
 
 
 class ToQueue:
@@ -70,7 +73,7 @@ class ToExchange:
         vhost: its vhost.
         exchange: the exchange.
         routing_key: the routing key; None for the keys of each message, with those in its header `CC`.
-        may_write: returns whether the routing key is allowed.
+        may_write: returns whether the routing key is allowed; raises NotYet if that has to be asked for first.
 
     """
 
@@ -116,7 +119,7 @@ class ToExchange:
         else:
             keys = (self._routing_key,)
         if not all(map(self._may_write, keys)):
-            return "not permitted"
+            return FORBIDDEN
         try:
             queues = self._vhost.route(self._exchange, keys, special.headers)
         except TooManyHopsError as error:

@@ -13,14 +13,14 @@ from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import plain
 from leveret.broker.queue.queue import Queue
-from leveret.broker.transfer.destinations import Destination, Resolved, short
+from leveret.broker.transfer.destinations import FORBIDDEN, Destination, Resolved, short
 from leveret.broker.transfer.replay import with_field
 from leveret.storage.message import Message
 
 HEADER = "x-leveret-retries"
 MOST_RETRIES = 5
 """Default of the number of retries after which a message stays."""
-NO_DEATH, GONE, USED_UP, FORBIDDEN = "no x-death", "origin does not exist", "retries used up", "not permitted"
+NO_DEATH, GONE, USED_UP = "no x-death", "origin does not exist", "retries used up"
 """Causes for which a message stays."""
 
 
@@ -87,7 +87,7 @@ class Retry:
         to: another destination; None for the origin of each message.
         first: True for the queue of the first death instead of the newest.
         most: number of retries after which a message stays.
-        may_write: returns whether the user may write to a queue.
+        may_write: returns whether the user may write to a queue; raises NotYet if that has to be asked for first.
 
     """
 

@@ -18,6 +18,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from leveret.broker.errors import NotYet
 from leveret.broker.queue.limits import FULL
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
@@ -105,16 +106,6 @@ class Wish(NamedTuple):
     blob_threshold: int = 1 << 62
 
 
-class _Until(NamedTuple):
-    """A wait until a time (epoch ms)."""
-
-    when: int
-
-
-class _Safe:
-    """A wait until everything so far is on disk."""
-
-
 def _ignored() -> None:
     """Do nothing when a transfer is over."""
 
@@ -153,6 +144,7 @@ class Transfer:
         self._room = Room(wish.source)
         self._due = 0
         """Time (epoch ms) before which the rate allows no further batch."""
+        self._undecided: NotYet | None = None  # whether the next message may go where it should
         self._answer: Any = None
         self._timer: Timer | None = None
         self._steps = self._run()
@@ -194,11 +186,8 @@ class Transfer:
                 raise
             if wanted is None:
                 yield
-            elif isinstance(wanted, _Safe):
-                self._wait_for_disk()
-                return
-            elif isinstance(wanted, _Until):
-                self._timer = self._host.context.timers.at(wanted.when, self._resume)
+            elif isinstance(wanted, NotYet):
+                wanted.subscribe(self._resume)
                 return
             else:
                 self._host.run_read(wanted, self._has_read)
@@ -209,15 +198,19 @@ class Transfer:
         self._timer = None
         self._go_on()
 
-    def _wait_for_disk(self) -> None:
+    def _at(self, when: int, then: Callable[[], object]) -> None:
+        """Wait until a time (epoch ms)."""
+        self._timer = self._host.context.timers.at(when, then)
+
+    def _when_safe(self, then: Callable[[], object]) -> None:
         """Wait until queues that this step's turn may defer have journaled what they got, and until that is on disk."""
         turn, when_safe = self._host.turn, self._host.journal.when_all_safe
-        turn.slices.later(partial(turn.when_caught_up, partial(when_safe, self._is_safe)))
+        turn.slices.later(partial(turn.when_caught_up, partial(when_safe, partial(self._is_safe, then))))
 
-    def _is_safe(self, is_safe: bool) -> None:
+    def _is_safe(self, then: Callable[[], object], is_safe: bool) -> None:
         if not is_safe and self.state is State.RUNNING:
             self.state, self.error = State.FAILED, "the disk is full: what was done may not be on disk yet"
-        self._go_on()
+        then()
 
     def _has_read(self, found: Any, error: BaseException | None) -> None:
         if error is not None:
@@ -239,7 +232,7 @@ class Transfer:
     def _run(self) -> Any:
         yield from self._walk()
         if self.done and not self.wish.is_dry:
-            yield _Safe()
+            yield NotYet(self._when_safe)
 
     def _walk(self) -> Any:
         source = self.wish.source
@@ -294,15 +287,16 @@ class Transfer:
                 self.matched -= len(chosen) - at
                 return
             at = self._batch(piece, chosen, at)
-            yield None
+            undecided, self._undecided = self._undecided, None
+            yield undecided
 
-    def _pause(self) -> _Until | None:
+    def _pause(self) -> NotYet | None:
         """Return the wait that is necessary now, for the rate or for space on the disk."""
         context = self._host.context
         if self._due > context.clock():
-            return _Until(self._due)
+            return NotYet(partial(self._at, self._due))
         if not self.wish.is_dry and self._host.turn.is_full():
-            return _Until(context.clock() + _FULL_MS)
+            return NotYet(partial(self._at, context.clock() + _FULL_MS))
         return None
 
     def _batch(self, piece: Piece, chosen: list[Peeked], at: int) -> int:
@@ -320,7 +314,11 @@ class Transfer:
                 self.matched -= 1
                 at += 1
                 continue
-            resolved = None if wish.destination is None else wish.destination.resolve(peeked.message)
+            try:
+                resolved = None if wish.destination is None else wish.destination.resolve(peeked.message)
+            except NotYet as wait:
+                self._undecided = wait
+                break
             cause = resolved if isinstance(resolved, str) else self._obstacle(peeked.message, resolved)
             if cause == FULL and batch:
                 break  # which may go straight to consumers

@@ -233,3 +233,20 @@ def test_a_deletion_is_answered_when_what_moves_is_safe(tmp_path, is_deleted_by_
         assert 204 == api.delete("queues/%2F/q")
     assert (True, 1) == (queue.finished, node.vhosts["/"].queues["to"].ready_count)
     node.disk.close()
+
+
+@pytest.mark.parametrize("action", ["move", "copy", "retry"])
+def test_a_transfer_needs_the_permission_for_routing_keys(node, action):
+    """To a topic exchange a user moves messages only with the routing keys with which they may publish there."""
+    operator, ann = Api(node, OPERATOR), Api(node, "ann:ann")
+    operator.put("permissions/%2F/ann", {"configure": "", "write": "^(to|amq.topic)", "read": "^q"})
+    operator.put("topic-permissions/%2F/ann", {"exchange": "amq.topic", "write": "^may", "read": ""})
+    Client(node).send(make(Wire.Bind, 0, "to", "amq.topic", "#", False, {}))
+
+    refused = ann.post(f"{QUEUE}/{action}", {"destination": "exchange:amq.topic/not.this"})
+    assert (401, "not_authorised") == (refused.status, refused.body["error"])
+    body = {"destination": "exchange:amq.topic/may.be", "dry_run": True}
+    assert 202 == ann.post(f"{QUEUE}/{action}", body).status
+
+    own = finished(ann, ann.post(f"{QUEUE}/copy", {"destination": "exchange:amq.topic"}).body)
+    assert (0, {"not permitted": 10}) == (own["done"], own["causes"])

@@ -1,6 +1,6 @@
 """Dead letters go back to where they died, and count their retries."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -8,10 +8,13 @@ from unittest.mock import patch
 import pytest
 from fakes import Client, Node
 
+from leveret.broker.administration import transfers as transfers_module
+from leveret.broker.administration.access import ForbiddenError
 from leveret.broker.administration.transfers import EVERYTHING, Chosen
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
+from leveret.broker.errors import NotYet
 from leveret.broker.transfer import retry as module
 from leveret.broker.transfer.retry import death_of
 
@@ -180,3 +183,31 @@ def test_headers_of_clients_do_no_harm(found, first, queue):
     death = death_of(found, first=first)
 
     assert queue == (None if death is None else death.queue)
+
+
+def test_a_retry_waits_for_the_decision_about_a_queue(node, client):
+    """A retry waits where a backend has to be asked whether the user may write to an origin, and goes on with its answer."""
+    for queue in ("work", "other", "work"):
+        client.publish(queue, queue.encode())
+        fail(client, queue)
+    asked: list[Callable[[], object]] = []
+    decisions = {"work": True}
+
+    def decide(_broker, _actor, _vhost, kind, _what, name) -> None:
+        if kind == "write" and name not in decisions:
+            raise NotYet(asked.append)
+        if not decisions.get(name, True):
+            raise ForbiddenError("no")
+
+    with patch.object(transfers_module, "check_permission", decide):
+        transfers = node.administration.transfers
+        number = transfers.start_retry(None, "/", "dead")
+        node.clock.run()
+        assert (1, "running") == tuple(transfers.transfer(None, number)[key] for key in ("done", "state"))
+        decisions["other"] = False
+        (resume,) = asked
+        resume()
+        node.clock.run()
+
+    found = transfers.transfer(None, number)
+    assert ("done", 2, {"not permitted": 1}) == (found["state"], found["done"], found["causes"])
