@@ -11,6 +11,7 @@ from leveret.broker.amqp.tables import typed
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import COUNTED
+from leveret.broker.transfer.retry import time_of
 from leveret.broker.vhost.vhost import VHost
 
 _DEATHS = 10
@@ -77,8 +78,8 @@ def _reason(reason: Any) -> str:
 
 
 def _first(death: dict[str, Any]) -> str:
-    seconds = death.get("time")
-    if not isinstance(seconds, int):
+    seconds = time_of(death)
+    if seconds is None:
         return ""
     return f" (first at {datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ})"
 

@@ -20,6 +20,7 @@ from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
 from leveret.broker.statistics.statistics import Statistics
+from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
 
 TRUE = {"true": True, "false": False}
 DIGITS = 20
@@ -319,7 +320,7 @@ def flag(values: Mapping[str, Any], key: str, default: bool = False) -> bool:
 def number(values: Mapping[str, Any], key: str, default: int) -> int:
     """Return a whole number of a body or query, which may be a text; raises ApiError."""
     value = values.get(key, default)
-    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < DIGITS:
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < DIGITS:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise bad_request(["not_integer", value])
@@ -335,8 +336,10 @@ def text(values: Mapping[str, Any], key: str, default: str = "") -> str:
 
 
 def table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return an object of a body, {} if it is not there; raises ApiError."""
+    """Return an object of a body, {} if it is not there; raises ApiError, also if it is nested too deep to be used."""
     value = values.get(key) or {}
     if not isinstance(value, dict):
         raise bad_request(f"'{key}' must be an object")
+    if is_too_deep(value):
+        raise bad_request(f"'{key}' is nested deeper than {MAX_DEPTH} levels")
     return value

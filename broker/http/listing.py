@@ -5,13 +5,13 @@ that are merged, and only the items of the page are computed whole.
 """
 
 import heapq
-import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.http.call import Listing, flag
 from leveret.broker.http.errors import ApiError, bad_request
@@ -180,11 +180,20 @@ def _reduced(value: Any, tree: Mapping[str, Any]) -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    """Encode a value as JSON; names that are not UTF-8 are escaped."""
+    """Encode a value as JSON, with RabbitMQ's sentence for each text that is not UTF-8 (`json_text`)."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode("ascii")
+        return msgspec.json.encode(_readable(value))
+
+
+def _readable(value: Any) -> Any:
+    """Return a value with sentences for texts that are not UTF-8, such as headers of a client's message."""
+    if isinstance(value, str):
+        return json_text(value)
+    if isinstance(value, Mapping):
+        return {_readable(key): _readable(each) for key, each in value.items()}
+    return list(map(_readable, value)) if isinstance(value, list | tuple) else value
 
 
 # -- lists ------------------------------------------------------------------------------------------------------

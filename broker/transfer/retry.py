@@ -18,6 +18,8 @@ from leveret.broker.transfer.replay import with_field
 from leveret.storage.message import Message
 
 HEADER = "x-leveret-retries"
+_END = 253_402_300_800
+"""Seconds from 1970 to the year 10000, which no calendar here has."""
 MOST_RETRIES = 5
 """Default of the number of retries after which a message stays."""
 NO_DEATH, GONE, USED_UP = "no x-death", "origin does not exist", "retries used up"
@@ -40,7 +42,7 @@ class Death(NamedTuple):
     reason: str
     exchange: str
     routing_key: str | None
-    time: float | None
+    time: int | None
 
 
 def headers_of(message: Message) -> dict[str, Any]:
@@ -73,10 +75,15 @@ def _death(entry: Any) -> Death | None:
         return None
     keys = entry.get("routing-keys")
     key = keys[0] if isinstance(keys, list) and keys and isinstance(keys[0], str) else None
-    time = entry.get("time")
-    timestamp = getattr(time, "timestamp", None)
-    seconds = timestamp() if timestamp is not None else time if isinstance(time, int | float) else None
-    return Death(entry["queue"], str(entry.get("reason", "")), str(entry.get("exchange", "")), key, seconds)
+    return Death(
+        entry["queue"], str(entry.get("reason", "")), str(entry.get("exchange", "")), key, time_of(entry)
+    )
+
+
+def time_of(death: Mapping[str, Any]) -> int | None:
+    """Return the time of an entry of `x-death`, in seconds since 1970; None if it is none: clients may write one."""
+    time = death.get("time")
+    return time if isinstance(time, int) and 0 <= time < _END else None
 
 
 class Retry:

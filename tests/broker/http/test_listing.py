@@ -153,9 +153,9 @@ def test_only_what_is_asked_for_is_computed():
     assert computed["name"] <= 22  # a sort key of those with equal costs, too
 
 
-def test_names_that_are_not_text_are_escaped():
-    """The answer is JSON all the same."""
-    assert "\udcff" == listed(rows=[{"name": "\udcff"}])[0]["name"]
+def test_names_that_are_not_text_are_told():
+    """The answer is JSON that every reader takes, with RabbitMQ's sentence for a name that is not UTF-8."""
+    assert "Not UTF-8, base64 is: /w==" == listed(rows=[{"name": "\udcff"}])[0]["name"]
 
 
 @pytest.mark.parametrize(

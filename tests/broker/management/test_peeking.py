@@ -6,6 +6,8 @@ import pytest
 from api import Api
 from fakes import Client, Node
 
+from leveret.broker.amqp.tables import Table
+
 PATH = "leveret/queues/%2F/q/messages"
 
 
@@ -112,3 +114,33 @@ def test_a_missing_queue_and_a_missing_permission(api):
     assert 404 == api.request("GET", "leveret/queues/%2F/none/messages").status
     answer = Api(api.node, "ann:p").request("GET", PATH)
     assert (401, True) == (answer.status, "read access to queue 'q'" in answer.body["reason"])
+
+
+def test_headers_that_are_not_text_are_shown(api):
+    """A header that is not UTF-8 is shown as RabbitMQ's sentence, beside others of all types, by peek and explain."""
+    headers: Table = {
+        "x-\udcff": ("longstr", "\udcfe"),
+        "inner": (
+            "array",
+            [("table", {"text": ("longstr", "\udcff")}), ("binary", b"\xff"), ("decimal", (1, 15))],
+        ),
+        "when": ("timestamp", 2**64 - 1),
+    }
+    Client(api.node).publish("q", b"hi", headers=headers)
+    expected = {
+        "Not UTF-8, base64 is: eC3/": "Not UTF-8, base64 is: /g==",
+        "inner": [{"text": "Not UTF-8, base64 is: /w=="}, "/w==", "1.5"],
+        "when": 2**64 - 1,
+    }
+
+    for path in (PATH, "leveret/explain/message/%2F/q/1"):
+        answer = api.request("GET", path)
+        found = answer.body["messages"][0] if "messages" in answer.body else answer.body["message"]
+        assert (200, expected) == (answer.status, found["properties"]["headers"])
+
+
+@pytest.mark.parametrize("query", ["count=--5", "truncate=--1", "count=-", "count=1e3"])
+def test_a_number_that_is_none_is_refused(api, query):
+    """A parameter that is no number is refused with its text."""
+    answer = api.request("GET", f"{PATH}?{query}")
+    assert (400, ["not_integer", query.partition("=")[2]]) == (answer.status, answer.body["reason"])
