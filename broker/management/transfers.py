@@ -146,8 +146,20 @@ _PATH = "leveret/queues/{vhost}/{queue}"
 
 
 def _beginning(name: str, handler: Callable[[Call], Answer], doc: str, *body: Key) -> Route:
-    """Return the route that begins a transfer; `body` has the keys beside those of all of them."""
-    operation = Operation(handler, doc, scope=Scope.CLIENT, body=(*body, *_CHOSEN), statuses=(_ACCEPTED,))
+    """Return the route that begins a transfer; `body` has the keys beside those of all of them.
+
+    Other keys are refused: without its misspelt `dry_run` or `where` a request would concern more than was meant.
+    """
+    keys = (*body, *_CHOSEN)
+    known = {key.name for key in keys}
+
+    def begin(call: Call) -> Answer:
+        unknown = sorted(call.body().keys() - known)
+        if unknown:
+            raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(sorted(known))}")
+        return handler(call)
+
+    operation = Operation(begin, doc, scope=Scope.CLIENT, body=keys, statuses=(_ACCEPTED,))
     return Route(f"{_PATH}/{name}", _GROUP, {"POST": operation})
 
 

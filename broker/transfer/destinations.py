@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from leveret.broker.amqp.properties import FLAGS_AT, Properties
+from leveret.broker.auth.users import DEFAULT_EXCHANGE
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.publish_route import Special
@@ -92,7 +93,7 @@ class ToExchange:
         """The outcome for the latest message, and what it depends on."""
 
     def __str__(self) -> str:
-        return resource("exchange", self._exchange.name, self._vhost.name)
+        return resource("exchange", self._exchange.name or DEFAULT_EXCHANGE, self._vhost.name)
 
     def obstacle(self) -> str:
         """Return why nothing can go there any more; '' if it can."""
@@ -154,9 +155,9 @@ class Named(NamedTuple):
 def parsed(text: str) -> Named:
     """Parse a destination: the name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`.
 
-    The name of the exchange ends at the first slash.
+    The name of the exchange ends at the first slash; the default exchange is '' or amq.default.
     """
     if not text.startswith(_EXCHANGE):
         return Named("queue", text)
     name, slash, key = text.removeprefix(_EXCHANGE).partition("/")
-    return Named("exchange", name, key if slash else None)
+    return Named("exchange", "" if name == DEFAULT_EXCHANGE else name, key if slash else None)

@@ -119,6 +119,8 @@ def test_a_transfer_is_cancelled(node):
         ("move", {"destination": "to", "rate": -1}, 400, "'rate' must not be negative"),
         ("move", {"destination": "to", "dry_run": 1}, 400, "not_boolean"),
         ("discard", {"limit": "many"}, 400, "not_integer"),
+        ("discard", {"dryrun": True}, 400, "unknown key 'dryrun': there are dry_run, limit, rate, where"),
+        ("move", {"destination": "to", "first": True}, 400, "unknown key 'first'"),
         ("retry", {"destination": "none"}, 404, "no queue 'none' in vhost '/'"),
     ],
 )
@@ -250,3 +252,11 @@ def test_a_transfer_needs_the_permission_for_routing_keys(node, action):
 
     own = finished(ann, ann.post(f"{QUEUE}/copy", {"destination": "exchange:amq.topic"}).body)
     assert (0, {"not permitted": 10}) == (own["done"], own["causes"])
+
+
+@pytest.mark.parametrize("destination", ["exchange:/to", "exchange:amq.default/to"])
+def test_the_default_exchange_has_a_name(node, destination):
+    """The default exchange is an exchange without a name, or `amq.default`, as in paths and other commands."""
+    found = finished(Api(node), Api(node).post(f"{QUEUE}/move", {"destination": destination}).body)
+    assert ("exchange 'amq.default' in vhost '/'", 10) == (found["destination"], found["done"])
+    assert 10 == node.vhosts["/"].queues["to"].ready_count
