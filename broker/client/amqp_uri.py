@@ -1,7 +1,8 @@
 """AMQP URIs as RabbitMQ's own client reads them (amqp_uri, uri_parser), with its faults as Erlang terms.
 
 Theory. `uri.parse` is for people: it guesses, and explains. Here every URI that RabbitMQ accepts is accepted with the
-same meaning, and every fault has RabbitMQ's text, because tools that set shovels show and compare it. Without a host
+same meaning, and every fault has RabbitMQ's text, because tools that set shovels show and compare it. The exception is
+a second `@`, which RabbitMQ takes for a part of the host: here the login ends at the last one. Without a host
 the URI means the broker itself: no connection over the network, and without a user no login.
 """
 
@@ -44,7 +45,8 @@ _TLS_FIELDS = (
     "server_name_indication",
     "depth",
 )
-_LOGIN = re.compile(r"(?<=://)[^@/]*@")
+_LOGIN = re.compile(r"""(?<=://)[^\s"]*@""")
+"""A login up to the last `@` of its URI: a password may have a slash or another `@` that somebody forgot to escape."""
 _SECRET = re.compile(r"([?&]password=)[^&#]*")
 
 
@@ -88,7 +90,12 @@ class _Parts(NamedTuple):
 
 def without_secrets(text: str) -> str:
     """Return a URI, or a text with URIs, without logins and passwords."""
-    return _SECRET.sub(r"\1***", _LOGIN.sub("", text))
+    return _LOGIN.sub("", _SECRET.sub(r"\1***", text))
+
+
+def refused_uri(uri: str) -> str:
+    """Return a URI that was refused as errors may show it: also without a login that no scheme precedes."""
+    return without_secrets(uri if "://" in uri else uri.rpartition("@")[2])
 
 
 def parse(uri: str) -> Endpoint:
@@ -96,7 +103,7 @@ def parse(uri: str) -> Endpoint:
     try:
         return _endpoint(_split(uri))
     except MalformedUriError as fault:
-        raise MalformedUriError(f"{{{fault},{_string(uri)}}}") from None
+        raise MalformedUriError(f"{{{fault},{_string(refused_uri(uri))}}}") from None
 
 
 def _string(text: str) -> str:
@@ -115,9 +122,7 @@ def _split(uri: str) -> _Parts:
         match = re.search(r"[/?#]", rest[2:])
         end = len(rest) if match is None else 2 + match.start()
         authority, rest = rest[2:end], rest[end:]
-        login, at, where = authority.partition("@")
-        if not at:
-            login, where = "", authority
+        login, _, where = authority.rpartition("@")  # the last one: a name of a host has none
         userinfo = login.split(":") if login else []
         if where.startswith("["):
             host, _, after = where[1:].partition("]")
@@ -153,7 +158,7 @@ def _endpoint(parts: _Parts) -> Endpoint:
     vhost = "/"
     if parts.path:
         if "/" in parts.path[1:]:
-            raise MalformedUriError(f"{{invalid_vhost,{_string(parts.path[1:])}}}")
+            raise MalformedUriError(f"{{invalid_vhost,{_string(parts.path[1:].rpartition('@')[2])}}}")
         vhost = _unescaped(parts.path[1:])
     if not parts.host and port is not None:
         raise MalformedUriError("port_requires_host")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leveret.broker.amqp.tables import encode_table, typed
-from leveret.broker.client.amqp_uri import MalformedUriError, parse, without_secrets
+from leveret.broker.client.amqp_uri import MalformedUriError, parse, refused_uri
 from leveret.broker.vhost.parameter_checks import (
     Check,
     check_keys,
@@ -108,7 +108,7 @@ def _uri(key: str, value: Any) -> Iterable[str]:
         try:
             parse(value)
         except MalformedUriError as fault:
-            yield f'"{without_secrets(value)}" not a valid URI: {fault}'
+            yield f'"{refused_uri(value)}" not a valid URI: {fault}'
     elif isinstance(value, list):
         for each in value:
             if faults := list(_uri(key, each)):

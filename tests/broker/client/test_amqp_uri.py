@@ -122,6 +122,13 @@ def test_a_fault_is_told_as_rabbitmq_does(uri, fault):
         "amqp://u:secret@h:0/?password=secret",
         "amqp://u:secret@h/a/b/c",
         "amqps://u:secret@h?password=secret&depth=x",
+        "amqp://u:p/secret@h",
+        "amqp://u:1/secret/x@h",
+        "amqp://u:p@secret@h:0",
+        "amqp://u:p?secret@h",
+        "amqps://u:p@h?password=p@secret&depth=x",
+        "u:secret@h",
+        "secret@h",
     ],
 )
 def test_a_fault_contains_no_password(uri):
@@ -130,6 +137,12 @@ def test_a_fault_contains_no_password(uri):
         parse(uri)
 
     assert "secret" not in str(raised.value)
+
+
+def test_a_password_may_have_an_at_sign():
+    """The host begins after the last one: a name of a host has none, and what is shown nothing of the password."""
+    endpoint = parse("amqp://u:p@ss@h/v")
+    assert ("p@ss", "amqp://h/v") == (endpoint.password, endpoint.shown)
 
 
 def test_secrets_are_taken_out_of_a_text():
