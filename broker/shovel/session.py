@@ -16,7 +16,7 @@ from leveret.broker.client.client import Client
 from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
 from leveret.broker.client.frames import Incoming
 from leveret.broker.errors import AMQPError
-from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, Definition
+from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
 from leveret.broker.shovel.local import LocalHost, Login, connected
 from leveret.broker.shovel.rewriting import rewriting
@@ -68,7 +68,10 @@ class Session:
         self._host = host
         self.left = left
         to = definition.destination
-        self.forwarding = Forwarding(definition.ack_mode, to.exchange, to.routing_key)
+        # A source without acks forgets what it delivers beyond the limit.
+        is_limited = definition.source.delete_after is not None
+        self._ack_mode = ON_PUBLISH if is_limited and definition.ack_mode == NO_ACK else definition.ack_mode
+        self.forwarding = Forwarding(self._ack_mode, to.exchange, to.routing_key)
         self._deliveries = Deliveries(self.forwarding)
         self._clients: list[Client] = []
         self._source: Client
@@ -104,14 +107,14 @@ class Session:
         )
         if to.queue is not None:
             await _ensure_queue(self._target, to.queue, to.arguments)
-        if definition.ack_mode == ON_CONFIRM:
+        if self._ack_mode == ON_CONFIRM:
             await self._target.call(make(Confirm.Select, False))
         queue = await self._source_queue()
         if self.left == 0:
             self._ended.set()
             return
         forwarding.most = self.left
-        if definition.ack_mode != NO_ACK:
+        if self._ack_mode != NO_ACK:
             await self._source.call(make(Basic.Qos, 0, source.prefetch, False))
         self._source.on_ready = self._forward
         self._target.on_ready = self._settle
@@ -122,7 +125,7 @@ class Session:
             queue,
             "",
             False,
-            definition.ack_mode == NO_ACK,
+            self._ack_mode == NO_ACK,
             False,
             False,
             source.consumer_arguments,
@@ -244,7 +247,7 @@ class Session:
             forwarding.sent(is_open=self._deliveries.is_open)
             if settlements := forwarding.take_settlements():
                 self._source.write(settlements)
-            if self._definition.ack_mode != ON_CONFIRM:
+            if self._ack_mode != ON_CONFIRM:
                 self._check_end()
         self._throttle()
 

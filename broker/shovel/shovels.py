@@ -53,7 +53,7 @@ class Shovels:
         except Exception:  # of another version: it must not keep the broker from starting
             log.exception("shovel '%s' in vhost '%s' cannot run", name, vhost)
             return
-        worker = Worker(definition, self._host, lambda: self._completed(vhost, name))
+        worker = Worker(definition, self._host, lambda: self._completed(vhost, name, value))
         self._workers[vhost, name] = worker
         worker.start(self._ending.get((vhost, name)))
 
@@ -78,10 +78,11 @@ class Shovels:
             self._host.context.tell("shovel_removed", *key)
             self._host.schedule_turn()
 
-    def _completed(self, vhost: str, name: str) -> None:
-        """Delete a shovel that has moved all it should."""
+    def _completed(self, vhost: str, name: str, value: object) -> None:
+        """Delete a shovel that has moved all it should, unless another one has been set under its name meanwhile."""
         found = self._host.vhosts.get(vhost)
-        if found is not None and found.parameters.clear(SHOVEL, name):
+        if found is not None and found.parameters.get(SHOVEL, name) is value:
+            found.parameters.clear(SHOVEL, name)
             self._host.run_turn()
 
     async def stop(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 from shovelling import Http, await_true
 
 import leveret
+from leveret.broker.shovel.session import Session
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -149,6 +150,38 @@ def test_a_shovel_deletes_itself(broker, http, after, moved):
     await_depth(broker, "a", 10 - moved)
 
     assert [str(n).encode() for n in range(10)] == bodies(broker, "b") + bodies(broker, "a")
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack"])
+def test_what_comes_after_the_last_message_stays(broker, http, mode, monkeypatch):
+    """A shovel with a limit loses nothing of what the source has beyond it, in any mode."""
+    counted = Session._source_queue
+
+    async def less(session: Session) -> str:
+        queue = await counted(session)
+        session.left = 4  # as if the others had come since
+        return queue
+
+    monkeypatch.setattr(Session, "_source_queue", less)
+    http.shovel("s", src_queue="a", dest_queue="b", src_delete_after="queue-length", ack_mode=mode)
+    http.await_state("s", "")
+
+    await_depth(broker, "b", 4)
+    await_depth(broker, "a", 6)
+
+
+def test_a_shovel_that_completes_while_it_is_replaced_leaves_its_successor(broker, http):
+    """The last confirms of a shovel with a limit may come when another one has its name already."""
+    broker.declare("late", arguments={"x-confirm-mode": "consumer-ack"})
+    http.shovel("s", src_queue="a", dest_queue="late", src_delete_after=10)
+    await_true(lambda: http.status("s").get("pending") == 10)
+    http.shovel("s", src_queue="c", dest_queue="d")
+    body = {"count": 10, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    assert 10 == len(http.request("POST", "queues/%2F/late/get", body)[1])
+
+    await_depth(broker, "a", 0)
+    assert "d" == http.await_state("s", "running")["dest_queue"]
+    assert 1 == len(http.request("GET", "parameters/shovel")[1])
 
 
 def test_a_large_message_is_moved(broker, http):
