@@ -46,6 +46,15 @@ class Registered(NamedTuple):
 
 
 COMMANDS: dict[str, Registered] = {}
+MOST_SECONDS = 1_000_000
+"""Longest time for an answer that can be given."""
+
+
+def given_seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    """Return a time in seconds; 0 stands for the default, as None does."""
+    if value is not None and not 0 <= value <= MOST_SECONDS:  # not a number, too
+        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {MOST_SECONDS}")
+    return value or None
 
 
 def default_data_dir() -> Path:
@@ -107,7 +116,14 @@ def common_options() -> list[click.Parameter]:
         option("-s", "--silent", is_flag=True, default=None, help="Print results only, without headers."),
         option("--formatter", type=click.Choice(list(FORMATTERS)), help="Format of lists (default: table)."),
         option("--no-table-headers", is_flag=True, default=None, help="Print tables without headers."),
-        option("-t", "--timeout", type=float, metavar="SECONDS", help="Time for the answer (default: 60)."),
+        option(
+            "-t",
+            "--timeout",
+            type=float,
+            callback=given_seconds,
+            metavar="SECONDS",
+            help="Time for the answer (default: 60).",
+        ),
         option("-n", "--node", metavar="NODE", help="Ignored: --data-dir or --uri names the broker."),
         option("-l", "--longnames", is_flag=True, default=None, help="Ignored.", hidden=True),
     ]

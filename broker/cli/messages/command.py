@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
-from leveret.broker.cli.ctl.command import default_data_dir
+from leveret.broker.cli.ctl.command import default_data_dir, given_seconds
 from leveret.broker.cli.ctl.errors import CtlError
 
 P = ParamSpec("P")
@@ -64,13 +64,15 @@ def with_target(run: Callable[..., None]) -> Callable[..., None]:
         uri: str | None,
         vhost: str,
         output: str,
-        timeout: float,
+        timeout: float | None,
         **params: Any,
     ) -> None:
         if uri and data_dir:
             raise click.UsageError("--data-dir and --uri exclude each other")
         try:
-            with contextlib.closing(ApiClient(uri or data_dir or default_data_dir(), timeout)) as api:
+            with contextlib.closing(
+                ApiClient(uri or data_dir or default_data_dir(), timeout or SECONDS)
+            ) as api:
                 run(Target(api, vhost, output == "json"), **params)
         except (ApiError, CtlError) as error:
             shown = explained(error) if isinstance(error, ApiError) else error
@@ -79,7 +81,12 @@ def with_target(run: Callable[..., None]) -> Callable[..., None]:
 
     for option in (
         click.option(
-            "-t", "--timeout", type=float, default=SECONDS, metavar="SECONDS", help="Time for the answer."
+            "-t",
+            "--timeout",
+            type=float,
+            callback=given_seconds,
+            metavar="SECONDS",
+            help="Time for the answer (default: 60).",
         ),
         click.option(
             "--format",

@@ -131,10 +131,13 @@ def test_an_interrupted_command_ends_after_a_batch(running, monkeypatch):
         (("move", "orders", "others", "--where", "  "), "the condition is empty"),
         (("dlq", "retry", "failed", "--first", "--to", "others"), "--first and --to exclude each other"),
         (("dlq", "retry", "failed", "--reason", "reject"), "reason: 'reject' is none of rejected, expired"),
+        (("discard", "orders", "--timeout", "-1"), "-1.0 is not a number of seconds"),
+        (("discard", "orders", "--timeout", "nan"), "nan is not a number of seconds"),
+        (("discard", "orders", "--timeout", "1e300"), "1e+300 is not a number of seconds"),
     ],
 )
 def test_a_choice_that_cannot_be_meant_is_refused(running, words, text):
-    """An empty condition, two destinations and an unknown reason are errors, and do not choose all or no messages."""
+    """An empty condition, two destinations, an unknown reason and no time are errors, and do not choose all or no messages."""
     refused = run(running, *words)
     left = run(running, "discard", "orders", "--dry-run")
 
