@@ -67,7 +67,7 @@ class Shovels:
     def _stop(self, vhost: str, name: str) -> None:
         worker = self._workers.pop((vhost, name), None)
         if worker is not None:
-            task = asyncio.get_running_loop().create_task(worker.stop())
+            task = asyncio.get_running_loop().create_task(_end(worker, self._ending.get((vhost, name))))
             self._ending[vhost, name] = task
             task.add_done_callback(lambda done: self._ended((vhost, name), done))
 
@@ -126,3 +126,10 @@ class Shovels:
             if session.left is not None:
                 status["remaining"] = max(0, session.left - session.forwarding.settled)
         return {**status, "forwarded": worker.forwarded}
+
+
+async def _end(worker: Worker, before: "asyncio.Task[None] | None") -> None:
+    """Stop a shovel; it is over when those of its name before it are, for which it has waited itself."""
+    await worker.stop()
+    if before is not None:
+        await asyncio.wait((before,))

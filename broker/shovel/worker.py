@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import StrEnum
 from math import inf
 from typing import Any
@@ -59,7 +59,7 @@ class Worker:
         self._logged = ("", -inf)
         """Reason of the last failure that was logged, and its time by the clock of the loop."""
 
-    def start(self, after: Awaitable[object] | None = None) -> None:
+    def start(self, after: "asyncio.Task[None] | None" = None) -> None:
         """Start; `after`: the end of the shovel that had this name before."""
         self._task = asyncio.get_running_loop().create_task(self._work(after))
 
@@ -113,9 +113,9 @@ class Worker:
         )
         self._host.schedule_turn()
 
-    async def _work(self, after: Awaitable[object] | None) -> None:
+    async def _work(self, after: "asyncio.Task[None] | None") -> None:
         if after is not None:
-            await after
+            await asyncio.wait((after,))  # which goes on if this is cancelled
         name, vhost = self.definition.name, self.definition.vhost
         while True:
             self._enter(State.STARTING)

@@ -184,6 +184,20 @@ def test_a_shovel_that_completes_while_it_is_replaced_leaves_its_successor(broke
     assert 1 == len(http.request("GET", "parameters/shovel")[1])
 
 
+def test_a_shovel_that_is_replaced_twice_keeps_the_order(broker, http):
+    """The last one begins when the first has ended, which waits for its confirms: what returns comes before the rest."""
+    broker.declare("late", arguments={"x-confirm-mode": "consumer-ack"})
+    http.shovel("s", src_queue="a", dest_queue="late")
+    await_true(lambda: http.status("s").get("pending") == 10)
+    for name in ("c", "d"):
+        http.shovel("s", src_queue="a", dest_queue=name)
+    await_true(lambda: broker.queue("a").consumers == [])
+    broker.publish("", "a", "10")
+    await_depth(broker, "d", 11)
+
+    assert [b"%d" % number for number in range(11)] == bodies(broker, "d")
+
+
 def test_a_large_message_is_moved(broker, http):
     """It is passed on as it arrives."""
     body = bytes(range(256)) * 20_000
