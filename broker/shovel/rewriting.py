@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leveret.broker.amqp.errors import WireError
+from leveret.broker.amqp.fastpath import FRAME_OVERHEAD
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table, decode_value, encode_value, join_fields
 from leveret.broker.shovel.definition import Definition
@@ -20,15 +21,22 @@ Rewrite = Callable[[bytes], bytes]
 
 
 def rewriting(
-    definition: Definition, cluster: str, shown: tuple[str, str], seconds: Callable[[], float]
+    definition: Definition,
+    cluster: str,
+    shown: tuple[str, str],
+    seconds: Callable[[], float],
+    frame_max: int,
 ) -> Rewrite | None:
     """Return what changes the messages of a shovel; None if they stay as they are.
+
+    A message whose header would need more than a frame goes on as it is, rather than end the connection each time.
 
     Args:
         definition: the shovel.
         cluster: name of this cluster.
         shown: URIs of source and destination, without passwords.
         seconds: returns the time since the epoch.
+        frame_max: maximum size of a frame at the destination in bytes.
 
     """
     to = definition.destination
@@ -38,9 +46,10 @@ def rewriting(
 
     def rewrite(payload: bytes) -> bytes:
         try:
-            return changed(Properties(payload))
+            made = changed(Properties(payload))
         except (WireError, LookupError):
             return payload  # of no client: it goes on as it is, rather than stop all others
+        return made if len(made) + FRAME_OVERHEAD <= frame_max else payload
 
     def changed(properties: Properties) -> bytes:
         changes: dict[str, Any] = dict(to.properties)

@@ -104,6 +104,7 @@ class Session:
             self._host.cluster_name,
             (self.source, self.destination),
             lambda: self._host.wall_clock() / 1000,
+            self._target.frame_max,
         )
         if to.queue is not None:
             await _ensure_queue(self._target, to.queue, to.arguments)

@@ -152,6 +152,17 @@ def test_a_shovel_deletes_itself(broker, http, after, moved):
     assert [str(n).encode() for n in range(10)] == bodies(broker, "b") + bodies(broker, "a")
 
 
+def test_a_header_that_fills_its_frame_goes_on_as_it_is(broker, http):
+    """A message without room for the headers of the shovel is moved without them, and does not stop the others."""
+    broker.declare("full")
+    for size in (131_000, 10):
+        broker.publish("", "full", "", headers={"h": "x" * size})
+    http.shovel("s", src_queue="full", dest_queue="b", dest_add_forward_headers=True)
+    await_depth(broker, "b", 2)
+
+    assert [False, True] == ["x-shovelled" in each.headers for each in broker.queue("b").messages]
+
+
 @pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack"])
 def test_what_comes_after_the_last_message_stays(broker, http, mode, monkeypatch):
     """A shovel with a limit loses nothing of what the source has beyond it, in any mode."""
