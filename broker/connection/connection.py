@@ -499,8 +499,9 @@ class Connection(ReceiveLoop):
 
     def _close_channel(self, channel: Channel, error: AMQPError, class_id: int, method_id: int) -> None:
         """Send `channel.close`; further input on that channel is ignored until close-ok."""
-        channel_log.error(
-            "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
+        level = logging.DEBUG if self.is_trusted else logging.ERROR  # a shovel says itself what is wrong
+        channel_log.log(
+            level, "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
         )
         self.node.turn.run()
         self.channels.pop(channel.number, None)

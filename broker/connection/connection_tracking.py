@@ -117,7 +117,8 @@ class ConnectionTracking:
         self.connections_of_users[connection.user.name] += 1
         connection.vhost.connection_count += 1
         self._report("connection_opened", connection)
-        log.info(
+        log.log(
+            _level(connection),
             "connection %s: user '%s' authenticated and granted access to vhost '%s'%s",
             connection.name,
             connection.user.name,
@@ -136,7 +137,7 @@ class ConnectionTracking:
         connection.vhost.connection_count -= 1
         reason = connection.close_reason or "client unexpectedly closed TCP connection"
         self._report("connection_closed", connection, reason=reason)
-        log.info("closing connection %s: %s", connection.name, reason)
+        log.log(_level(connection), "closing connection %s: %s", connection.name, reason)
 
     # -- rights that are taken away -----------------------------------------------------------------------------------
 
@@ -204,3 +205,8 @@ def client_name(connection: Any) -> str:
         return ""
     values = [properties.get(name, ("void", ""))[1] for name in ("product", "version")]
     return " ".join([each for each in values if isinstance(each, str) and each])
+
+
+def _level(connection: Any) -> int:
+    """Return the level of lines about a connection: those of the broker's own shovels say themselves what is wrong."""
+    return logging.DEBUG if connection.is_trusted else logging.INFO

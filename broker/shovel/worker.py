@@ -58,6 +58,8 @@ class Worker:
         self._is_stopping = False
         self._logged = ("", -inf)
         """Reason of the last failure that was logged, and its time by the clock of the loop."""
+        self._announced = -inf
+        """The time at which its beginning was logged."""
 
     def start(self, after: "asyncio.Task[None] | None" = None) -> None:
         """Start; `after`: the end of the shovel that had this name before."""
@@ -169,13 +171,16 @@ class Worker:
         try:
             await session.open()
             self._enter(State.RUNNING)
-            log.info(
-                "shovel '%s' in vhost '%s' moves messages from %s to %s",
-                self.definition.name,
-                self.definition.vhost,
-                session.source,
-                session.destination,
-            )
+            now = asyncio.get_running_loop().time()
+            if now >= self._announced + REPEAT_SECONDS:
+                self._announced = now
+                log.info(
+                    "shovel '%s' in vhost '%s' moves messages from %s to %s",
+                    self.definition.name,
+                    self.definition.vhost,
+                    session.source,
+                    session.destination,
+                )
             await session.run()
             drains = True
         finally:
