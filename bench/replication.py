@@ -37,9 +37,19 @@ from bench import perftest, rabbitmq_cluster
 from bench.brokers import TICKS_PER_SECOND
 from bench.bulk import Bulk
 from bench.compare import WARM_UP
-from bench.replication_load import BODY, caught_up, confirm_p99, filled, flooded, next_confirm, promised
+from bench.replication_load import (
+    BODY,
+    caught_up,
+    confirm_p99,
+    filled,
+    flooded,
+    next_confirm,
+    promised,
+    wait_until,
+)
 from bench.results import Report
 from bench.workloads import WORKLOADS
+from leveret.broker.replication.settings import Settings
 
 CHOSEN = ("persist-1500", "paper-1q", "store-1500")
 JUDGED = ("persist-1500", "paper-1q")
@@ -48,6 +58,7 @@ KILL_MEDIAN_BAR, KILL_P99_BAR, HAND_OVER_BAR = 7.0, 9.0, 1.0
 CATCH_UP_BAR, SNAPSHOT_BAR = 30.0, 3.0
 MEGABYTE = 1_000_000
 LARGE_BODY = 16_384
+BEFORE_SECONDS = 30.0
 """Of messages that only fill a log."""
 SETTINGS = {"prometheus.enabled": "true"}
 CONFIGURATION = "shared_buffers = 128MB\nmax_wal_size = 1GB\nwal_keep_size = 512\n"
@@ -257,21 +268,29 @@ def snapshot(report: Report, options: argparse.Namespace) -> None:
         def known() -> Any:
             rows = database.sql(
                 database.primary,
-                "select log_size, (select total from leveret_lease), s.total from leveret_snapshot s",
+                "select coalesce(s.log_size, 0), l.total, coalesce(s.total, 0)"
+                " from leveret_lease l left join leveret_snapshot s on true",
                 database="leveret",
             )
-            return rows[0] if rows else (0, 0, 0)
+            return rows[0]
 
-        filled(cluster, 1000, BODY)  # the tables are made by the first leader
-        while known()[2] < options.snapshot_megabytes * MEGABYTE / 2:
-            filled(cluster, 64 * MEGABYTE // LARGE_BODY, LARGE_BODY)
-        made, _, size = known()
-        before = confirm_p99(cluster, 10, lambda: True)
-        while known()[0] == made and known()[1] - made < max(size, 256 << 20):
+        def is_due() -> bool:
+            log_octets, total, size = known()
+            return bool(total - log_octets >= max(size, Settings().snapshot_octets))
+
+        filled(cluster, options.snapshot_megabytes * MEGABYTE // 2 // LARGE_BODY, LARGE_BODY)
+        wait_until(lambda: not is_due())
+        made = known()[0]
+        end = time.monotonic() + BEFORE_SECONDS
+        before = confirm_p99(cluster, lambda: time.monotonic() > end)
+        while not is_due():
             filled(cluster, 4 * MEGABYTE // LARGE_BODY, LARGE_BODY)
-        meanwhile = confirm_p99(cluster, 5, lambda: known()[0] != made)
+        began = time.monotonic()
+        meanwhile = confirm_p99(cluster, lambda: known()[0] != made)
+        seconds = time.monotonic() - began
         _, _, size = known()
     report.line("snapshot, put into the database", size / MEGABYTE, "MB")
+    report.line("  time for it", seconds, "s")
     report.line("confirm p99 before it", before, "ms")
     report.line("confirm p99 meanwhile", meanwhile, "ms")
     report.line("  their ratio", meanwhile / before, "x", most=SNAPSHOT_BAR)

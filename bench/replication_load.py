@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from bench.bulk import Bulk, BulkError, chunks
 
 ATTEMPT_SECONDS = 0.1
 PATIENCE = 120.0
+SNAPSHOT_PATIENCE = 900.0
 BODY = 1500
 FLOOD, FLOOD_BEGUN = 10_000_000, 2000
 """Messages of a flood at most, all without waiting for confirms; and confirms from which it counts as begun."""
@@ -131,8 +133,22 @@ def _closed_by_leader(client: Bulk) -> None:
     client.close()
 
 
-def confirm_p99(cluster: Cluster, seconds: float, until: Callable[[], bool]) -> float:
-    """Return the 99th percentile of confirms of a steady client, in milliseconds, in runs of so many seconds."""
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so.
+
+    Raises:
+        BrokerError: it is not, for the time a snapshot may take.
+
+    """
+    deadline = time.monotonic() + SNAPSHOT_PATIENCE
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise BrokerError("the snapshot is not complete")
+        time.sleep(0.1)
+
+
+def confirm_p99(cluster: Cluster, until: Callable[[], bool]) -> float:
+    """Return the 99th percentile of confirms of a steady client, in milliseconds, which runs until something is so."""
     port = cluster.nodes.ports[cluster.nodes.leader()]
     words = [
         sys.executable,
@@ -144,10 +160,11 @@ def confirm_p99(cluster: Cluster, seconds: float, until: Callable[[], bool]) -> 
         "--json",
         "--persistent",
     ]
-    words += ["--rate", "1000", "--size", str(BODY), "--confirm", "100", "--seconds", str(seconds)]
-    worst = []
-    while True:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE)
-        worst.append(float(json.loads(done.stdout)["confirm_latency_us"]["p99"]) / 1000)
-        if until():
-            return max(worst)
+    words += ["--rate", "1000", "--size", str(BODY), "--confirm", "100", "--seconds", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as client:
+        try:
+            wait_until(lambda: client.poll() is not None or until())
+        finally:
+            client.send_signal(signal.SIGINT)
+            out, _ = client.communicate(timeout=PATIENCE)
+    return float(json.loads(out)["confirm_latency_us"]["p99"]) / 1000

@@ -177,7 +177,10 @@ class Forget(NamedTuple):
 
 
 class PutChunk(NamedTuple):
-    """Keep a chunk of a snapshot that is not complete. Answered by `Kept`."""
+    """Keep a chunk of a snapshot that is not complete. Answered by `Kept`.
+
+    Not kept if the chunks before it are gone: another snapshot was completed meanwhile.
+    """
 
     id: bytes
     number: int

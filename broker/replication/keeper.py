@@ -95,6 +95,7 @@ class Keeper:
         sync: bool = True,
     ) -> None:
         self._data_dir = data_dir
+        self._chunk_octets = settings.snapshot_chunk
         self._sync = sync
         self._engines = engines
         self.environment = self._open()
@@ -271,12 +272,12 @@ class Keeper:
             self._fail(error)
 
     def _wake_to_read(self) -> None:
-        """Wake the lane that reads when its next read is due, if that is before the next tick."""
+        """Wake the lane that reads when its next request is due, if that is before the next tick."""
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
-        left = self.node.next_read - boot_time()
-        if 0 < left < TICK_SECONDS:
+        left = self.node.wake_in(boot_time())
+        if left < TICK_SECONDS:
             self._reading = self._loop.call_later(left, self._wakes[READ].set)
 
     async def _perform(self, lane: int, request: Any) -> None:
@@ -513,6 +514,6 @@ class Keeper:
 
     def _chunks(self, path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
-            while chunk := file.read(MEBIBYTE):
+            while chunk := file.read(self._chunk_octets):
                 yield chunk
-        self.environment.forget_copy()
+        self._copying.submit(self.environment.forget_copy)

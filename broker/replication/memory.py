@@ -178,6 +178,13 @@ class Database:
         """Return all members."""
         return Members(tuple(self.members[name] for name in sorted(self.members)))
 
+    def put_chunk(self, snapshot: bytes, number: int, data: bytes) -> Kept:
+        """Perform `PutChunk`."""
+        if number and (snapshot, 0) not in self.chunks:
+            return Kept(kept=False)
+        self.chunks[snapshot, number] = data
+        return Kept(kept=True)
+
     def complete(self, snapshot: Snapshot) -> Kept:
         """Perform `Complete`."""
         chain = sha256()
@@ -266,8 +273,7 @@ class MemoryEngine:
             case Forget(name):
                 return database.forget(name)
             case PutChunk(id_, number, data):
-                database.chunks[id_, number] = data
-                return Kept(kept=True)
+                return database.put_chunk(id_, number, data)
             case Complete(snapshot):
                 return database.complete(snapshot)
             case _:

@@ -19,6 +19,7 @@ it once that is answered: only then it opens its ports.
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from leveret.broker.replication import snapshots
@@ -217,8 +218,6 @@ class Node:
         """The complete one, as far as this node knows."""
         self._is_snapshot_known = False
         self._making: snapshots.Making | None = None
-        self._chunk: bytes | None = None
-        """Next chunk of the snapshot that is being made; kept until the engine has it."""
         self._is_making_asked = False
         self._fetching: snapshots.Fetching | None = None
         self._accepted = False
@@ -334,17 +333,26 @@ class Node:
 
         Args:
             position: of the copy that `chunks` shows: opened together with it.
-            chunks: its bytes, in pieces of at most `Settings.chunk`.
+            chunks: its bytes, in pieces of at most `Settings.snapshot_chunk`.
 
         """
         seen = self.candidate.seen
         octets = seen.octets if seen is not None else 0
         self._making = snapshots.Making(self._make_id(), position, chunks, octets)
-        self._chunk = self._making.next_chunk()
 
     def snapshot_failed(self) -> None:
         """Take note that the copy could not be opened for a snapshot, which is due again."""
         self._is_making_asked = False
+
+    def wake_in(self, now: float) -> float:
+        """Return the seconds until the lane that reads has a request, if nothing happens before; infinite for never."""
+        left = self.next_read - now if now < self.next_read else inf
+        if self._making is None or self._under_way[READ] is not None:
+            return left
+        if self.role in {Role.WAITING, Role.AHEAD, Role.LEADING}:
+            put = max(self._making.next_put, self._not_before[READ]) - now
+            left = min(left, max(put, 0.0))
+        return left
 
     def is_caught_up(self) -> bool:
         """Return whether a waiting node has read the whole log, and applied all of it that is known to be settled."""
@@ -509,9 +517,7 @@ class Node:
     def _next_of_snapshot(self, now: float) -> ReadRequest | None:
         making, seen = self._making, self.candidate.seen
         if making is not None:
-            if self._chunk is not None:
-                return PutChunk(making.id, making.number, self._chunk)
-            return Complete(making.complete())
+            return making.request(now)
         if (
             seen is None
             or self._is_making_asked
@@ -548,7 +554,7 @@ class Node:
             case Known(snapshot):
                 self._known(snapshot, now)
             case Kept(kept):
-                self._kept(request, kept=kept)
+                self._kept(request, now, kept=kept)
             case Trimmed(through):
                 self._trimmed = through
             case Chunk(data):
@@ -627,13 +633,13 @@ class Node:
             self._fetching = None
             self.events.append(Abandon())
 
-    def _kept(self, request: Request | None, *, kept: bool) -> None:
+    def _kept(self, request: Request | None, now: float, *, kept: bool) -> None:
         making = self._making
         if making is None:
             return
         if kept and isinstance(request, PutChunk):
-            making.kept()
-            self._chunk = making.next_chunk()
+            seen = self.candidate.seen
+            making.kept(now, seen.octets if seen is not None else 0)
             return
         if kept and isinstance(request, Complete):
             self._snapshot = request.snapshot

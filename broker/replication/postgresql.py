@@ -5,6 +5,7 @@ short transaction, so that a node that stops holds no lock. Needs the extra `lev
 """
 
 import asyncio
+import contextlib
 from itertools import pairwise
 from typing import Any
 
@@ -52,8 +53,8 @@ PART_OCTETS = 256 * 1024
 SEGMENT_OCTETS = 64 * 1024 * 1024
 SEGMENT_ENTRIES = 100_000
 CONNECT_SECONDS = 5
-TRIM_LOCK = "200ms"
-"""Time for which a trim waits for readers of what it drops, and others wait behind it."""
+DROP_LOCK = "200ms"
+"""Time for which a drop waits for readers of the table, and others wait behind it."""
 
 
 class SchemaVersionError(Exception):
@@ -124,10 +125,10 @@ class PostgreSQLDriver:
         )
         self._connection.add_notice_handler(self._note_warning)
         await self._connection.execute(sql.SESSION)
-        if not (await self._row(sql.EXISTS))[0]:
+        if not (await self._row(sql.EXISTS, ("leveret_schema",)))[0]:
             async with self._connection.transaction():
                 await self._connection.execute(sql.LOCK)
-                if not (await self._row(sql.EXISTS))[0]:
+                if not (await self._row(sql.EXISTS, ("leveret_schema",)))[0]:
                     for statement in (*sql.TABLES, sql.create(1), sql.store_outside(1)):
                         await self._connection.execute(statement)
         (version,) = await self._row("select version from leveret_schema")
@@ -257,7 +258,7 @@ class PostgreSQLDriver:
     async def _trim(self, request: Trim) -> Answer:
         try:
             async with self._connection.transaction():
-                await self._connection.execute(f"set local lock_timeout = '{TRIM_LOCK}'")
+                await self._connection.execute(f"set local lock_timeout = '{DROP_LOCK}'")
                 lease = await self._lease()
                 if (lease.epoch, lease.holder) != (request.epoch, request.holder):
                     return Refused(lease)
@@ -287,17 +288,18 @@ class PostgreSQLDriver:
 
     async def _snapshots(self, request: Request) -> Answer:
         match request:
-            case PutChunk(id_, number, data):
-                await self._connection.execute(sql.PUT, (id_, number, data))
-                return Kept(kept=True)
+            case PutChunk():
+                return Kept(kept=await self._put(request))
             case GetChunk(id_, number):
-                row = await self._row(sql.GET, (id_, number))
+                try:
+                    row = await self._row(sql.get(sql.chunks(id_)), (number,))
+                except psycopg.errors.UndefinedTable:
+                    row = None
                 return Chunk(None if row is None else bytes(row[0]))
             case FindSnapshot():
                 return Known(await self._snapshot())
             case Complete(snapshot):
-                async with self._connection.transaction():
-                    return Kept(kept=await self._complete(snapshot))
+                return Kept(kept=await self._complete(snapshot))
             case _:
                 raise TypeError(type(request))
 
@@ -309,11 +311,36 @@ class PostgreSQLDriver:
         place = Position(epoch, index, bytes(hash_))
         return Snapshot(bytes(id_), place, chunks, octets, bytes(digest), log_octets)
 
+    async def _put(self, request: PutChunk) -> bool:
+        """Keep a chunk; false if a snapshot that was completed since the first one has removed its table."""
+        name = sql.chunks(request.id)
+        if not request.number and not (await self._row(sql.EXISTS, (name,)))[0]:
+            async with self._connection.transaction():
+                for statement in sql.create_chunks(name):
+                    await self._connection.execute(statement)
+        try:
+            await self._connection.execute(sql.put(name), (request.number, request.data))
+        except psycopg.errors.UndefinedTable:
+            return False
+        return True
+
     async def _complete(self, snapshot: Snapshot) -> bool:
-        await self._connection.execute(sql.LOCK)
-        found = await self._row(sql.DIGEST, (snapshot.id, snapshot.chunks))
+        name = sql.chunks(snapshot.id)
+        try:
+            found = await self._row(sql.digest(name), (snapshot.chunks,))
+        except psycopg.errors.UndefinedTable:
+            return False
         if tuple(found) != (snapshot.chunks, snapshot.octets, snapshot.hash):
             return False
+        async with self._connection.transaction():
+            is_kept = await self._replace(snapshot)
+        if is_kept:
+            await self._drop_others(name)
+        return is_kept
+
+    async def _replace(self, snapshot: Snapshot) -> bool:
+        """Make a snapshot the one that counts, unless there is a newer one, or the log does not fit it."""
+        await self._connection.execute(sql.LOCK)
         known = await self._snapshot()
         place = snapshot.position
         if known is not None and known.position.index > place.index:
@@ -323,11 +350,18 @@ class PostgreSQLDriver:
         if place != (ORIGIN if not place.index else await self._place(place.index, base, segments)):
             return False
         await self._connection.execute("delete from leveret_snapshot")
-        await self._connection.execute("delete from leveret_chunks where id <> %s", (snapshot.id,))
         values = (snapshot.id, place.epoch, place.index, place.hash)
         counted = (snapshot.chunks, snapshot.octets, snapshot.hash, snapshot.log_octets)
         await self._connection.execute(sql.KEEP, (*values, *counted))
         return True
+
+    async def _drop_others(self, name: str) -> None:
+        """Drop the chunks of all snapshots but one; those that somebody reads are left to the next one."""
+        for (other,) in await self._rows(sql.OTHER_CHUNKS, (name,)):
+            with contextlib.suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
+                async with self._connection.transaction():
+                    await self._connection.execute(f"set local lock_timeout = '{DROP_LOCK}'")
+                    await self._connection.execute(f"drop table {other}")
 
 
 def _whole(rows: Any) -> list[Entry]:

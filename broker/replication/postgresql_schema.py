@@ -2,11 +2,12 @@
 
 The lease is one row, which is updated in place (no index but that of its constant key, room in its page). Entries are
 in segments: tables of their own, which a trim drops whole; the lease names the one that is written, so that the lock
-on its row also decides that. A role needs the right to create tables in its schema, and owns what it has created.
+on its row also decides that. So are the chunks of each snapshot: a delete would write as much as they have, all at
+once. A role needs the right to create tables in its schema, and owns what it has created.
 """
 # ruff: noqa: S608 - statements are put together from the constants and numbers of this module
 
-VERSION = 1
+VERSION = 2
 
 LEASE = "epoch, holder, counter, last, settled, total, name, address"
 PROOF = (
@@ -24,7 +25,8 @@ from pg_settings where name in ('client_min_messages', 'synchronous_commit', 'st
 """No commit is answered before the standbys have it, and the server cancels nothing: a cancelled wait for standbys
 reports success."""
 
-EXISTS = "select to_regclass('leveret_schema') is not null"
+EXISTS = "select exists (select from pg_class where relname = %s and pg_table_is_visible(oid))"
+"""Not by `to_regclass`, which remembers in a transaction that there was no such table."""
 LOCK = "select pg_advisory_xact_lock(7310597160149055860)"
 TABLES = (
     "create table leveret_schema (version int not null)",
@@ -42,8 +44,6 @@ TABLES = (
     """create table leveret_snapshot (id bytea primary key, epoch bigint not null, index bigint not null,
         hash bytea not null, chunks int not null, total bigint not null, digest bytea not null,
         log_size bigint not null)""",
-    """create table leveret_chunks (id bytea, number int, data bytea not null, primary key (id, number))""",
-    "alter table leveret_chunks alter column data set storage external",
 )
 
 SEE = f"select {LEASE} from leveret_lease"
@@ -73,14 +73,10 @@ insert into leveret_members values (%s, %s, %s, %s, %s, 1) on conflict (name) do
 """
 MEMBERS = "select name, address, epoch, index, hash, counter from leveret_members order by name"
 FORGET = "delete from leveret_members where name = %s"
-PUT = """
-insert into leveret_chunks values (%s, %s, %s) on conflict (id, number) do update set data = excluded.data
-"""
-GET = "select data from leveret_chunks where id = %s and number = %s"
 SNAPSHOT = "select id, epoch, index, hash, chunks, total, digest, log_size from leveret_snapshot"
-DIGEST = """
-select count(*), sum(octet_length(data)), sha256(string_agg(sha256(data), ''::bytea order by number))
-from leveret_chunks where id = %s and number < %s
+OTHER_CHUNKS = r"""
+select relname from pg_class where relkind = 'r' and relname ~ '^leveret\_chunks\_[0-9a-f]{32}$' and relname <> %s
+    and pg_table_is_visible(oid)
 """
 KEEP = "insert into leveret_snapshot values (%s, %s, %s, %s, %s, %s, %s, %s)"
 
@@ -100,6 +96,37 @@ def create(segment: int) -> str:
 def store_outside(segment: int) -> str:
     """Return the statement by which payloads are not compressed: they are read in pieces, and written often."""
     return f"alter table {table(segment)} alter column data set storage external"
+
+
+def chunks(snapshot: bytes) -> str:
+    """Return the name of the table of the chunks of a snapshot, by its id."""
+    return f"leveret_chunks_{snapshot.hex()}"
+
+
+def create_chunks(name: str) -> tuple[str, str]:
+    """Return the statements that create a table of chunks. Chunks are hashed when they come, not read again."""
+    return (
+        f"create table {name} (number int primary key, hash bytea not null, data bytea not null)",
+        f"alter table {name} alter column data set storage external",
+    )
+
+
+def put(name: str) -> str:
+    """Return the statement that keeps a chunk."""
+    return f"""insert into {name} select c.number, sha256(c.data), c.data
+        from (select %s::int as number, %s::bytea as data) c
+        on conflict (number) do update set hash = excluded.hash, data = excluded.data"""
+
+
+def get(name: str) -> str:
+    """Return the query for a chunk."""
+    return f"select data from {name} where number = %s"
+
+
+def digest(name: str) -> str:
+    """Return the query for the number of chunks up to one, their size, and the hash over their hashes."""
+    return f"""select count(*), sum(octet_length(data)), sha256(string_agg(hash, ''::bytea order by number))
+        from {name} where number < %s"""
 
 
 def append(segment: int) -> str:

@@ -35,7 +35,9 @@ class Settings(NamedTuple):
     max_batch: int = 256 * 1024
     """Size up to which batches are grouped into one entry; a larger batch goes alone."""
     chunk: int = MEBIBYTE
-    """Size of the pieces of large bodies, and of snapshots."""
+    """Size of the pieces of large bodies."""
+    snapshot_chunk: int = 128 * 1024
+    """Size of the pieces of snapshots: an entry of the log waits in the engine behind one of them at most."""
     read_octets: int = 4 * MEBIBYTE
     """Size from which one read takes no further entry."""
     tail_octets: int = 8 * MEBIBYTE

@@ -2,9 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import islice
 
-from leveret.broker.replication.engine import Lease, Member, Position, Snapshot
+from leveret.broker.replication.engine import Complete, Lease, Member, Position, PutChunk, Snapshot
 from leveret.broker.replication.settings import Settings
+
+HURRIED = 8
+"""Pieces of a chunk of a snapshot that falls behind the growth of the log."""
+PAUSES = 2.0
+"""Pause behind a chunk, in multiples of the time that the engine has taken for it: a third of what it can do at most
+goes to a snapshot, however fast it is."""
 
 
 def is_due(lease: Lease, last: Snapshot | None, settings: Settings) -> bool:
@@ -59,7 +66,7 @@ class Making:
     Args:
         id: random, 16 bytes.
         position: of the state that the chunks contain, neither before nor behind it.
-        chunks: its bytes, each piece at most `Settings.chunk`, and at least one.
+        chunks: its bytes, in pieces of at most `Settings.snapshot_chunk`, at least one and none of them empty.
         log_octets: `Lease.octets` when it was begun.
 
     """
@@ -70,31 +77,46 @@ class Making:
         self._chunks = chunks
         self._log_octets = log_octets
         self._hash = sha256()
-        self.number = 0
+        self._number = 0
         self._octets = 0
+        self._data = b""
+        self._asked = 0.0
+        self.next_put = 0.0
+        """Time of the node's clock from which the next chunk may be put: entries of the log go before."""
+        self._read(1)
 
-    def next_chunk(self) -> bytes | None:
-        """Return the next chunk, which is number `number` until `kept` is called; None after the last."""
-        data = next(self._chunks, None)
-        if data is not None:
-            self._hash.update(sha256(data).digest())
-            self._octets += len(data)
-        return data
+    def _read(self, pieces: int) -> None:
+        """Read the next chunk, of so many pieces."""
+        self._data = b"".join(islice(self._chunks, pieces))
+        if self._data:
+            self._hash.update(sha256(self._data).digest())
+            self._octets += len(self._data)
 
-    @property
-    def id(self) -> bytes:
-        """The id of the snapshot."""
-        return self._id
-
-    def kept(self) -> None:
-        """Take note that the engine has the last chunk."""
-        self.number += 1
+    def request(self, now: float) -> PutChunk | Complete | None:
+        """Return what to ask the engine for: the next chunk, the same one until `kept`; None before `next_put`."""
+        if now < self.next_put:
+            return None
+        if not self._data:
+            return Complete(self.complete())
+        self._asked = now
+        return PutChunk(self._id, self._number, self._data)
 
     def complete(self) -> Snapshot:
         """Return the snapshot, after the last chunk."""
         return Snapshot(
-            self._id, self._position, self.number, self._octets, self._hash.digest(), self._log_octets
+            self._id, self._position, self._number, self._octets, self._hash.digest(), self._log_octets
         )
+
+    def kept(self, now: float, log_octets: int) -> None:
+        """Take note that the engine has the chunk, and that the log has grown to so many bytes.
+
+        A snapshot for which the log grows faster than it gets there itself is put in large pieces without pauses:
+        it is there before the log has grown by its size, after which the next one is due.
+        """
+        is_behind = self._octets < log_octets - self._log_octets
+        self.next_put = now if is_behind else now + PAUSES * (now - self._asked)
+        self._number += 1
+        self._read(HURRIED if is_behind else 1)
 
 
 class Fetching:

@@ -433,6 +433,32 @@ async def test_a_newer_snapshot_replaces_the_one_before(setup: Setup):
     assert Chunk(None) == await ask(engine, GetChunk(old.id, 0))
 
 
+async def test_a_snapshot_that_another_one_overtakes_is_given_up(setup: Setup):
+    """Once another snapshot is complete, no further chunk of one that was begun before is kept, nor does it count."""
+    engine, slower = await setup.connect(), await setup.connect()
+    entries = await fill(engine, await take(engine), 3)
+    assert Kept(kept=True) == await ask(slower, PutChunk(b"o" * 16, 0, b"first"))
+    new = await keep_snapshot(engine, entries[2].position)
+
+    assert Kept(kept=False) == await ask(slower, PutChunk(b"o" * 16, 1, b"second"))
+    chain = sha256(sha256(b"first").digest()).digest()
+    overtaken = Snapshot(b"o" * 16, entries[0].position, 1, 5, chain, 0)
+    assert Kept(kept=False) == await ask(slower, Complete(overtaken))
+    assert Known(new) == await ask(engine, FindSnapshot())
+
+
+async def test_a_chunk_is_kept_again_when_its_answer_was_lost(setup: Setup):
+    """Each chunk may be put twice, the first one, too: the snapshot is as if there had been one answer."""
+    engine = await setup.connect()
+    entries = await fill(engine, await take(engine), 1)
+    for number, data in ((0, b"a"), (0, b"a"), (1, b"b"), (1, b"b")):
+        assert Kept(kept=True) == await ask(engine, PutChunk(b"s" * 16, number, data))
+    chain = sha256(sha256(b"a").digest() + sha256(b"b").digest()).digest()
+
+    snapshot = Snapshot(b"s" * 16, entries[0].position, 2, 2, chain, 0)
+    assert Kept(kept=True) == await ask(engine, Complete(snapshot))
+
+
 async def test_a_trim_goes_no_further_than_the_snapshot(setup: Setup):
     """Without a snapshot, or beyond it, nothing is trimmed; what remains is read, with its place, as before."""
     engine = await setup.connect()

@@ -179,9 +179,9 @@ class Host:
                     self.world.send(self, lane, request)
             if not node.events:
                 break
-        left = node.next_read - self.clock()
-        if 0 < left < TICK and node.next_read != self.woken_for:
-            self.woken_for = node.next_read
+        left = node.wake_in(self.clock())
+        if left < TICK and self.clock() + left != self.woken_for:
+            self.woken_for = self.clock() + left
             self.later(left / self.rate + 1e-6, bool)
 
     def answered(self, lane, link, answer):

@@ -14,6 +14,7 @@ from leveret.broker.replication.engine import (
     FindSnapshot,
     Known,
     NoAnswerError,
+    PutChunk,
     Read,
     Refused,
     Trim,
@@ -21,8 +22,8 @@ from leveret.broker.replication.engine import (
 )
 
 psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
+from leveret.broker.replication import postgresql_schema as sql  # noqa: E402
 from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError, with_timeouts  # noqa: E402
-from leveret.broker.replication.postgresql_schema import append as append_statement  # noqa: E402
 
 
 class PostgreSQLSetup:
@@ -181,9 +182,41 @@ async def test_payloads_are_sent_as_they_are(setup):
     await (await setup.connect()).perform(FindSnapshot())
     async with await psycopg.AsyncConnection.connect(setup.url()) as connection:
         cursor = connection.cursor()
-        await cursor.execute(append_statement(1), {**values, "hash": b"h", "parts": [payload, payload]})
+        await cursor.execute(sql.append(1), {**values, "hash": b"h", "parts": [payload, payload]})
         sent = sum(len(each) for each in cursor._query.params if each is not None)
     assert 2 * len(payload) < sent < 2 * len(payload) + 500
+
+
+async def test_a_snapshot_that_counts_is_the_only_one_with_a_table(setup):
+    """Chunks of snapshots that were given up, or are replaced, go with their tables: no row is deleted."""
+    engine = await setup.connect()
+    entries = await fill(engine, await take(engine), 3)
+    await ask(engine, PutChunk(b"u" * 16, 0, b"given up"))
+    await keep_snapshot(engine, entries[0].position)
+    await keep_snapshot(engine, entries[2].position, id_=b"t" * 16)
+
+    async with await psycopg.AsyncConnection.connect(setup.url()) as connection:
+        cursor = await connection.execute(
+            "select relname from pg_class where relname like 'leveret_chunks%' and relkind = 'r'"
+        )
+        assert [("leveret_chunks_" + (b"t" * 16).hex(),)] == await cursor.fetchall()
+
+
+async def test_a_snapshot_that_is_read_is_replaced_all_the_same(setup):
+    """A table that somebody reads for long is left until the next snapshot; the new one counts, and appends go on."""
+    engine = await setup.connect()
+    lease = await take(engine)
+    entries = await fill(engine, lease, 3)
+    await keep_snapshot(engine, entries[0].position)
+    name = "leveret_chunks_" + (b"s" * 16).hex()
+    async with await psycopg.AsyncConnection.connect(setup.url()) as reader:
+        await reader.execute(f"select count(*) from {name}")
+        new = await keep_snapshot(engine, entries[1].position, id_=b"t" * 16)
+        assert Known(new) == await ask(engine, FindSnapshot())
+        await append(engine, entries[-1].position, lease, b"goes on")
+    await keep_snapshot(engine, entries[2].position, id_=b"u" * 16)
+
+    assert not (await engine._row(sql.EXISTS, (name,)))[0]
 
 
 async def test_sessions_wait_for_standbys_and_cancel_nothing(setup):
