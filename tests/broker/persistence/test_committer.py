@@ -210,7 +210,7 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
 def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch):
     """A commit pages a part of the waiting messages, the next ones at once the rest, and none is delayed."""
     monkeypatch.setattr(committer, "PAGE_OCTETS", 10_000)
-    monkeypatch.setattr(committer, "LAZY_OCTETS", 5_000)
+    monkeypatch.setattr(committer, "LAZY_PAGE_OCTETS", 5_000)
     monkeypatch.setattr(committer, "LAZY_SECONDS", 1000.0)
     commit, batches = disk.environment.commit, []
 
