@@ -21,8 +21,9 @@ OPERATOR = User("none", "", ("impersonator",))
 """The user of shovels whose URI has none; it may publish messages of any user, as they were published."""
 CAPABILITIES = frozenset(("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms"))
 MECHANISM = "LOCAL"
-BUFFER = 1024 * 1024
-"""Bytes that the pair of sockets may hold; the system has a limit of its own."""
+BUFFER = 32 * 1024
+"""Bytes that each direction of the pair of sockets may hold, and that are delivered in one step of the event loop: what
+is in the buffer is read in one round of the loop, and other clients would wait for more."""
 
 
 class LocalHost(DriverHost, Protocol):
@@ -53,8 +54,8 @@ class Login:
     frame_max: int
 
 
-async def connected(server: LocalHost, login: Login) -> socket.socket:
-    """Open a connection to the broker itself; returns the shovel's end of it.
+async def connected(server: LocalHost, login: Login) -> tuple[socket.socket, Connection]:
+    """Open a connection to the broker itself; returns the shovel's end of it, and the broker's.
 
     Raises:
         AMQPError: a limit or a right is against it.
@@ -80,7 +81,7 @@ async def connected(server: LocalHost, login: Login) -> socket.socket:
         driver.abort()
         theirs.close()
         raise
-    return theirs
+    return theirs, driver.connection
 
 
 def _begin(connection: Connection, login: Login) -> None:
@@ -98,5 +99,6 @@ def _begin(connection: Connection, login: Login) -> None:
     connection.client_properties = encode_table(typed(properties))
     connection.auth_mechanism = MECHANISM
     connection.frame_max = connection.frame_limit = login.frame_max
+    connection.outbox.limit = BUFFER
     connection.channel_max = connection.node.channel_max
     connection.opened(user, login.vhost)

@@ -15,10 +15,12 @@ from leveret.broker.client.amqp_uri import Endpoint
 from leveret.broker.client.client import Client
 from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
 from leveret.broker.client.frames import Incoming
+from leveret.broker.connection.connection import Connection
 from leveret.broker.errors import AMQPError
 from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
 from leveret.broker.shovel.local import LocalHost, Login, connected
+from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.rewriting import rewriting
 from leveret.broker.vhost.vhost import VHost
 
@@ -44,6 +46,12 @@ class ShovelHost(LocalHost, Protocol):
 
     def wall_clock(self) -> int:
         """Return milliseconds since the epoch."""
+
+    def monotonic(self) -> int:
+        """Return nanoseconds of a clock that is never set."""
+
+    def used(self) -> int:
+        """Return nanoseconds of processor time used by the event loop's thread."""
 
 
 class Session:
@@ -73,7 +81,11 @@ class Session:
         self._ack_mode = ON_PUBLISH if is_limited and definition.ack_mode == NO_ACK else definition.ack_mode
         self.forwarding = Forwarding(self._ack_mode, to.exchange, to.routing_key)
         self._deliveries = Deliveries(self.forwarding)
+        self._pace = Pace()
+        self._rest: asyncio.TimerHandle | None = None
         self._clients: list[Client] = []
+        self._own: list[Connection] = []
+        """The broker's side of the connections to itself."""
         self._source: Client
         self._target: Client
         self._tag = ""
@@ -81,6 +93,7 @@ class Session:
         self._settled = asyncio.Event()
         self._hold: asyncio.TimerHandle | None = None
         self._refused = 0
+        self._is_closing = False
         self.source = self.destination = ""
 
     # -- opening ----------------------------------------------------------------------------------------------------
@@ -172,9 +185,10 @@ class Session:
         name = f"shovel '{self._definition.name}' of vhost '{self._definition.vhost}' ({side})"
         login = Login(self._local_user(endpoint), vhost, name, options.name, options.frame_max)
         try:
-            sock = await connected(self._host, login)
+            sock, connection = await connected(self._host, login)
         except AMQPError as error:
             raise RefusedError(error.reply_text) from None
+        self._own.append(connection)
         client = await Client.attach(sock, incoming, options)
         client.frame_max = options.frame_max
         return client
@@ -250,6 +264,19 @@ class Session:
                 self._source.write(settlements)
             if self._ack_mode != ON_CONFIRM:
                 self._check_end()
+            self._pause_for_others()
+        self._throttle()
+
+    def _pause_for_others(self) -> None:
+        """Rest for a moment if the broker has other clients."""
+        host = self._host
+        others = host.turn.reads - sum([each.reads for each in self._own])
+        seconds = self._pace.rest(host.used(), others, host.monotonic())
+        if seconds and self._rest is None and not self._is_closing:
+            self._rest = asyncio.get_running_loop().call_later(seconds, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
         self._throttle()
 
     def _settle(self) -> None:
@@ -275,9 +302,9 @@ class Session:
                 self._ended.set()
 
     def _throttle(self) -> None:
-        """Read the source only while the destination takes messages."""
+        """Read the source only while the destination takes messages, and not during a rest."""
         target = self._target
-        if target.is_writable and target.blocked is None and self._hold is None:
+        if target.is_writable and target.blocked is None and self._hold is None and self._rest is None:
             self._source.resume_reading()
         else:
             self._source.pause_reading()
@@ -296,9 +323,13 @@ class Session:
                 would deliver it once more.
 
         """
+        self._is_closing = True
         if self._hold is not None:
             self._hold.cancel()
             self._hold = None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rested()
         if drains and len(self._clients) > 1 and self._tag:
             await _in_time(self._drain)
         for client in reversed(self._clients):  # the source first: its acks arrive before the connection ends

@@ -1,7 +1,9 @@
 """Shovels within one broker: set, moved, shown, stopped, restored."""
 
+import contextlib
 from collections.abc import Iterator
 
+import pika
 import pytest
 from shovelling import Http, await_true
 
@@ -438,3 +440,23 @@ def test_the_states_of_a_shovel_are_events():
     running = found[1].headers
     assert ("s", "/", "a", "b") == tuple(running[key] for key in ("name", "vhost", "src_queue", "dest_queue"))
     assert "user_who_performed_action" not in running
+
+
+def test_messages_are_moved_beside_other_clients(broker, http):
+    """The shovel rests while others publish, loses nothing, changes no order, and ends in order."""
+    for number in range(10, 2000):
+        broker.publish("", "a", str(number))
+    broker.declare("other")
+    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(broker.url))) as other:
+        channel = other.channel()
+        channel.basic_publish("", "other", b"")
+        http.shovel("s", src_queue="a", dest_queue="b", src_delete_after="queue-length")
+
+        def is_gone() -> bool:
+            channel.basic_publish("", "other", b"")
+            return not http.status("s")
+
+        await_true(is_gone)
+
+    await_depth(broker, "b", 2000)
+    assert [str(number).encode() for number in range(2000)] == bodies(broker, "b")

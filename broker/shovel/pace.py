@@ -1,0 +1,63 @@
+"""The rests of a shovel, so that other clients of the broker need not wait for it. No clock.
+
+Theory. A shovel always has more to do, and all of it happens in the event loop that serves the clients: at full speed
+the loop is never idle, so each read of another client waits for what the shovel, its two connections and its two queues
+do in a round of the loop. Clients of other processes do not fill the loop like that, because a part of the work is
+their own. So while there are other clients, a shovel rests after each read for a multiple of the processor time that
+the loop has used since the last one: whatever a message costs, on whatever machine, that leaves the loop idle for most
+of the time. Without other clients it does not rest.
+"""
+
+from typing import Final
+
+FACTOR: Final = 3
+"""Times the processor time that a rest lasts."""
+MOST_NS: Final = 2_000_000
+"""Nanoseconds of processor time that count, at most: others may use much of the loop, and must not stop the shovel."""
+LEAST: Final = 0.001
+"""Seconds of the shortest rest, the resolution of the loop's timers; shorter ones are added up."""
+BESIDE_NS: Final = 1_000_000_000
+"""Nanoseconds after a read of another client for which there are others."""
+
+
+class Pace:
+    """The pace of one shovel.
+
+    Args:
+        used: processor time of the event loop so far, in nanoseconds.
+        reads: number of reads from other clients so far.
+
+    """
+
+    __slots__ = ("_beside_until", "_due", "_reads", "_used")
+
+    def __init__(self, used: int = 0, reads: int = 0) -> None:
+        self._used = used
+        self._reads = reads
+        self._beside_until = 0
+        self._due = 0.0
+        """Seconds of rests that were too short so far."""
+
+    def rest(self, used: int, reads: int, now: int) -> float:
+        """Return the seconds to rest after a read; 0.0 for no rest.
+
+        Args:
+            used: processor time of the event loop so far, in nanoseconds.
+            reads: number of reads from other clients so far.
+            now: time of a monotonic clock in nanoseconds.
+
+        """
+        work = min(used - self._used, MOST_NS)
+        self._used = used
+        if reads != self._reads:
+            self._reads = reads
+            self._beside_until = now + BESIDE_NS
+        if now >= self._beside_until:
+            self._due = 0.0
+            return 0.0
+        due = self._due + FACTOR * work / 1e9
+        if due < LEAST:
+            self._due = due
+            return 0.0
+        self._due = 0.0
+        return due

@@ -1,0 +1,54 @@
+"""The rests of a shovel."""
+
+from math import ceil
+
+import pytest
+from hypothesis import given, strategies as st
+
+from leveret.broker.shovel.pace import BESIDE_NS, FACTOR, LEAST, MOST_NS, Pace
+
+MS = 1_000_000
+
+
+def test_a_shovel_alone_does_not_rest():
+    """However much the loop has worked."""
+    pace = Pace(used=0, reads=7)
+
+    assert [0.0, 0.0] == [pace.rest(5 * MS, 7, MS), pace.rest(90 * MS, 7, 2 * MS)]
+
+
+def test_beside_others_it_rests_for_a_multiple_of_the_work():
+    """Counted from its last read on."""
+    pace = Pace(used=10 * MS, reads=0)
+
+    assert pytest.approx(FACTOR * 0.001) == pace.rest(11 * MS, 1, 0)
+    assert pytest.approx(FACTOR * 0.0015) == pace.rest(12 * MS + MS // 2, 2, 0)
+
+
+def test_it_rests_for_a_while_after_the_last_read_of_others():
+    """A client that sends something now and then does not find the loop full either."""
+    pace = Pace()
+    pace.rest(MS, 1, 0)
+
+    assert pace.rest(2 * MS, 1, BESIDE_NS - 1) > 0
+    assert pace.rest(3 * MS, 1, BESIDE_NS) == 0
+    assert pace.rest(4 * MS, 2, BESIDE_NS) > 0
+
+
+def test_short_rests_are_added_up():
+    """The timers of the loop have milliseconds."""
+    pace = Pace()
+    work = ceil(LEAST / FACTOR * 1e9 / 4)
+    rests = [pace.rest(number * work, number, 0) for number in range(1, 9)]
+
+    assert [0.0, 0.0, 0.0, LEAST] * 2 == pytest.approx(rests, rel=1e-3)
+
+
+@given(st.lists(st.integers(0, 10**10), max_size=20))
+def test_a_rest_is_never_long(works):
+    """Others may use all of the loop, and the shovel still goes on."""
+    pace, used = Pace(), 0
+    for number, work in enumerate(works, 1):
+        used += work
+
+        assert pace.rest(used, number, number) <= FACTOR * MOST_NS / 1e9 + LEAST
