@@ -69,8 +69,12 @@ def run_stored(
     Raises:
         UnusualLineError: only Spark's parser can judge a line of the input.
     """
+    from leveret.analytics import parsed_files  # noqa: PLC0415 - with a package that only Sail needs
+
+    assert isinstance(asked.output, Path)  # noqa: S101 - Sail has no other outputs
     with tempfile.TemporaryDirectory(prefix="leveret-") as scratch:
         data = StoredInput(
             spark, asked.directory, asked.output, Path(scratch), Scope(*asked.limits), asked.objective
         )
         deliver(asked.names, data, asked.output, report_progress, asked.source)
+    parsed_files.tidy(asked.output.resolve() / parsed_files.FOLDER)

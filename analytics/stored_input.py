@@ -1,7 +1,8 @@
 """Input tables for an engine that cannot cache: what several queries use is stored in a scratch directory.
 
-Lines are parsed once. Only those of the broker's own form (`canonical`) are accepted, for other lines are for Spark to
-judge, so no engine but Spark has rules of its own on what a row is.
+Lines are parsed once, and rows of files that do not change are kept for later commands (`parsed_files`). Tables with
+lines that the fast parser does not take are read by the engine, which accepts the broker's own form (`canonical`) only.
+Other lines are for Spark to judge, so no engine but Spark has rules of its own on what a row is.
 """
 
 from pathlib import Path
@@ -77,6 +78,34 @@ class StoredInput(Input):
         Raises:
             UnusualLineError: one is not of the broker's own form.
         """
+        nothing = F.lit(None).cast("string")
+        kept = self._kept_rows(table, in_range=in_range)
+        rows = self._judged(table, in_range=in_range) if kept is None else kept
+        return rows.select("*", *[nothing.alias(name) for name in (REASON, FILE, LINE)])
+
+    def _kept_rows(self, table: Table, *, in_range: bool) -> DataFrame | None:
+        """Return the rows of a table from files that were parsed, now or before; None if they are not to be."""
+        from leveret.analytics import parsed_files  # noqa: PLC0415 - with a package that only this engine needs
+
+        assert isinstance(self.directory, Path)  # noqa: S101 - this engine has no other inputs
+        assert isinstance(self.output, Path)  # noqa: S101 - as above
+        folder = self.output / parsed_files.FOLDER / table.name
+        scope = self.scope if in_range else None
+        try:
+            files, place = parsed_files.kept(self.directory / table.name, folder, table, scope)
+        except parsed_files.NotPlainError:
+            return None
+        if not files:
+            return None
+        rows = self.spark.read.parquet(*map(url, files)).select(*table.schema.names, *place)
+        return rows.filter(self.scope.hours()) if in_range and place else rows
+
+    def _judged(self, table: Table, *, in_range: bool) -> DataFrame:
+        """Return the rows of a table whose lines the engine has looked at one by one.
+
+        Raises:
+            UnusualLineError: one is not of the broker's own form.
+        """
         folder = self.directory / table.name
         text = self.spark.read.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
         if in_range and set(PLACE) <= set(text.columns):
@@ -92,7 +121,4 @@ class StoredInput(Input):
         )
         if stored.filter(~F.col(_IS_PLAIN)).limit(1).count():
             raise UnusualLineError(f"{table.name} has lines that only Spark's parser can judge")
-        nothing = F.lit(None).cast("string")
-        return stored.select(
-            *table.schema.names, *place, *[nothing.alias(name) for name in (REASON, FILE, LINE)]
-        )
+        return stored.select(*table.schema.names, *place)

@@ -20,6 +20,7 @@ from made_rows import histogram, row
 from leveret.analytics import generate, java
 from leveret.analytics.locations import Remote, parse
 from leveret.analytics.names import ALL, SUMMARIES
+from leveret.analytics.parsed_files import FOLDER
 from leveret.analytics.reading import Input
 from leveret.analytics.running import analyse, deliver
 
@@ -126,9 +127,28 @@ def cluster(tmp_path_factory):
         yield master
 
 
+def by_sail(source, output):
+    """Run all jobs in Sail."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "leveret", "analyze", *(name for name in JOBS if name != "compact"),
+            "--engine", "sail", "--input", source, "--output", output,
+        ],
+        capture_output=True, text=True, cwd=ROOT, timeout=RUNNING, check=False,
+    )  # fmt: skip
+    assert 0 == done.returncode, done.stderr[-4000:]
+
+
+def parsed(output):
+    """Return the files of rows that a command keeps for the next ones; there must be some."""
+    found = sorted(path.relative_to(output) for path in (output / FOLDER).rglob("*.parquet"))
+    assert found
+    return found
+
+
 @pytest.fixture(scope="module")
 def outputs(spark, source, cluster, tmp_path_factory):
-    """The outputs of all jobs: submitted to the cluster as a zip, and by the session of the tests."""
+    """The outputs of all jobs: submitted to the cluster as a zip, in Sail (also from kept rows), and in this process."""
     folder = tmp_path_factory.mktemp("outputs")
     archive = folder / "leveret.zip"
     subprocess.run([sys.executable, "-m", "zipfile", "-c", archive, "leveret/"], cwd=ROOT, check=True)
@@ -154,14 +174,11 @@ def outputs(spark, source, cluster, tmp_path_factory):
     with_bad_lines = whole / "event" / "dt=2026-11-21" / "hour=07" / "event-1-0.jsonl"
     lines = with_bad_lines.read_text().splitlines(keepends=True)
     with_bad_lines.write_text("".join(lines[: -len(BAD)]))
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "leveret", "analyze", *(name for name in JOBS if name != "compact"),
-            "--engine", "sail", "--input", whole, "--output", folder / "sail",
-        ],
-        capture_output=True, text=True, cwd=ROOT, timeout=RUNNING, check=False,
-    )  # fmt: skip
-    assert 0 == done.returncode, done.stderr[-4000:]
+    by_sail(whole, folder / "sail")
+    shutil.copytree(folder / "sail", folder / "again")
+    kept = parsed(folder / "again")
+    by_sail(whole, folder / "again")
+    assert kept == parsed(folder / "again")
     analyse(JOBS, Input(spark, source, folder / "here"), folder / "here", lambda _text: None)
     return folder
 
@@ -182,7 +199,7 @@ def is_same(one, other):
 
 def tables_of(folder):
     """Return the tables of an output, relative to it."""
-    return sorted(path.relative_to(folder) for path in folder.glob("*/*") if path.is_dir())
+    return sorted(path.relative_to(folder) for path in folder.glob("[!.]*/*") if path.is_dir())
 
 
 def compared(spark, outputs, where, place, *, columns=slice(None)):
@@ -220,8 +237,12 @@ def test_jobs_have_the_same_tables_on_a_cluster(spark, outputs):
 
 
 @pytest.mark.timeout(RUNNING + 4 * STARTING)
-def test_jobs_have_the_same_tables_in_sail(spark, outputs):
-    """Tables, columns with their types, rows and their order are those of Spark; lines set aside are for Spark alone."""
+@pytest.mark.parametrize("run", ["sail", "again"])
+def test_jobs_have_the_same_tables_in_sail(spark, outputs, run):
+    """Tables, columns with their types, rows and their order are those of Spark, from lines and from kept rows.
+
+    Lines set aside are for Spark alone.
+    """
     places = [
         each
         for each in tables_of(outputs / "here")
@@ -230,23 +251,23 @@ def test_jobs_have_the_same_tables_in_sail(spark, outputs):
     for place in places:
         schemas = [
             spark.read.parquet(str(next((outputs / each / place).glob("*.parquet")))).schema
-            for each in ("here", "sail")
+            for each in ("here", run)
         ]
         assert schemas[0] == schemas[1], place
         # The first and the third of these columns are the table and its rows.
         compared(
             spark,
             outputs,
-            "sail",
+            run,
             place,
             columns=slice(0, 3, 2) if str(place) == "validate/tables" else slice(None),
         )
 
     assert places
-    assert places == [each for each in tables_of(outputs / "sail") if each.parts[0] != "assets"]
+    assert places == [each for each in tables_of(outputs / run) if each.parts[0] != "assets"]
     pages = [
         sorted(path.relative_to(outputs / each) for path in (outputs / each).glob("*/*.svg"))
-        for each in ("here", "sail")
+        for each in ("here", run)
     ]
     assert pages[0] == pages[1]
 

@@ -328,6 +328,23 @@ def test_lines_of_another_form_are_not_for_sail(tmp_path):
     assert "latency_hist has lines that only Spark's parser can judge" in done.stderr
 
 
+def test_lines_that_the_fast_parser_does_not_take_are_for_sail_all_the_same(tmp_path):
+    """A name with a brace, which the fast parser does not take, is read by Sail, beside rows that are kept."""
+    source = lines(tmp_path)
+    one = row("latency_hist", 5, scope="queue", name="a}b", metric="deliver", **histogram([7]))
+    kept = []
+    for more in ([], [json.dumps(one, separators=(",", ":"))]):
+        place = source / "latency_hist" / "dt=2026-11-21" / "hour=07" / "node=here"
+        (place / "latency_hist-2-0.jsonl").write_text("".join(f"{each}\n" for each in more))
+        done = analyze("latency", "--input", source, "--output", tmp_path / "out", "--engine", "sail")
+        assert 0 == done.returncode, done.stderr
+        assert f"Rows: latency_hist {2 + len(more)}" in (tmp_path / "out/latency/report.html").read_text()
+        kept.append(sorted((tmp_path / "out" / ".parsed").rglob("*.parquet")))
+
+    assert 1 == len(kept[0])
+    assert kept[0] == kept[1]
+
+
 @pytest.mark.parametrize("words", [("--master", "local[1]"), ("--conf", "a=b"), ("--follow",), ("compact",)])
 def test_sail_by_name_excludes_what_it_cannot_do(tmp_path, words):
     """Options of Spark's and jobs that only Spark runs are refused beside `--engine sail`."""

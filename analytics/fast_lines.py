@@ -1,0 +1,100 @@
+"""A fast parser of the lines of a file, for those that it surely reads as Spark does. Pure.
+
+Arrow's parser is strict about types, unknown and repeated columns, and numbers that do not fit. What it is not strict
+about is checked here: rows that share a line, values that are missing, `NaN`, texts that are not UTF-8. A file with any
+of these, or with what it cannot read, is for a parser that judges each line (`stored_input`, and Spark after it).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from leveret.analytics.schemas import VERSION, Table
+
+_PLAIN: Final = {
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+}
+_BEGIN: Final = f'{{"v":{VERSION},'.encode()
+
+
+def is_readable(table: Table) -> bool:
+    """Return whether rows of a table can be parsed here: maps cannot."""
+    return all(isinstance(column.type, str) or column.type["type"] != "map" for column in table.columns)
+
+
+def schema_of(table: Table) -> pa.Schema:
+    """Return the columns of a table that has no maps."""
+    return pa.schema([(column.name, _type(column.type)) for column in table.columns])
+
+
+def parse(data: bytes, table: Table) -> pa.Table | None:
+    """Return the rows of a file; None if a line is not surely a row.
+
+    Args:
+        data: the whole file.
+        table: its declaration; `is_readable`.
+    """
+    schema = schema_of(table)
+    if not data:
+        return schema.empty_table()
+    if not _has_one_object_a_line(data):
+        return None
+    try:
+        rows = pj.read_json(
+            pa.BufferReader(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
+        )
+        rows.validate(full=True)  # texts are UTF-8
+    except pa.ArrowInvalid:
+        return None
+    # A column that no line has is the last one.
+    rows = rows.select(schema.names)
+    is_whole = rows.num_rows == data.count(b"\n") and all(
+        _has_values(rows[column.name]) for column in table.columns if not column.optional
+    )
+    return rows if is_whole else None
+
+
+def _has_one_object_a_line(data: bytes) -> bool:
+    r"""Return whether each line begins with an object, and none goes on after the end of it.
+
+    The parser ends the process if it finds a value that is no object outside of objects. Here it finds none: a `}` is
+    at the end of a line, where the next line begins with `{"v":1,` or nothing follows, or is before `,` or `]`, with
+    which no value begins. Nor do two lines make one row, as there is no `}{` within an object.
+    """
+    ends = data.count(b"}\n" + _BEGIN) + 1
+    if not data.startswith(_BEGIN) or not data.endswith(b"}\n") or data.count(b"\n") != ends:
+        return False
+    closed = data.count(b"}")
+    return closed == ends or closed == ends + data.count(b"},") + data.count(b"}]")
+
+
+def _has_values(column: pa.ChunkedArray) -> bool:
+    """Return whether all values of a column are there, also those within lists, and are numbers if they should be."""
+    if column.null_count:
+        return False
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return bool(pc.all(pc.is_finite(column)).as_py())
+    if pa.types.is_list(kind):
+        return _has_values(pc.list_flatten(column))
+    if pa.types.is_struct(kind):
+        return all(_has_values(pc.struct_field(column, [index])) for index in range(kind.num_fields))
+    return True
+
+
+def _type(kind: str | dict[str, Any]) -> pa.DataType:
+    if isinstance(kind, str):
+        return _PLAIN[kind]
+    if kind["type"] == "array":
+        return pa.list_(_type(kind["elementType"]))
+    fields: Sequence[dict[str, Any]] = kind["fields"]
+    return pa.struct([(field["name"], _type(field["type"])) for field in fields])
