@@ -1,5 +1,6 @@
 """The request of a command, and its form on the socket of `leveret analyze --serve`. Pure."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
@@ -98,12 +99,13 @@ def state_of(directory: Location) -> frozenset[tuple[str, int, int]] | None:
     """Return the finished files of an input with their sizes and times; None if it is not on this machine."""
     if not isinstance(directory, Path):
         return None
-    return frozenset(
-        (str(path), found.st_size, found.st_mtime_ns)
-        for path in directory.rglob("*")
-        if path.suffix in {".jsonl", ".parquet"} and not path.name.startswith((".", "_"))
-        for found in (path.stat(),)
-    )
+    found = set()
+    for path in directory.rglob("*"):
+        if path.suffix in {".jsonl", ".parquet"} and not path.name.startswith((".", "_")):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by a broker that runs
+                status = path.stat()
+                found.add((str(path), status.st_size, status.st_mtime_ns))
+    return frozenset(found)
 
 
 def command_line(words: Sequence[str]) -> str:
