@@ -222,7 +222,12 @@ def _make(
     descriptor, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=place.parent)  # of mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
-            pq.write_table(pa.concat_tables(made), file, compression="zstd", write_statistics=False)
+            rows = pa.concat_tables(made)
+            if table.has_clock:
+                # Jobs look at the rows of an object one after another: what is in order is sorted in half the time.
+                order = [(name, "ascending") for name in (*table.of_kind("key"), "mono_us")]
+                rows = rows.combine_chunks().sort_by(order)
+            pq.write_table(rows, file, compression="zstd", write_statistics=False)
             file.flush()
             os.fsync(file.fileno())
         Path(name).rename(place)
