@@ -162,7 +162,7 @@ def validate(data: Input) -> dict[str, DataFrame]:
     waits = None
     if data.has("queue_interval"):
         histograms = data.table("latency_hist") if data.has("latency_hist") else None
-        broken, waits = paging.checked(data.table("queue_interval"), histograms)
+        broken, waits = paging.checked(data, histograms)
         found.append(broken.select(F.lit("queue_interval").alias("table"), "what", "rows"))
     counted = [
         (name, count.lines, count.rows, sum(count.aside.values()))

@@ -65,7 +65,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves` and `totals`."""
     rows = data.table("queue_interval")
     seconds = bin_seconds(rows)
-    found = data.keep(parts(_steps(rows), seconds))
+    found = _parts(data, rows, seconds)
     return {
         "queues": by_queue(lives(found)).orderBy(*_QUEUE),
         "residence": residence(found, seconds).orderBy("node", "time"),
@@ -74,20 +74,25 @@ def compute(data: Input) -> dict[str, DataFrame]:
     }
 
 
-def checked(rows: DataFrame, histograms: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
+def checked(data: Input, histograms: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
     """Return the checks for `validate`: counts of contradictory rows, and the waits by Little's law and by samples.
 
     Args:
-        rows: rows of `queue_interval`.
+        data: the input; it has `queue_interval`.
         histograms: rows of `latency_hist`; without them there are no samples to compare with.
     """
-    found = parts(_steps(rows), bin_seconds(rows))
+    rows = data.table("queue_interval")
+    found = _parts(data, rows, bin_seconds(rows))
     if histograms is None:
         return broken(rows, found), None
     waits = with_measured(by_queue(lives(found)), histograms)
     return broken(rows, found), waits.filter(F.col("gap").isNotNull()).select(
         *_QUEUE, "little_ms", "measured_ms", "samples", "boundary", "gap"
     )
+
+
+def _parts(data: Input, rows: DataFrame, seconds: int) -> DataFrame:
+    return data.shared("paging.parts", lambda: parts(_steps(rows), seconds))
 
 
 def _steps(rows: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ with the name of its file under the output. No line is dropped silently: lines =
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pyspark import StorageLevel
@@ -105,6 +105,7 @@ class Input:
         self._aside = aside or {}
         self._rows: dict[str, DataFrame] = {}
         self._kept: list[DataFrame] = []
+        self._shared: dict[str, DataFrame] = {}
         self._versions: Mapping[str, str] | None = None
 
     def has(self, name: str) -> bool:
@@ -174,8 +175,15 @@ class Input:
         self._kept.append(rows.persist(StorageLevel.DISK_ONLY))
         return rows
 
+    def shared(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+        """Return rows that several jobs use under this name, kept as by `keep` until `release`."""
+        if name not in self._shared:
+            self._shared[name] = self.keep(make())
+        return self._shared[name]
+
     def release(self) -> None:
         """Drop all cached rows."""
+        self._shared.clear()
         while self._kept:
             self._kept.pop().unpersist()
 

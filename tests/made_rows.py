@@ -99,6 +99,10 @@ class Made:
         """Return the rows unchanged: there are not many."""
         return rows
 
+    def shared(self, _name, make):
+        """Return the rows, made anew."""
+        return make()
+
     def release(self):
         """Release nothing."""
 

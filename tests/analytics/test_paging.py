@@ -87,7 +87,7 @@ def found(spark):
             ],
         },
     )
-    _, waits = checked(made.table("queue_interval"), made.table("latency_hist"))
+    _, waits = checked(made, made.table("latency_hist"))
     compared = {each["queue"]: each.asDict() for each in waits.collect()}
     return {
         each["queue"]: each.asDict() | compared.get(each["queue"], {})
@@ -166,7 +166,7 @@ def still(spark):
         rows.append(row("queue_interval", 0, node="wrong", queue=str(number)))
         rows.append(row("queue_interval", 5, node="wrong", queue=str(number), **{"durable": True} | values))
     made = Made(spark, {"queue_interval": rows})
-    return compute(made) | {"broken": checked(made.table("queue_interval"), None)[0]}
+    return compute(made) | {"broken": checked(made, None)[0]}
 
 
 def test_a_level_that_did_not_change_is_spread_over_its_time(still):
@@ -208,7 +208,7 @@ def test_generated_queues_are_where_their_formulas_put_them(spark, tmp_path):
         assert pytest.approx(1000 * level / rate) == found["little_ms"]
         if level:
             assert pytest.approx((1 / 3, 2 / 3)) == (found["share_alpha"], found["share_gamma"])
-    broken, _ = checked(data.table("queue_interval"), None)
+    broken, _ = checked(data, None)
     assert {0} == {each["rows"] for each in broken.collect()}
 
 
