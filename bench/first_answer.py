@@ -6,13 +6,15 @@
 
 The day has 30 queues, 30 connections and 4 exchanges whose rows are written every two seconds, as by a broker of
 `export.interval=2s` in which everything changes all the time: the most rows that such a node can write. One queue's
-consumer is too slow for an hour, and one is gone in the end. `cold` is a command of its own, `asked again` one that a
-running `--serve` answers, after a file with new rows has come.
+consumer is too slow for an hour, and one is gone in the end. `cold` is a command of its own that finds no rows kept by
+an earlier one, `kept` one that does, `asked again` one that a running `--serve` answers, after a file with new rows has
+come. Commands that do it themselves have their processor time beside the wall time.
 """
 
 import argparse
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -186,13 +188,25 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "leveret", "analyze", *words]
 
 
-def timed(*words: str) -> float:
-    """Run a command that must succeed; return its seconds."""
-    begun = time.monotonic()
+def timed(*words: str) -> tuple[float, float]:
+    """Run a command that must succeed; return its seconds, and those of processors."""
+    begun, used = time.monotonic(), of_children()
     done = subprocess.run(command(*words), cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    return time.monotonic() - begun
+    return time.monotonic() - begun, of_children() - used
+
+
+def of_children() -> float:
+    """Return the processor time of children that have ended, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def cold(output: Path, words: Sequence[str]) -> tuple[float, float]:
+    """Run a command that finds nothing kept; return its seconds, and those of processors."""
+    shutil.rmtree(output, ignore_errors=True)
+    return timed(*words)
 
 
 @contextlib.contextmanager
@@ -214,9 +228,13 @@ def server(*words: str) -> Iterator[None]:
             process.wait()
 
 
-def told(name: str, taken: Sequence[float]) -> None:
+def told(name: str, taken: Sequence[tuple[float, float]], *, served: bool = False) -> None:
+    wall, used = zip(*taken, strict=True)
+    processors = "" if served else f"processors {' '.join(f'{each:.1f}' for each in used)}   "
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     print(
-        f"{name:<14}{statistics.median(taken):>8.1f} s   {' '.join(f'{each:.1f}' for each in taken)}",
+        f"{name:<14}{statistics.median(wall):>8.1f} s   {' '.join(f'{each:.1f}' for each in wall)}   "
+        f"{processors}load {load}",
         flush=True,
     )
 
@@ -232,7 +250,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=ENGINES, default="auto")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument(
-        "--parts", nargs="+", choices=("make", "cold", "again"), default=("make", "cold", "again")
+        "--parts", nargs="+", choices=("make", "cold", "kept", "again"), default=("cold", "kept", "again")
     )
     options = parser.parse_args()
     options.into.mkdir(parents=True, exist_ok=True)
@@ -259,16 +277,18 @@ def main() -> None:
             options.engine,
         ]
         if "cold" in options.parts:
-            told("cold", [timed(*words) for _ in range(options.times)])
+            told("cold", [cold(folder / "out", words) for _ in range(options.times)])
+        if "kept" in options.parts:
+            told("kept", [timed(*words) for _ in range(options.times)])
         if "again" in options.parts:
             with server("--output", str(folder / "out"), "--engine", options.engine):
-                told("first asked", [timed(*words)])
+                told("first asked", [timed(*words)], served=True)
                 taken = []
                 for number in range(options.times):
                     for name in options.tables:
                         write_file(folder / "in", name, SECONDS + number * FILE_SECONDS)
                     taken.append(timed(*words))
-                told("asked again", taken)
+                told("asked again", taken, served=True)
 
 
 if __name__ == "__main__":
