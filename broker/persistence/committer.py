@@ -54,6 +54,8 @@ RETRY_SECONDS = 1.0
 """Delay after a commit that found the disk full."""
 PROBE_OCTETS = 1024 * 1024
 """Bytes of transient messages that are tried after the disk was full; doubled after each success."""
+NEVER_SECONDS = 24 * 3600.0
+"""Delay of what a broker that ends need not do."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Bytes waiting for the disk from which publishers are not read."""
 LIGHT_FACTOR = 2
@@ -460,6 +462,10 @@ class Committer:
             self._commit()
 
     # -- the end ----------------------------------------------------------------------------------------------------
+
+    def prepare_stop(self) -> None:
+        """Page nothing more: nothing is published any more, and what is paged ends with the process."""
+        self._page_due = self._loop.time() + NEVER_SECONDS
 
     async def stop(self) -> None:
         """Commit the journal, then end the thread. What then finds the disk full is lost."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.persistence.committer import Committer
+from leveret.broker.persistence.committer import BACKLOG_HIGH, Committer
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.storage.errors import DamagedError, DiskFullError
@@ -45,6 +45,9 @@ class Log(Protocol):
     def on_full(self, report: Callable[[bool], object]) -> None:
         """Call `report` with true when an apply finds the disk full, with false when there is room again."""
 
+    def apply_late(self) -> None:
+        """Apply no more than memory asks for: this node is about to hand over."""
+
     async def hand_over(self) -> None:
         """Lead no more: have another node take over what is logged. Nothing is applied or called back any more."""
 
@@ -63,6 +66,8 @@ class ReplicatedCommitter(Committer):
         self._encoder = WorkerThread("leveret-encoder", self._loop, self._host)
         self._is_copy_full = False
         """True while an entry of the log cannot be applied for lack of space."""
+        self._applies_late = False
+        """True once what is logged need not be applied: another node is about to lead."""
 
     def _write(self, batch: Batch) -> None:
         environment: Any = self._environment
@@ -110,6 +115,21 @@ class ReplicatedCommitter(Committer):
         self._report_full(is_full)
         if is_full:  # other work waits for the disk than before
             self._host.backlog_cleared()
+
+    def prepare_stop(self) -> None:
+        """Page and apply nothing more, and wait for nothing but the log."""
+        super().prepare_stop()
+        backlogged = self.backlogged
+        self._applies_late = True
+        self.log.apply_late()
+        self._report_if_cleared(backlogged=backlogged)
+
+    def _is_above(self, times: int) -> bool:
+        if not self._applies_late:
+            return super()._is_above(times)
+        journal = self._journal
+        waiting = journal.octets + journal.octets_in_flight - journal.octets_unapplied
+        return self.is_held or waiting > times * BACKLOG_HIGH
 
     async def _all_settled(self) -> None:
         """Hand over before anything else: what is not applied here is in the log, for this copy, too."""

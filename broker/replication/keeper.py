@@ -233,6 +233,10 @@ class Keeper:
             return
         self._wakes[LEASE].set()
 
+    def apply_late(self) -> None:
+        """Apply no more than memory asks for, until this node follows again: it is about to hand over."""
+        self.node.apply_late()
+
     def use_writer(self, submit: Callable[[Job, JobDone], None]) -> None:
         """Apply in this thread from now on: the one that writes to the copy."""
         self._submit = submit

@@ -214,6 +214,8 @@ class Node:
         self._own_entry = 0
         """Index of the first entry of this node's epoch."""
         self._applying_since: float | None = None
+        self._apply_from = 0
+        """Bytes of entries from which any are applied."""
         self._snapshot: Snapshot | None = None
         """The complete one, as far as this node knows."""
         self._is_snapshot_known = False
@@ -457,6 +459,7 @@ class Node:
 
     def _step_down(self, reason: str, now: float) -> None:
         self.leader = None
+        self._apply_from = 0
         self.events.append(Close(reason))
         self.follower.drop_tail()
         self._wait(now)
@@ -650,6 +653,8 @@ class Node:
     # -- applying ---------------------------------------------------------------------------------------------------
 
     def _apply_next(self, now: float) -> None:
+        if self.follower.tail_octets < self._apply_from:
+            return
         if entries := self.follower.next_to_apply(self._settings.apply_octets):
             self._applying_since = now
             self.events.append(Apply(entries))
@@ -678,6 +683,11 @@ class Node:
 
         """
         return self._leader().submit_body(body, content)
+
+    def apply_late(self) -> None:
+        """Apply no more than memory asks for: this node is about to hand over, and has the log to catch up from."""
+        if self.leader is not None:
+            self._apply_from = self._settings.late_octets
 
     def hand_over(self, successor: str = "") -> None:
         """Lead no more: append what waits, then give the lease back. Clients are to be closed before this."""

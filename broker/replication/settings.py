@@ -44,6 +44,8 @@ class Settings(NamedTuple):
     """Bytes read and not applied from which a waiting node reads no more, unless all of it waits to be settled."""
     apply_octets: int = 4 * MEBIBYTE
     """Bytes of entries from which no further one is applied in the same transaction."""
+    late_octets: int = 96 * MEBIBYTE
+    """Bytes of entries that a leader which is about to hand over leaves unapplied: it keeps them in memory."""
     require_synchronous: bool = True
     """True if an answer counts only if the engine says that a standby has the change, too."""
     snapshot_octets: int = 256 * MEBIBYTE

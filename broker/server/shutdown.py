@@ -13,7 +13,7 @@ from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.server.shutdown_flush import STEP_OCTETS, ShutdownFlush
+from leveret.broker.server.shutdown_flush import COMMIT_OCTETS, ShutdownFlush
 from leveret.broker.vhost.vhost import VHost
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class Shutdown:
         """Write to disk what is in memory only, and close the store."""
         await self._host.finish_jobs()
         await self._publish_dead_letters(disk)
+        disk.commits.prepare_stop()
         lost = await self._flush_promised(disk)
         if lost:
             text = (
@@ -196,7 +197,7 @@ class Shutdown:
                     await read
                     continue
                 uncommitted += before - flush.left
-                if journal.octets + journal.blob_octets >= STEP_OCTETS:
+                if journal.octets + journal.blob_octets >= COMMIT_OCTETS:
                     if committing is not None and not await committing:
                         return in_commit + uncommitted + sum(each.left for each in flushes)
                     committing = asyncio.ensure_future(host.stored(files=True))

@@ -21,9 +21,12 @@ from leveret.storage.queues.priority_queue import PriorityQueue, parts
 from leveret.storage.queues.variable_queue import VariableQueue
 
 STEP = 4096
-"""Messages that are moved in one commit."""
-STEP_OCTETS = 2 * 1024 * 1024
-"""Approximate size of a commit, in bytes, that ends it earlier."""
+"""Messages that are moved in one step."""
+STEP_OCTETS = 512 * 1024
+"""Approximate bytes of messages that end a step earlier."""
+COMMIT_OCTETS = 2 * 1024 * 1024
+"""Bytes of moved messages from which they are committed. With what a step adds, and what is moved while another
+commit is under way, less than a replicated log takes in one piece."""
 _BATCH = 64
 
 
@@ -64,7 +67,7 @@ class ShutdownFlush:
     def step(self) -> bool:
         """Move some messages; False if something has to be read first: the queue is touched when that is in memory.
 
-        The caller must commit after `STEP_OCTETS`, or the whole queue would be read into memory.
+        The caller must commit after `COMMIT_OCTETS`, or the whole queue would be read into memory.
         """
         if self._is_discarding:
             return False

@@ -68,7 +68,6 @@ class Journal:
         "_late_waiters",
         "_moved_refs",
         "_next_msg_id",
-        "_octets_unapplied",
         "_paged_dirty",
         "_paged_sweeps",
         "_paged_unrefs",
@@ -90,6 +89,7 @@ class Journal:
         "octets",
         "octets_in_flight",
         "octets_to_page",
+        "octets_unapplied",
         "octets_written",
         "paged_out",
         "records",
@@ -131,7 +131,9 @@ class Journal:
         """True if a batch that is settled is in a log, and not on disk before `applied` is called for it."""
         self._unapplied: deque[tuple[Batch, int, int]] = deque()
         """Batches that are settled and not applied, with the bytes and records that they count for."""
-        self._octets_unapplied = self._records_unapplied = 0
+        self.octets_unapplied = 0
+        """Bytes of batches that are settled and not applied."""
+        self._records_unapplied = 0
         self.octets = 0
         """Approximate bytes of memory that wait for a cut; some entries may be settled already."""
         self.octets_in_flight = 0
@@ -336,7 +338,7 @@ class Journal:
         self._unrefs = []
         self._rows = []
         self._waiters = []
-        self.octets_in_flight, self.octets = self.octets + self._octets_unapplied, 0
+        self.octets_in_flight, self.octets = self.octets + self.octets_unapplied, 0
         self.records_in_flight, self.records = self.records + self._records_unapplied, 0
         self.urgent = False
         self.in_flight = batch
@@ -479,13 +481,13 @@ class Journal:
         assert batch is not None
         self.in_flight = None
         if self.is_logged_first and batch.needs_sync:
-            octets = self.octets_in_flight - self._octets_unapplied
+            octets = self.octets_in_flight - self.octets_unapplied
             records = self.records_in_flight - self._records_unapplied
             self._unapplied.append((batch, octets, records))
-            self._octets_unapplied += octets
+            self.octets_unapplied += octets
             self._records_unapplied += records
         else:
-            self.octets_in_flight, self.records_in_flight = self._octets_unapplied, self._records_unapplied
+            self.octets_in_flight, self.records_in_flight = self.octets_unapplied, self._records_unapplied
         safe = error is None or error.durable is Done.ALL
         self.commits += safe
         self.octets_written += batch.written(error)
@@ -537,7 +539,7 @@ class Journal:
     def applied(self) -> None:
         """Take note that the oldest batch that was settled and not applied is on disk."""
         batch, octets, records = self._unapplied.popleft()
-        self._octets_unapplied -= octets
+        self.octets_unapplied -= octets
         self._records_unapplied -= records
         self.octets_in_flight -= octets
         self.records_in_flight -= records

@@ -37,6 +37,7 @@ SETTINGS = Settings(
     read_octets=400,
     tail_octets=2000,
     apply_octets=500,
+    late_octets=1000,
     snapshot_octets=1200,
     trim_cap=4000,
 )
@@ -519,6 +520,8 @@ class World:
                 self.end_of_engine()
                 self.counts["promoted"] += 1
             case 7 if leading:
+                if random.random() < 0.5:
+                    leading[0].node.apply_late()
                 leading[0].node.hand_over(random.choice(["", "n0", "n1", "n2"]))
                 leading[0].is_open = False
             case _:

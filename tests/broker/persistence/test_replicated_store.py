@@ -12,7 +12,7 @@ from leveret.broker.persistence import committer
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.journal.blocks import read_bitmap, read_header
-from leveret.storage.message import Persistent
+from leveret.storage.message import Message, Persistent
 from leveret.storage.store.replica import ReplicaEnvironment
 
 SECONDS = 20.0
@@ -50,6 +50,7 @@ class HeldLog:
         self.report_full: Callable[[bool], object] = bool
         self.handed_over: list[int] = []
         """The number of batches that were logged when the lease was given back."""
+        self.applies_late = False
 
     def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
         self.count += 1
@@ -61,6 +62,9 @@ class HeldLog:
 
     def on_full(self, report: Callable[[bool], object]) -> None:
         self.report_full = report
+
+    def apply_late(self) -> None:
+        self.applies_late = True
 
     async def hand_over(self) -> None:
         self.handed_over.append(self.count)
@@ -184,6 +188,34 @@ async def test_a_stop_hands_over_as_soon_as_all_is_logged(tmp_path: Path) -> Non
     again = ReplicaEnvironment(tmp_path / "data", sync=False)
     assert (b"1", 1) == (again.place, len(list(again.rows("blocks"))))
     again.close()
+
+
+async def test_a_stop_waits_for_the_log_only(tmp_path: Path) -> None:
+    """What is not applied holds nothing up any more."""
+    leading = Leading(tmp_path / "data")
+    for number in range(5):
+        leading.publish(number, committer.BACKLOG_HIGH // 4)
+    await leading.until(lambda: len(leading.publisher.accepts) == 5)
+    assert leading.disk.commits.backlogged
+    leading.disk.commits.prepare_stop()
+
+    assert leading.log.applies_late
+    assert (False, 1) == (leading.disk.commits.backlogged, leading.host.cleared)
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_nothing_is_paged_at_a_stop(tmp_path: Path) -> None:
+    """Transient messages end with the process: what is logged waits neither for them nor for the disk."""
+    leading = Leading(tmp_path / "data")
+    leading.disk.commits.prepare_stop()
+    leading.queue.publish([Message(b"\0\0", b"\0" * 1000, 1)], persistent=False)
+    leading.queue.set_ram_target(0, 0)
+    leading.queue.reduce_memory_use()
+    leading.publish(1)
+    await leading.until(lambda: leading.publisher.accepts == [1])
+
+    assert (True, 0) == (leading.disk.journal.has_unpaged, leading.disk.journal.paged_out)
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
 
 
 async def test_a_stop_with_a_full_copy_loses_nothing(

@@ -165,6 +165,27 @@ def test_a_node_that_is_named_leads_next(nodes: Nodes) -> None:
     assert wanted is nodes.leader
 
 
+def test_a_leader_that_is_about_to_hand_over_applies_what_memory_asks_for() -> None:
+    """The rest is in the log, from which it catches up as soon as it follows."""
+    nodes = Nodes("a", "b", settings=Settings(late_octets=1000, max_batch=100))
+    nodes.run(10.0)
+    leader, (other,) = nodes.leader, nodes.others()
+    applied = leader.follower.position
+    leader.apply_late()
+    leader.submit(Batch(b"\0" * 900))
+    nodes.run(1.0)
+    assert applied == leader.follower.position
+    leader.submit(Batch(b"\0" * 900))
+    nodes.run(1.0)
+    assert applied.index < leader.follower.position.index
+
+    leader.submit(Batch(b"\0" * 900))
+    leader.hand_over()
+    nodes.run(5.0)
+    assert other is nodes.leader
+    assert other.follower.position == leader.follower.position
+
+
 def test_a_member_that_is_down_is_forgotten_when_asked(nodes: Nodes) -> None:
     """Not one that is up, nor one that is none."""
     leader, (lost, _) = nodes.leader, nodes.others()
