@@ -45,9 +45,22 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
         outputs: the logs.
 
     Raises:
-        StartupError: the copy cannot be opened, or the database cannot be used.
+        StartupError: the copy cannot be opened, the database cannot be used, or the broker cannot start. It is in the
+            log, too: a node may wait for long before it leads, and nobody looks at its terminal then.
 
     """
+    try:
+        return await _serve(config, stopping, lead, outputs)
+    except StartupError as error:
+        _logger.critical(
+            "replication: node '%s' ends, and the others go on without it: %s. Start it again when that is mended",
+            config.replication.node_name,
+            error,
+        )
+        raise
+
+
+async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
     keeper = await _make_keeper(config)
     keeper.start()
     control = Control(keeper, replication_warnings(config.replication))
@@ -112,7 +125,7 @@ async def _first(keeper: Keeper, stopping: asyncio.Event, *others: "asyncio.Futu
     finally:
         stop.cancel()
     if keeper.failed.done() and (error := keeper.failed.exception()) is not None:
-        _logger.critical("replication failed: %s", error, exc_info=error)
+        _logger.error("replication failed", exc_info=error)
         raise StartupError(f"replication failed: {error}", exit_codes.SOFTWARE)
 
 
@@ -187,6 +200,8 @@ async def _lead(
     try:
         await keeper.run(leadership.store.scan)
     except StorageError as error:
+        await keeper.hand_over()
+        await keeper.stop()
         raise StartupError(str(error), exit_codes.DATA) from None
     leading: asyncio.Future[int] = asyncio.ensure_future(lead(leadership.ending, leadership.make_server))
     stop = asyncio.create_task(stopping.wait())

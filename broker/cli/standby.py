@@ -65,6 +65,8 @@ class Standby:
             self._ending.callback(self._outputs.remove, writer)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         listen(broker, self._config, self._ending, self._monitor, self._management)
+        broker.watch_certificates()
+        self._ending.push_async_callback(broker.forget_certificates)
         control = ControlSocket(self._config.data_dir, self._management)
         try:
             control.open()

@@ -492,7 +492,7 @@ class Server:
         self._schedule_tick()
         self._ticked = self.now()
         self._is_open = True
-        self._watch_certificates()
+        self.watch_certificates()
         self.turn.slices.watch()
         if self.export is not None:
             self.export.start(loop)
@@ -585,7 +585,8 @@ class Server:
             await self._listeners.bind(self.config.tls_listeners, tls)
             self.tls_addresses = self._listeners.tls_addresses
 
-    def _watch_certificates(self) -> None:
+    def watch_certificates(self) -> None:
+        """Read the certificates of listeners again when their files have changed, until `forget_certificates`."""
         if self.credentials:
             from leveret.broker.tls.credentials import Watch  # noqa: PLC0415 - only if it is used
 
@@ -594,14 +595,18 @@ class Server:
             self._watch = Watch(self.credentials, self.config.tls.reload_interval)
             self._watch.start()
 
+    async def forget_certificates(self) -> None:
+        """Look no more whether certificates have changed."""
+        if self._watch is not None:
+            await self._watch.stop()
+
     async def stop(self, reason: str = "shutdown", seconds: float = STOP_SECONDS) -> None:
         """Stop accepting, close every connection with 320, write to disk what only memory has, and close the store.
 
         `seconds`: time for clients to answer; the sockets of those that did not are closed then.
         """
         self._stopping = True
-        if self._watch is not None:
-            await self._watch.stop()
+        await self.forget_certificates()
         await Shutdown(self, seconds).run(reason)
         if self.backends is not None:
             await self.backends.close()

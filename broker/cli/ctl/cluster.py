@@ -8,8 +8,8 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command
 from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.ctl.health import found_listeners, listener_line
-from leveret.broker.cli.ctl.session import Session
+from leveret.broker.cli.ctl.health import NODES, STARTUP_SECONDS, found_listeners, listener_line
+from leveret.broker.cli.ctl.session import Session, counted
 
 CLUSTER = "Cluster"
 POLL_SECONDS = 0.1
@@ -68,6 +68,29 @@ def cluster_status(session: Session) -> None:
         "Listeners", "", *map(listener_line, rows),
     ]  # fmt: skip
     session.show_object(found, lines)
+
+
+@command("await_online_nodes", argument("count"), group=NODES)
+def await_online_nodes(session: Session, count: str) -> None:
+    """Wait until so many nodes of a replicated log are up, this one included; without replication there is one."""
+    wanted = counted(count)
+    seconds = session.given_seconds or STARTUP_SECONDS
+    until = time.monotonic() + seconds
+    state = session.api.get("leveret", "cluster")
+    is_replicated = state["replicated"]
+    session.announce(
+        f"Will wait for at least {wanted} nodes to join the cluster of "
+        f"{state['node'] if is_replicated else session.node}. Timeout: {seconds:.0f} seconds."
+    )
+    if not is_replicated and wanted > 1:
+        raise CtlError("Error: there is one node, and no cluster to join", exit_codes.TEMPORARY)
+    while is_replicated:
+        found = sum(each["is_up"] for each in session.api.get("leveret", "cluster")["members"])
+        if found >= wanted:
+            return
+        if time.monotonic() >= until:
+            raise CtlError(f"Error: timed out: {found} of {wanted} nodes are up", exit_codes.TEMPORARY)
+        time.sleep(POLL_SECONDS)
 
 
 @command("cluster_transfer", argument("name", optional=True), group=CLUSTER)

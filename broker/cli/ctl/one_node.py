@@ -5,27 +5,14 @@ from pathlib import Path
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import argument, command, option
 from leveret.broker.cli.ctl.errors import CtlError, UsageError, refused
-from leveret.broker.cli.ctl.health import CHECKS, NODES, STARTUP_SECONDS
-from leveret.broker.cli.ctl.session import Session, counted
+from leveret.broker.cli.ctl.health import CHECKS, NODES
+from leveret.broker.cli.ctl.session import Session
 
 GROUP = "Nodes and replicas"
 QUORUM_SECONDS = 120.0
 KINDS = ("all", "classic", "quorum")
 UNITS = ("days", "weeks", "months", "years")
 BLOCK = 64 * 1024
-
-
-@command("await_online_nodes", argument("count"), group=NODES)
-def await_online_nodes(session: Session, count: str) -> None:
-    """Wait until there are so many nodes: there is always one, and never a second."""
-    wanted = counted(count)
-    seconds = session.given_seconds or STARTUP_SECONDS
-    session.announce(
-        f"Will wait for at least {wanted} nodes to join the cluster of {session.node}. "
-        f"Timeout: {seconds:.0f} seconds."
-    )
-    if wanted > 1:
-        raise CtlError("Error: there is one node, and no cluster to join", exit_codes.TEMPORARY)
 
 
 def _alone(session: Session, announcement: str, subject: str, verb: str) -> None:

@@ -3,12 +3,14 @@
 import base64
 import json
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 import pika
+from certificates import Authority, client_context
 from postgresql_server import SECONDS
 from replicated.cluster import NAMES, Nodes
 from replicated.database import Database
@@ -32,6 +35,9 @@ class Managed(Nodes):
     def __init__(self, home: Path, url: str) -> None:
         super().__init__(home, dict.fromkeys(NAMES, url))
         self.apis = {name: free_port() for name in self.ports}
+        self.secure_apis = {name: free_port() for name in self.ports}
+        self.authority = Authority(home)
+        self.authority.server()
 
     def start(self, name: str) -> None:
         """Start a node."""
@@ -41,6 +47,10 @@ class Managed(Nodes):
             "replication.node_name": name,
             "replication.advertised_address": f"127.0.0.1:{self.ports[name]}",
             "management.tcp.port": str(self.apis[name]),
+            "management.ssl.port": str(self.secure_apis[name]),
+            "management.ssl.certfile": str(self.home / "server.pem"),
+            "management.ssl.keyfile": str(self.home / "server.key"),
+            "ssl_options.reload_interval": "1",
             "prometheus.tcp.port": str(self.probes[name]),
             "log.console": "false",
             "log.file": str(self.home / f"{name}.log"),
@@ -145,6 +155,8 @@ def test_all_nodes_answer_about_the_cluster(nodes: Managed) -> None:
         code, text = nodes.ctl(name, "cluster_status")
         assert code == 0, text
         assert f"Leader: {leader} at 127.0.0.1:{nodes.ports[leader]}" in text
+        code, text = nodes.ctl(name, "await_online_nodes", "3")
+        assert code == 0, text
         metrics = got(nodes.probes[name], "/metrics")[1]
         assert f"leveret_replication_role {int(name == leader)}\n" in metrics
         for figure in ("epoch", "lag_batches", "lag_seconds", "append_seconds"):
@@ -208,3 +220,47 @@ def test_a_node_goes_on_waiting_after_it_has_handed_over(nodes: Managed) -> None
     assert nodes._processes[leader].poll() is None
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", nodes.ports[leader]))
+
+
+def test_waiting_nodes_answer_by_https(nodes: Managed) -> None:
+    """With a certificate that was exchanged while they wait, too; what they answer is the same."""
+    name = nodes.waiting()[0]
+    nodes.ready(name)
+    status, serial = secured(nodes, name, "/api/leveret/cluster")
+    assert 200 == status
+    assert 503 == secured(nodes, name, "/api/queues")[0]
+
+    nodes.authority.server()
+    until(lambda: secured(nodes, name, "/api/leveret/cluster")[1] != serial)
+    assert 200 == secured(nodes, name, "/api/definitions")[0]
+
+
+def secured(nodes: Managed, name: str, path: str) -> tuple[int, bytes]:
+    """Return the status of an answer over HTTPS, and the certificate that was shown."""
+    connection = HTTPSConnection(
+        "127.0.0.1", nodes.secure_apis[name], timeout=SECONDS, context=client_context(nodes.authority)
+    )
+    try:
+        connection.connect()
+        assert isinstance(connection.sock, ssl.SSLSocket)
+        shown = connection.sock.getpeercert(binary_form=True)
+        assert shown is not None
+        connection.request("GET", path, headers=LOGIN)
+        return connection.getresponse().status, shown
+    finally:
+        connection.close()
+
+
+def test_a_node_that_cannot_lead_tells_why_in_its_log(nodes: Managed) -> None:
+    """And what to do; it ends, and another one leads at once."""
+    leader, name = nodes.leader(), nodes.waiting()[0]
+    nodes.ready(name)
+    with socket.create_server(("127.0.0.1", nodes.ports[name])):
+        nodes.hand_over(leader, name)
+        until(lambda: nodes._processes[name].poll() is not None)
+    assert 69 == nodes._processes[name].returncode
+    last = nodes.log(name).splitlines()[-1]
+    assert f"node '{name}' ends" in last
+    assert f"127.0.0.1:{nodes.ports[name]}" in last
+    assert "Start it again when that is mended" in last
+    assert name != nodes.leader()
