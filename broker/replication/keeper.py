@@ -21,6 +21,7 @@ from leveret.broker.replication.chain import BATCHES, CHUNK, Batch, split_batche
 from leveret.broker.replication.engine import ORIGIN, Engine, Entry, NoAnswerError, Position
 from leveret.broker.replication.node import LEASE, READ, Node, NotLeadingError
 from leveret.broker.replication.settings import MEBIBYTE, Settings
+from leveret.broker.replication.standing import damage_text
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.store.replica import Part, ReplicaEnvironment, begin_restore, put_in_place, remove_copy
 
@@ -301,9 +302,7 @@ class Keeper:
                 self.append_seconds = boot_time() - began
             self.node.answered(lane, answer, boot_time())
             if self.node.damage not in {"", self._reported_damage}:
-                log.error(
-                    "replication: the log is damaged, nothing behind it can be applied: %s", self.node.damage
-                )
+                log.error("replication: %s", damage_text(self.node.damage))
             self._reported_damage = self.node.damage
 
     def _fail(self, error: BaseException) -> None:

@@ -96,6 +96,8 @@ def _problems(node: Node, now: float, *, is_answered: bool, warnings: list[str])
         found.append("the database does not answer")
     if node.obstacle:
         found.append(node.obstacle)
+    if node.damage:
+        found.append(damage_text(node.damage))
     if node.is_too_short:
         found.append(
             "the log is shorter than the copies of all nodes: the database was restored from a backup? If that is "
@@ -106,6 +108,20 @@ def _problems(node: Node, now: float, *, is_answered: bool, warnings: list[str])
     if node.lag.seconds(now) >= BEHIND_SECONDS:
         found.append(f"the copy of this node is {node.lag.seconds(now):.0f} s behind the log")
     return found
+
+
+def damage_text(damage: str) -> str:
+    """Return what is wrong with the log, and what to do.
+
+    Args:
+        damage: the objection to the entry that cannot be applied.
+
+    """
+    return (
+        f"the log is damaged, nothing behind it can be applied: {damage}. Keep the node that leads running: it has "
+        "everything. If a standby of the database has the entry whole, have it replace the primary; if none has, stop "
+        "the waiting nodes until the leader has put a snapshot into the database"
+    )
 
 
 def is_up(node: Node, name: str, now: float) -> bool:

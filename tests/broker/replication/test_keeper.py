@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+from leveret.broker.replication.control import Control
 from leveret.broker.replication.keeper import Keeper, pack_place, unpack_place
 from leveret.broker.replication.memory import MemoryDriver, MemoryEngine
 from leveret.broker.replication.settings import Settings
@@ -177,6 +178,9 @@ async def test_a_damaged_log_is_reported(tmp_path: Path, caplog) -> None:
         await until(lambda: engine.visible.members["n2"].counter > counter + 2)  # it has read again, too
         assert not keepers["n2"].node.is_caught_up()
         assert not keepers["n2"].opened.done()
+        (problem,) = Control(keepers["n2"], []).described()["problems"]
+        assert problem in caplog.text
+        assert "have it replace the primary" in problem
 
     assert 1 == caplog.text.count(f"the chain hash of entry {last} does not match")
 
