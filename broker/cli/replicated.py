@@ -84,7 +84,8 @@ async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: l
 
 async def _make_keeper(config: Config) -> Keeper:
     try:
-        from leveret.broker.replication.postgresql import PostgreSQLDriver, with_timeouts  # noqa: PLC0415 - an extra
+        from leveret.broker.replication.postgresql import PostgreSQLDriver  # noqa: PLC0415 - an extra
+        from leveret.broker.replication.postgresql_servers import Servers, with_timeouts  # noqa: PLC0415
     except ImportError as error:
         raise StartupError(
             f"replication.url needs the package psycopg: pip install 'leveret[postgresql]' ({error})",
@@ -100,7 +101,8 @@ async def _make_keeper(config: Config) -> Keeper:
         stall_timeout=wanted.stall_timeout,
         require_synchronous=wanted.require_synchronous == "true",
     )
-    engines = PostgreSQLDriver(url), PostgreSQLDriver(url)
+    servers = Servers(url)
+    engines = PostgreSQLDriver(servers), PostgreSQLDriver(servers)
     try:
         return Keeper(
             config.data_dir,

@@ -47,14 +47,17 @@ from leveret.broker.replication.engine import (
     Trim,
     Trimmed,
 )
+from leveret.broker.replication.postgresql_servers import Servers
 
 PART_OCTETS = 256 * 1024
 """Bytes of a row: a larger entry is several rows of one transaction."""
 SEGMENT_OCTETS = 64 * 1024 * 1024
 SEGMENT_ENTRIES = 100_000
-CONNECT_SECONDS = 5
 DROP_LOCK = "200ms"
 """Time for which a drop waits for readers of the table, and others wait behind it."""
+LOOK_SECONDS = 5.0
+"""Time without an answer after which a newer server is looked for: a primary that another one has replaced waits for
+its standbys for ever."""
 
 
 class SchemaVersionError(Exception):
@@ -65,13 +68,15 @@ class PostgreSQLDriver:
     """A connection to the log in PostgreSQL, made when it is needed; an `engine.Engine`.
 
     Args:
-        url: of the database, as libpq takes it.
+        servers: of the database; the same for all drivers of a node, so that all leave one that is replaced.
         segment_octets: size of a segment, from which the next one is begun.
 
     """
 
-    def __init__(self, url: str, *, segment_octets: int = SEGMENT_OCTETS) -> None:
-        self._url = url
+    def __init__(self, servers: Servers, *, segment_octets: int = SEGMENT_OCTETS) -> None:
+        self._servers = servers
+        self._timeline = 0
+        """Of the server that it is connected to."""
         self._segment_octets = segment_octets
         self._connection: Any = None
         self._under_way: asyncio.Task[Answer] | None = None
@@ -84,12 +89,24 @@ class PostgreSQLDriver:
         """Perform a request. It goes on if the caller is cancelled: an append is never cancelled in the server.
 
         Raises:
-            NoAnswerError: the connection broke, the server reported an error, or warned of anything.
+            NoAnswerError: the connection broke, the server reported an error, or warned of anything, or another one
+                has replaced it, and it does not answer.
             SchemaVersionError: see there.
 
         """
-        self._under_way = asyncio.create_task(self._perform(request))
-        return await asyncio.shield(self._under_way)
+        self._under_way = task = asyncio.create_task(self._perform(request))
+        while self._servers.are_several:
+            await asyncio.wait([task], timeout=LOOK_SECONDS)
+            if task.done():
+                break
+            await self._servers.look()
+            if self._is_replaced:
+                await self._disconnect()
+        return await asyncio.shield(task)
+
+    @property
+    def _is_replaced(self) -> bool:
+        return self._timeline < self._servers.newest
 
     async def close(self) -> None:
         """Close the connection; a request under way may still be performed."""
@@ -107,6 +124,8 @@ class PostgreSQLDriver:
 
     async def _perform(self, request: Request) -> Answer:
         try:
+            if self._connection is not None and self._is_replaced:
+                await self._disconnect()
             if self._connection is None or self._connection.closed:
                 await self._connect()
             self._was_warned = False
@@ -120,9 +139,7 @@ class PostgreSQLDriver:
         return answer
 
     async def _connect(self) -> None:
-        self._connection = await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, connect_timeout=CONNECT_SECONDS
-        )
+        self._connection, self._timeline = await self._servers.connect()
         self._connection.add_notice_handler(self._note_warning)
         await self._connection.execute(sql.SESSION)
         if not (await self._row(sql.EXISTS, ("leveret_schema",)))[0]:
@@ -378,32 +395,3 @@ def _whole(rows: Any) -> list[Entry]:
             parts.append(bytes(row[6]))
         last = row
     return found
-
-
-_TIMEOUTS = {
-    "application_name": "leveret",
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "10000",
-}
-"""Parameters of libpq by which a connection whose other end is gone breaks within seconds."""
-
-
-def with_timeouts(url: str) -> str:
-    """Return what connects to a URL, with time limits of the connection that it does not set itself.
-
-    Raises:
-        ValueError: libpq does not understand the URL; the text does not contain it.
-
-    """
-    try:
-        given = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        raise ValueError("libpq does not understand it") from None
-    if not all(port.isdecimal() for port in str(given.get("port") or "").split(",") if port):
-        # libpq would say so with the text, which is a part of the password if that has a slash.
-        raise ValueError("its port is no number: special characters in the password need quoting, as %2F")
-    more = {name: value for name, value in _TIMEOUTS.items() if name not in given}
-    joined: str = psycopg.conninfo.make_conninfo(url, **more)
-    return joined

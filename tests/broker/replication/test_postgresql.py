@@ -23,7 +23,8 @@ from leveret.broker.replication.engine import (
 
 psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from leveret.broker.replication import postgresql_schema as sql  # noqa: E402
-from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError, with_timeouts  # noqa: E402
+from leveret.broker.replication.postgresql import PostgreSQLDriver, SchemaVersionError  # noqa: E402
+from leveret.broker.replication.postgresql_servers import Servers, with_timeouts  # noqa: E402
 
 
 class PostgreSQLSetup:
@@ -38,7 +39,7 @@ class PostgreSQLSetup:
         return f"postgresql:///{name or self.name}{self.server}"
 
     async def connect(self, **settings):
-        driver = PostgreSQLDriver(self.url(), **settings)
+        driver = PostgreSQLDriver(Servers(self.url()), **settings)
         self.drivers.append(driver)
         return driver
 
@@ -275,7 +276,7 @@ async def test_passwords_and_certificates_are_those_of_libpq(tmp_path):
             ("&password=hidden2", False),
             ("&password=hidden&sslmode=require&host=127.0.0.1&port=1", False),
         ):
-            driver = PostgreSQLDriver(with_timeouts(f"postgresql:///postgres{server}{more}"))
+            driver = PostgreSQLDriver(Servers(with_timeouts(f"postgresql:///postgres{server}{more}")))
             if is_known:
                 assert Known(None) == await driver.perform(FindSnapshot())
             else:

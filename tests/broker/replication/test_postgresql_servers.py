@@ -1,0 +1,121 @@
+"""The choice between the servers that a URL lists."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("psycopg", reason="the package psycopg is not installed")
+import psycopg
+from replicated.database import Database
+
+from leveret.broker.replication import postgresql, postgresql_servers
+from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError, Read, Report, Take, Taken
+from leveret.broker.replication.postgresql import PostgreSQLDriver
+from leveret.broker.replication.postgresql_servers import Servers, single_servers
+
+SECONDS = 60.0
+HOLDER = bytes(16)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u@a/d", ["postgresql://u@a/d"]),
+        ("postgresql://u@a:1,b:2/d", ["user=u dbname=d host=a port=1", "user=u dbname=d host=b port=2"]),
+        ("host=/x,/y port=7 dbname=d", ["host=/x port=7 dbname=d", "host=/y port=7 dbname=d"]),
+    ],
+)
+def test_a_url_is_taken_apart(url: str, expected: list[str]) -> None:
+    """A server for each host, with its port; a URL of one stays as it is."""
+    assert [set(each.split()) for each in expected] == [set(each.split()) for each in single_servers(url)]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    """A former primary that has come back beside the one that was promoted, and is the first in the URL."""
+    home = Path(tempfile.mkdtemp(prefix="leveret-h-"))
+    home.chmod(0o755)
+    made: Any = None
+    try:
+        (home / "pg").mkdir()
+        made = Database(home / "pg")
+        asyncio.run(led(made))
+        former = made.primary
+        made.lose_primary()
+        made.start(former)
+        yield made
+    finally:
+        if made is not None:
+            made.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def led(database: Database) -> None:
+    """Make the tables."""
+    driver = PostgreSQLDriver(Servers(database.url))
+    await driver.perform(Read(0, 0))
+    await driver.close()
+
+
+async def test_a_server_that_was_replaced_is_left_out(database: Database) -> None:
+    """Though it is the first in the URL and takes connections for writing, which is what libpq looks for."""
+    async with asyncio.timeout(SECONDS):
+        servers = Servers(database.url)
+        driver = PostgreSQLDriver(servers)
+        found = await driver.perform(Read(0, 0))
+        assert (servers.newest, found.timeline) == (2, 2)
+        taken = await driver.perform(Take(found.lease, HOLDER, "n", ""))
+        assert isinstance(taken, Taken)
+        await driver.close()
+
+
+async def test_a_server_that_was_replaced_since_is_left(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever waits for its answer, and by the other driver of the node."""
+    monkeypatch.setattr(postgresql, "LOOK_SECONDS", 0.5)
+    async with asyncio.timeout(SECONDS):
+        servers = Servers(database.url)
+        known, servers._each = servers._each, servers._each[:1]
+        drivers = PostgreSQLDriver(servers), PostgreSQLDriver(servers)
+        for each in drivers:
+            assert (await each.perform(Read(0, 0))).timeline == 1
+        servers._each = known
+
+        with pytest.raises(NoAnswerError):
+            await drivers[0].perform(Report(Member("n", "", ORIGIN)))
+        for each in drivers:
+            assert (await each.perform(Read(0, 0))).timeline == 2
+            await each.close()
+
+
+async def test_no_server_is_waited_for_once_another_answers(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than for a moment: it may be a machine that is gone."""
+    monkeypatch.setattr(postgresql_servers, "OTHERS_SECONDS", 0.1)
+    asked = postgresql_servers._asked
+
+    async def silent(url: str) -> Any:
+        if "/s2" in url:
+            await asyncio.Event().wait()
+        return await asked(url)
+
+    monkeypatch.setattr(postgresql_servers, "_asked", silent)
+    async with asyncio.timeout(SECONDS):
+        connection, _ = await Servers(database.url).connect()
+        await connection.close()
+
+
+async def test_no_server_can_be_reached() -> None:
+    """The error is one of psycopg, as with one server."""
+    async with asyncio.timeout(SECONDS):
+        servers = Servers("host=/none1,/none2 dbname=d")
+        await servers.look()
+        with pytest.raises(psycopg.OperationalError):
+            await servers.connect()
