@@ -191,7 +191,7 @@ async def test_a_stop_hands_over_as_soon_as_all_is_logged(tmp_path: Path) -> Non
 
 
 async def test_a_stop_waits_for_the_log_only(tmp_path: Path) -> None:
-    """What is not applied holds nothing up any more."""
+    """Batches that are logged and not applied hold nothing up any more."""
     leading = Leading(tmp_path / "data")
     for number in range(5):
         leading.publish(number, committer.BACKLOG_HIGH // 4)
