@@ -14,6 +14,8 @@ from leveret.analytics.figures import DASHED, Bars, Chart, Heat, Panel, Panels, 
 
 BAR_PIXELS: Final = 26
 """Height of a bar with its distance from the next."""
+FEW: Final = 5
+"""Greatest value of whole numbers of which an axis shows each."""
 _LEAST_PIXELS: Final = 110
 
 Plot = Mapping[str, Any]
@@ -49,8 +51,11 @@ def _panel(panel: Panel) -> Plot:
         x_axis["type"] = "log"
     if panel.log_y:
         y_axis |= {"type": "log", "dtick": 1, "exponentformat": "none"}
-    elif panel.zero:
-        y_axis["rangemode"] = "tozero"
+    else:
+        if panel.zero:
+            y_axis["rangemode"] = "tozero"
+        if _is_few(panel):
+            y_axis["dtick"] = 1
     layout: dict[str, Any] = {"xaxis": x_axis, "yaxis": y_axis, "showlegend": len(panel.series) > 1}
     if is_time and len(panel.series) > 1:
         layout["hovermode"] = "x unified"
@@ -61,6 +66,12 @@ def _panel(panel: Panel) -> Plot:
     for each in data[DASHED:]:
         each["line"] = {"dash": "dash"}
     return {"data": data, "layout": layout}
+
+
+def _is_few(panel: Panel) -> bool:
+    """Return whether a panel counts a few things, such as consumers: there is no half of one on its axis."""
+    values = [y for series in panel.series for y in series.y if y is not None and math.isfinite(y)]
+    return max(values, default=0.0) <= FEW and all(y == int(y) for y in values)
 
 
 def _series(series: Series) -> dict[str, Any]:

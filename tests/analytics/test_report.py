@@ -127,6 +127,18 @@ def test_figures_are_what_the_library_understands(name):
         plotly.graph_objects.Figure(each)  # raises ValueError
 
 
+def test_a_few_whole_things_have_no_halves_between_them():
+    """An axis of two consumers, or of none, shows whole numbers only; one of rates, or of many, is the library's."""
+
+    def marks(*values):
+        line = Series("consumers", list(range(len(values))), list(values))
+        (figure,) = plots(panels(Panel("x", "y", [line], zero=True)))
+        return figure["layout"]["yaxis"].get("dtick")
+
+    assert [1, 1] == [marks(2, 0, None, 2), marks(0, 0)]
+    assert [None, None] == [marks(0.5, 2), marks(0, 600)]
+
+
 def test_the_library_reads_names_as_text():
     """Plotly reads a text as HTML: names are escaped for it."""
     (plot,) = plots(bars("x", [("<a href=x>", 1.0)]))
