@@ -342,22 +342,21 @@ class PostgreSQLDriver:
         return True
 
     async def _complete(self, snapshot: Snapshot) -> bool:
-        name = sql.chunks(snapshot.id)
         try:
-            found = await self._row(sql.digest(name), (snapshot.chunks,))
-        except psycopg.errors.UndefinedTable:
+            async with self._connection.transaction():
+                is_kept = await self._replace(snapshot)
+        except psycopg.errors.UndefinedTable:  # it was replaced, and so dropped
             return False
-        if tuple(found) != (snapshot.chunks, snapshot.octets, snapshot.hash):
-            return False
-        async with self._connection.transaction():
-            is_kept = await self._replace(snapshot)
         if is_kept:
-            await self._drop_others(name)
+            await self._drop_others()
         return is_kept
 
     async def _replace(self, snapshot: Snapshot) -> bool:
-        """Make a snapshot the one that counts, unless there is a newer one, or the log does not fit it."""
+        """Make a snapshot the one that counts, unless its chunks are not all there, or it is old, or does not fit."""
         await self._connection.execute(sql.LOCK)
+        found = await self._row(sql.digest(sql.chunks(snapshot.id)), (snapshot.chunks,))
+        if tuple(found) != (snapshot.chunks, snapshot.octets, snapshot.hash):
+            return False
         known = await self._snapshot()
         place = snapshot.position
         if known is not None and known.position.index > place.index:
@@ -372,13 +371,16 @@ class PostgreSQLDriver:
         await self._connection.execute(sql.KEEP, (*values, *counted))
         return True
 
-    async def _drop_others(self, name: str) -> None:
-        """Drop the chunks of all snapshots but one; those that somebody reads are left to the next one."""
-        for (other,) in await self._rows(sql.OTHER_CHUNKS, (name,)):
+    async def _drop_others(self) -> None:
+        """Drop the chunks of snapshots that do not count, which another node may change, unless somebody reads them."""
+        for (name,) in await self._rows(sql.ALL_CHUNKS):
             with contextlib.suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
                 async with self._connection.transaction():
-                    await self._connection.execute(f"set local lock_timeout = '{DROP_LOCK}'")
-                    await self._connection.execute(f"drop table {other}")
+                    await self._connection.execute(sql.LOCK)
+                    known = await self._snapshot()
+                    if known is not None and name != sql.chunks(known.id):
+                        await self._connection.execute(f"set local lock_timeout = '{DROP_LOCK}'")
+                        await self._connection.execute(f"drop table {name}")
 
 
 def _whole(rows: Any) -> list[Entry]:

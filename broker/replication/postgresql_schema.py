@@ -74,8 +74,8 @@ insert into leveret_members values (%s, %s, %s, %s, %s, 1) on conflict (name) do
 MEMBERS = "select name, address, epoch, index, hash, counter from leveret_members order by name"
 FORGET = "delete from leveret_members where name = %s"
 SNAPSHOT = "select id, epoch, index, hash, chunks, total, digest, log_size from leveret_snapshot"
-OTHER_CHUNKS = r"""
-select relname from pg_class where relkind = 'r' and relname ~ '^leveret\_chunks\_[0-9a-f]{32}$' and relname <> %s
+ALL_CHUNKS = r"""
+select relname from pg_class where relkind = 'r' and relname ~ '^leveret\_chunks\_[0-9a-f]{32}$'
     and pg_table_is_visible(oid)
 """
 KEEP = "insert into leveret_snapshot values (%s, %s, %s, %s, %s, %s, %s, %s)"

@@ -11,7 +11,9 @@ from leveret.broker.replication.chain import BATCHES, make_entry
 from leveret.broker.replication.engine import (
     ORIGIN,
     Append,
+    Chunk,
     FindSnapshot,
+    GetChunk,
     Known,
     NoAnswerError,
     PutChunk,
@@ -218,6 +220,55 @@ async def test_a_snapshot_that_is_read_is_replaced_all_the_same(setup):
     await keep_snapshot(engine, entries[2].position, id_=b"u" * 16)
 
     assert not (await engine._row(sql.EXISTS, (name,)))[0]
+
+
+async def paused(driver, method, monkeypatch):
+    """Have a driver wait within a method; returns an event for that, and one that lets it go on."""
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    original = getattr(driver, method)
+
+    async def wait_before(*arguments):
+        reached.set()
+        await go_on.wait()
+        return await original(*arguments)
+
+    monkeypatch.setattr(driver, method, wait_before)
+    return reached, go_on
+
+
+async def test_a_snapshot_that_was_completed_meanwhile_keeps_its_table(setup, monkeypatch):
+    """A node that stands still before it drops the tables of other snapshots leaves the newer one of another node."""
+    slow, fast = await setup.connect(), await setup.connect()
+    entries = await fill(slow, await take(slow), 2)
+    reached, go_on = await paused(slow, "_drop_others", monkeypatch)
+    keeping = asyncio.ensure_future(keep_snapshot(slow, entries[0].position))
+    async with asyncio.timeout(DEADLINE):
+        await reached.wait()
+        new = await keep_snapshot(fast, entries[1].position, id_=b"t" * 16)
+        go_on.set()
+        await keeping
+
+    assert Known(new) == await ask(fast, FindSnapshot())
+    assert Chunk(b"last") == await ask(fast, GetChunk(new.id, 1))
+
+
+async def test_of_two_snapshots_at_one_place_one_has_its_chunks(setup, monkeypatch):
+    """Two nodes that complete snapshots of one place at the same time leave one that can be read."""
+    slow, fast = await setup.connect(), await setup.connect()
+    entries = await fill(slow, await take(slow), 1)
+    reached, go_on = await paused(slow, "_replace", monkeypatch)
+    keeping = asyncio.ensure_future(keep_snapshot(slow, entries[0].position))
+    async with asyncio.timeout(DEADLINE):
+        await reached.wait()
+        await keep_snapshot(fast, entries[0].position, id_=b"t" * 16)
+        go_on.set()
+        await asyncio.wait([keeping])
+        known = await ask(fast, FindSnapshot())
+        keeping.exception()  # the slow one may have been refused
+
+    assert isinstance(known, Known)
+    assert known.snapshot is not None
+    assert Chunk(b"last") == await ask(fast, GetChunk(known.snapshot.id, 1))
 
 
 async def test_sessions_wait_for_standbys_and_cancel_nothing(setup):
