@@ -5,6 +5,7 @@ keeper's, while it leads in the one that writes for the broker. A snapshot is co
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -516,7 +517,10 @@ class Keeper:
         self._pump()
 
     def _chunks(self, path: Path) -> Iterator[bytes]:
-        with path.open("rb") as file:
-            while chunk := file.read(self._chunk_octets):
-                yield chunk
-        self._copying.submit(self.environment.forget_copy)
+        try:
+            with path.open("rb") as file:
+                while chunk := file.read(self._chunk_octets):
+                    yield chunk
+        finally:  # also if the engine does not take it: nobody reads the rest then
+            with contextlib.suppress(RuntimeError):  # the thread has ended; the next start removes the file
+                self._copying.submit(self.environment.forget_copy)

@@ -331,13 +331,15 @@ class Node:
             self._to_forget.append(name)
 
     def begin_snapshot(self, position: Position, chunks: Iterator[bytes]) -> None:
-        """Put a snapshot into the engine.
+        """Put a snapshot into the engine, unless the copy that it shows was removed since it was asked for.
 
         Args:
             position: of the copy that `chunks` shows: opened together with it.
             chunks: its bytes, in pieces of at most `Settings.snapshot_chunk`.
 
         """
+        if not self._is_making_asked:
+            return
         seen = self.candidate.seen
         octets = seen.octets if seen is not None else 0
         self._making = snapshots.Making(self._make_id(), position, chunks, octets)

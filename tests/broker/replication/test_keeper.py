@@ -121,6 +121,32 @@ async def test_a_wiped_copy_is_made_from_the_snapshot(tmp_path: Path) -> None:
     assert wanted == rows(tmp_path / lost)
 
 
+async def test_a_snapshot_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+    """A snapshot is a file as large as the copy, which goes also if the engine has not taken all of it."""
+    async with keeping(tmp_path, MemoryEngine(), "n1") as keepers:
+        keeper = keepers["n1"]
+        path, _ = keeper.environment.copy_to_file()
+        chunks = keeper._chunks(path)
+        assert next(chunks)
+        del chunks
+
+        await until(lambda: not path.parent.exists())
+
+
+async def test_a_snapshot_of_a_copy_that_was_removed_is_not_put(tmp_path: Path) -> None:
+    """A copy that was found to have another history is not put into the engine."""
+    keeper = Keeper(tmp_path, "n1", "n1", (MemoryDriver(MemoryEngine()),) * 2, SETTINGS, sync=False)
+    try:
+        keeper.node._is_making_asked = True
+        keeper.node._wipe("it has another history")
+        keeper.node.begin_snapshot(keeper.node.follower.position, iter([b"data"]))
+
+        assert keeper.node._making is None
+    finally:
+        await keeper.stop()
+        keeper.environment.close()
+
+
 async def test_a_handover_leaves_the_lease_to_the_other(tmp_path: Path) -> None:
     """A leader that hands over leads no more and calls back nothing; the other one goes on with all that was written."""
     engine = MemoryEngine()
