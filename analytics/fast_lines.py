@@ -21,6 +21,9 @@ _PLAIN: Final = {
     "string": pa.string(),
     "boolean": pa.bool_(),
 }
+MOST_BYTES: Final = 256 << 20
+"""Size of the largest file to be parsed: its rows are in memory, which takes four times as much. Arrow cannot parse
+2 GiB at once at all."""
 _BEGIN: Final = f'{{"v":{VERSION},'.encode()
 
 

@@ -31,6 +31,8 @@ FORMAT: Final = 1
 """Version of what is kept, besides the declarations of the tables."""
 MOST_BYTES: Final = 32 << 20
 """Size of the lines that are kept as one file."""
+MOST_THREADS: Final = 8
+"""Number of threads that parse: each takes four times the size of its lines, 130 MB of memory as a rule."""
 MOST_KEPT_BYTES: Final = 256 << 20
 """Size of all that is kept, above which what was not used for the longest time is removed."""
 UNUSED_SECONDS: Final = 3600
@@ -64,10 +66,13 @@ def kept(
 
     Raises:
         NotPlainError: a line is not surely a row, or is not to be parsed here.
+        OSError: nothing can be kept there, or a file cannot be read.
     """
     if not fast_lines.is_readable(table):
         raise NotPlainError(f"{table.name} has maps")
     sources = sorted(_sources(directory))
+    if any(each.size > fast_lines.MOST_BYTES for each in sources):
+        raise NotPlainError("a file is too large")
     columns = _partitions(sources)
     groups = [
         group
@@ -77,7 +82,7 @@ def kept(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     places = [folder / f"{_hash(group, columns, table)}.parquet" for group in groups]
     # Parsing leaves the interpreter to other threads.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
         making = [
             pool.submit(_make, directory, group, columns, table, place)
             for group, place in zip(groups, places, strict=True)
@@ -102,14 +107,15 @@ def tidy(folder: Path, now: float | None = None) -> None:
     before = (time.time() if now is None else now) - UNUSED_SECONDS
     found = []
     for path in folder.glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):  # removed by another command
+        with contextlib.suppress(OSError):  # removed by another command, or of another user
             status = path.stat()
             found.append((status.st_mtime, status.st_size, path))
     total = sum(size for _, size, _ in found)
     for used, size, path in sorted(found):
         if used < before and (total > MOST_KEPT_BYTES or path.name.startswith(_UNFINISHED)):
-            path.unlink(missing_ok=True)
-            total -= size
+            with contextlib.suppress(OSError):  # of another user
+                path.unlink(missing_ok=True)
+                total -= size
 
 
 def _sources(directory: Path) -> Iterator[Source]:

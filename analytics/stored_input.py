@@ -93,7 +93,7 @@ class StoredInput(Input):
         scope = self.scope if in_range else None
         try:
             files, place = parsed_files.kept(self.directory / table.name, folder, table, scope)
-        except parsed_files.NotPlainError:
+        except (parsed_files.NotPlainError, OSError):  # rows that cannot be kept are no reason to fail
             return None
         if not files:
             return None

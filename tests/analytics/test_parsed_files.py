@@ -158,6 +158,16 @@ def test_lines_of_another_form_are_not_kept(places, more):
     assert [] == list(places[1].iterdir())
 
 
+def test_a_file_that_the_parser_cannot_hold_is_not_read(places, count, monkeypatch):
+    """A file of more bytes than the parser can count is left to an engine that reads it in parts."""
+    path = write(places[0], "a.jsonl", 0)
+    monkeypatch.setattr(fast_lines, "MOST_BYTES", path.stat().st_size - 1)
+
+    with pytest.raises(parsed_files.NotPlainError, match="too large"):
+        parsed_files.kept(*places, TABLE)
+    assert not count
+
+
 def test_a_file_that_is_written_to_meanwhile_is_not_kept(places, monkeypatch):
     """A file that grows or goes while it is read is an error."""
     path = write(places[0], "a.jsonl", 0)

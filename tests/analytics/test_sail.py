@@ -345,6 +345,18 @@ def test_lines_that_the_fast_parser_does_not_take_are_for_sail_all_the_same(tmp_
     assert kept[0] == kept[1]
 
 
+def test_a_command_needs_no_place_for_kept_rows(tmp_path):
+    """Rows are read all the same where they cannot be kept, as another user's are there or the disk is full."""
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / ".parsed").write_text("of another program")
+
+    done = analyze("latency", "--input", lines(tmp_path), "--output", output, "--engine", "sail")
+
+    assert 0 == done.returncode, done.stderr
+    assert "Rows: latency_hist 2" in (output / "latency" / "report.html").read_text()
+
+
 @pytest.mark.parametrize("words", [("--master", "local[1]"), ("--conf", "a=b"), ("--follow",), ("compact",)])
 def test_sail_by_name_excludes_what_it_cannot_do(tmp_path, words):
     """Options of Spark's and jobs that only Spark runs are refused beside `--engine sail`."""
