@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 CONNECT_SECONDS: Final = 5
+"""Time for a server to take a connection, and then to tell its timeline."""
 OTHERS_SECONDS: Final = 0.5
 """Time for the other servers to answer, once one has."""
 _TIMELINE: Final = """
@@ -48,7 +49,7 @@ class Servers:
         """Return a connection with autocommit to the newest of those that can be reached.
 
         Raises:
-            psycopg.Error: none can be reached.
+            psycopg.Error, TimeoutError: none can be reached.
 
         """
         if not self.are_several:
@@ -61,7 +62,7 @@ class Servers:
         """Look for a newer server: `newest` has its timeline then."""
         try:
             found = await self._answering()
-        except psycopg.Error:
+        except (psycopg.Error, TimeoutError):
             return
         await _close(found)
 
@@ -97,8 +98,9 @@ async def _until_one_answers(tasks: Sequence["asyncio.Task[Connected]"]) -> None
 async def _asked(url: str) -> Connected:
     connection = await _opened(url)
     try:
-        cursor = await connection.execute(_TIMELINE)
-        (timeline,) = await cursor.fetchone()
+        async with asyncio.timeout(CONNECT_SECONDS):  # a pooler takes connections for a server that is gone
+            cursor = await connection.execute(_TIMELINE)
+            (timeline,) = await cursor.fetchone()
     except BaseException:
         await connection.close()
         raise

@@ -1,6 +1,7 @@
 """The choice between the servers that a URL lists."""
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -110,6 +111,32 @@ async def test_no_server_is_waited_for_once_another_answers(
     async with asyncio.timeout(SECONDS):
         connection, _ = await Servers(database.url).connect()
         await connection.close()
+
+
+async def silent_pooler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Take a connection, and answer nothing that is asked on it."""
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        kind = b""
+        while kind != b"\0\3":  # the version of the protocol; before, TLS and GSSAPI may be asked for
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            kind = (await reader.readexactly(size - 4))[:2]
+            if kind != b"\0\3":
+                writer.write(b"N")
+        writer.write(b"R\0\0\0\x08\0\0\0\0" + b"Z\0\0\0\x05I")
+        await reader.read()
+    writer.close()
+
+
+async def test_a_server_that_answers_no_query_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pooler takes connections also while its server is gone: one that is reached later would never be found."""
+    monkeypatch.setattr(postgresql_servers, "CONNECT_SECONDS", 1)
+    listener = await asyncio.start_server(silent_pooler, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with asyncio.timeout(SECONDS), listener:
+        servers = Servers(f"host=127.0.0.1,/none port={port},1 dbname=d user=u sslmode=disable")
+        await servers.look()
+        with pytest.raises((psycopg.Error, TimeoutError)):
+            await servers.connect()
 
 
 async def test_no_server_can_be_reached() -> None:
