@@ -5,10 +5,10 @@ the loop is never idle, so each read of another client waits for what the shovel
 do in a round of the loop. Clients of other processes do not fill the loop like that, because a part of the work is
 their own. So while there are other clients, a shovel rests after each read for a multiple of the processor time that
 the loop has used since the last one: whatever a message costs, on whatever machine, that leaves the loop idle for most
-of the time. Without other clients it does not rest.
+of the time. Without other clients it does not rest; other shovels within the broker are none.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 FACTOR: Final = 3
 """Times the processor time that a rest lasts."""
@@ -18,6 +18,37 @@ LEAST: Final = 0.001
 """Seconds of the shortest rest, the resolution of the loop's timers; shorter ones are added up."""
 BESIDE_NS: Final = 1_000_000_000
 """Nanoseconds after a read of another client for which there are others."""
+
+
+class Reading(Protocol):
+    """A connection: counts the reads from it."""
+
+    reads: int
+
+
+class OwnReads:
+    """Counts the reads from the connections of a broker's shovels to the broker itself."""
+
+    __slots__ = ("_connections", "_ended")
+
+    def __init__(self) -> None:
+        self._connections: set[Reading] = set()
+        self._ended = 0
+        """Reads of connections that were removed."""
+
+    def add(self, connection: Reading) -> None:
+        """Count the reads of a connection from now on."""
+        self._connections.add(connection)
+
+    def remove(self, connection: Reading) -> None:
+        """Forget a connection that has ended, and not what was read from it; no effect if that was done before."""
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._ended += connection.reads
+
+    def total(self) -> int:
+        """Return the number of reads so far."""
+        return self._ended + sum([each.reads for each in self._connections])
 
 
 class Pace:

@@ -20,7 +20,7 @@ from leveret.broker.errors import AMQPError
 from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
 from leveret.broker.shovel.local import LocalHost, Login, connected
-from leveret.broker.shovel.pace import Pace
+from leveret.broker.shovel.pace import OwnReads, Pace
 from leveret.broker.shovel.rewriting import rewriting
 from leveret.broker.vhost.vhost import VHost
 
@@ -60,6 +60,7 @@ class Session:
     Args:
         definition: the shovel.
         host: the broker that it runs in.
+        own_reads: those of all its shovels.
         left: number of messages until it ends; None for no limit or not known yet.
         level: level of the log lines about brokers that it cannot connect to.
 
@@ -69,7 +70,12 @@ class Session:
     """
 
     def __init__(
-        self, definition: Definition, host: ShovelHost, left: int | None, level: int = logging.WARNING
+        self,
+        definition: Definition,
+        host: ShovelHost,
+        own_reads: OwnReads,
+        left: int | None,
+        level: int = logging.WARNING,
     ) -> None:
         self._definition = definition
         self._level = level
@@ -82,6 +88,7 @@ class Session:
         self.forwarding = Forwarding(self._ack_mode, to.exchange, to.routing_key)
         self._deliveries = Deliveries(self.forwarding)
         self._pace = Pace()
+        self._own_reads = own_reads
         self._rest: asyncio.TimerHandle | None = None
         self._clients: list[Client] = []
         self._own: list[Connection] = []
@@ -189,6 +196,7 @@ class Session:
         except AMQPError as error:
             raise RefusedError(error.reply_text) from None
         self._own.append(connection)
+        self._own_reads.add(connection)
         client = await Client.attach(sock, incoming, options)
         client.frame_max = options.frame_max
         return client
@@ -270,7 +278,7 @@ class Session:
     def _pause_for_others(self) -> None:
         """Rest for a moment if the broker has other clients."""
         host = self._host
-        others = host.turn.reads - sum([each.reads for each in self._own])
+        others = host.turn.reads - self._own_reads.total()
         seconds = self._pace.rest(host.used(), others, host.monotonic())
         if seconds and self._rest is None and not self._is_closing:
             self._rest = asyncio.get_running_loop().call_later(seconds, self._rested)
@@ -346,6 +354,8 @@ class Session:
         """Close both sockets at once, if they are open."""
         for client in self._clients:
             client.drop()
+        for connection in self._own:
+            self._own_reads.remove(connection)
 
 
 async def _in_time(work: Callable[[], Awaitable[Any]]) -> None:

@@ -5,9 +5,16 @@ from math import ceil
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.shovel.pace import BESIDE_NS, FACTOR, LEAST, MOST_NS, Pace
+from leveret.broker.shovel.pace import BESIDE_NS, FACTOR, LEAST, MOST_NS, OwnReads, Pace
 
 MS = 1_000_000
+
+
+class Reading:
+    """A connection from which something was read so often."""
+
+    def __init__(self, reads):
+        self.reads = reads
 
 
 def test_a_shovel_alone_does_not_rest():
@@ -42,6 +49,21 @@ def test_short_rests_are_added_up():
     rests = [pace.rest(number * work, number, 0) for number in range(1, 9)]
 
     assert [0.0, 0.0, 0.0, LEAST] * 2 == pytest.approx(rests, rel=1e-3)
+
+
+def test_reads_of_shovels_are_no_others():
+    """A read from a connection of any shovel counts as such, once, also when that has ended."""
+    own, first, second = OwnReads(), Reading(2), Reading(0)
+    own.add(first)
+    own.add(second)
+    second.reads = 5
+    found = [own.total()]
+    for _ in range(2):
+        own.remove(first)
+        found.append(own.total())
+    second.reads = 6
+
+    assert [7, 7, 7, 8] == [*found, own.total()]
 
 
 @given(st.lists(st.integers(0, 10**10), max_size=20))

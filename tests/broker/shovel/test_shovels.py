@@ -8,6 +8,7 @@ import pytest
 from shovelling import Http, await_true
 
 import leveret
+from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.session import Session
 
 
@@ -440,6 +441,27 @@ def test_the_states_of_a_shovel_are_events():
     running = found[1].headers
     assert ("s", "/", "a", "b") == tuple(running[key] for key in ("name", "vhost", "src_queue", "dest_queue"))
     assert "user_who_performed_action" not in running
+
+
+def test_shovels_do_not_rest_for_each_other(broker, http, monkeypatch):
+    """Two shovels without other clients move messages as fast as they can: neither is a client of the other."""
+    rests = []
+    rest = Pace.rest
+
+    def noted(pace: Pace, *arguments: int) -> float:
+        rests.append(rest(pace, *arguments))
+        return rests[-1]
+
+    monkeypatch.setattr(Pace, "rest", noted)
+    broker.declare("c")
+    for number in range(1000):
+        broker.publish("", "a" if number < 500 else "c", str(number))
+    for name, source, to in (("s", "a", "b"), ("t", "c", "d")):
+        http.shovel(name, src_queue=source, dest_queue=to)
+    await_depth(broker, "b", 510)
+    await_depth(broker, "d", 500)
+
+    assert {0.0} == set(rests)
 
 
 def test_messages_are_moved_beside_other_clients(broker, http):
