@@ -176,6 +176,7 @@ class Connection(ReceiveLoop):
         "frame_max",
         "global_qos",
         "heartbeat",
+        "is_own",
         "local",
         "notifies_cancel",
         "octets_in",
@@ -209,6 +210,8 @@ class Connection(ReceiveLoop):
         self.exclusive_queues: dict[str, Queue] = {}
         self.client_properties = b""
         self.auth_mechanism = ""
+        self.is_own = False
+        """True for a connection of a shovel of this broker, which says itself what is wrong."""
         self.tls: Peer | None = None
         """Facts about its TLS; None without."""
         self.connected_at = 0
@@ -499,7 +502,7 @@ class Connection(ReceiveLoop):
 
     def _close_channel(self, channel: Channel, error: AMQPError, class_id: int, method_id: int) -> None:
         """Send `channel.close`; further input on that channel is ignored until close-ok."""
-        level = logging.DEBUG if self.is_trusted else logging.ERROR  # a shovel says itself what is wrong
+        level = logging.DEBUG if self.is_own else logging.ERROR
         channel_log.log(
             level, "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
         )
@@ -522,7 +525,8 @@ class Connection(ReceiveLoop):
 
     def _close(self, error: AMQPError, class_id: int, method_id: int) -> None:
         """Send `connection.close` and wait for close-ok."""
-        log.error("error on connection %s: %s", self.name, error.reply_text)
+        level = logging.DEBUG if self.is_own else logging.ERROR
+        log.log(level, "error on connection %s: %s", self.name, error.reply_text)
         self.close_reason = error.reply_text
         if self.blocked:  # or its close-ok would not be read
             self.blocked = False

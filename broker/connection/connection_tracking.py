@@ -209,4 +209,4 @@ def client_name(connection: Any) -> str:
 
 def _level(connection: Any) -> int:
     """Return the level of lines about a connection: those of the broker's own shovels say themselves what is wrong."""
-    return logging.DEBUG if connection.is_trusted else logging.INFO
+    return logging.DEBUG if connection.is_own else logging.INFO

@@ -93,6 +93,7 @@ def _begin(connection: Connection, login: Login) -> None:
         connection.topic_permissions = TopicPermissions({})
     else:
         connection.node.clients.admit(user, login.vhost.name)
+    connection.is_own = True
     connection.name = login.name
     connection.capabilities = CAPABILITIES
     properties = {"product": "Leveret shovel", "connection_name": login.title}

@@ -257,10 +257,13 @@ def test_a_failure_is_logged_once_a_minute(broker, http, caplog):
     assert lines[2].endswith("; `leveret ctl restart_shovel` starts it again")
 
 
-def test_a_failure_within_the_broker_is_logged_once_a_minute(broker, http, caplog):
+@pytest.mark.parametrize("uri", ["amqp://", "amqp://guest@"])
+def test_a_failure_within_the_broker_is_logged_once_a_minute(broker, http, caplog, uri):
     """Neither the connections of a shovel to the broker itself nor their errors fill the log, however often it fails."""
     with caplog.at_level("INFO", "leveret"):
-        http.shovel("s", src_queue="a", dest_exchange="none", reconnect_delay=0.001)
+        http.shovel(
+            "s", src_uri=uri, dest_uri=uri, src_queue="a", dest_exchange="none", reconnect_delay=0.001
+        )
         # each attempt opens two connections
         await_true(lambda: http.request("GET", "overview")[1]["churn_rates"]["connection_created"] > 20)
         lines = [record.getMessage() for record in caplog.records if "shovel 's'" in record.getMessage()]
