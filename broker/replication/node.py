@@ -691,6 +691,11 @@ class Node:
         if self.leader is not None:
             self._apply_from = self._settings.late_octets
 
+    @property
+    def is_behind(self) -> bool:
+        """True if more is logged than `apply_late` leaves, and applying it has fallen far behind."""
+        return 0 < 2 * self._apply_from < self.follower.tail_octets
+
     def hand_over(self, successor: str = "") -> None:
         """Lead no more: append what waits, then give the lease back. Clients are to be closed before this."""
         if self.leader is not None:

@@ -24,6 +24,8 @@ loop_log = logging.getLogger("leveret")
 
 STOP_SECONDS = 5.0
 """Time for clients to answer `connection.close`."""
+BEHIND_SECONDS = 0.05
+"""Pause in which a replicated log is applied that has come far ahead of the copy."""
 ABORT_SECONDS = 1.0
 """Time for the sockets of those that did not to be closed."""
 
@@ -190,6 +192,9 @@ class Shutdown:
         in_commit = uncommitted = 0
         for flush in flushes:
             while flush.left:
+                if disk.commits.is_behind:
+                    await asyncio.sleep(BEHIND_SECONDS)
+                    continue
                 before = flush.left
                 if not flush.step():
                     read = loop.create_future()

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +13,7 @@ from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.server import shutdown
 from leveret.storage.journal.blocks import read_bitmap, read_header
 from leveret.storage.message import Message, Persistent
 from leveret.storage.store.replica import ReplicaEnvironment
@@ -51,6 +54,7 @@ class HeldLog:
         self.handed_over: list[int] = []
         """The number of batches that were logged when the lease was given back."""
         self.applies_late = False
+        self.is_behind = False
 
     def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
         self.count += 1
@@ -201,6 +205,29 @@ async def test_a_stop_waits_for_the_log_only(tmp_path: Path) -> None:
 
     assert leading.log.applies_late
     assert (False, 1) == (leading.disk.commits.backlogged, leading.host.cleared)
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_a_stop_moves_no_more_than_memory_holds(tmp_path: Path) -> None:
+    """A stop writes nothing while the log is far ahead of the copy: all of it would be in memory."""
+    leading = Leading(tmp_path / "data")
+    flush = SimpleNamespace(
+        left=2, step=lambda: stepped.append(1) or setattr(flush, "left", flush.left - 1) or True
+    )
+    stepped: list[int] = []
+    queue = SimpleNamespace()
+    host = SimpleNamespace(
+        vhosts={"/": SimpleNamespace(queues={"q": queue})}, stored=lambda **_: asyncio.sleep(0, True)
+    )
+    leading.log.is_behind = True
+    with patch.object(shutdown.ShutdownFlush, "all_of", lambda *_: [flush]):
+        flushing = asyncio.ensure_future(shutdown.Shutdown(host)._flush_promised(leading.disk))
+        await asyncio.sleep(2 * shutdown.BEHIND_SECONDS)
+        assert not stepped
+        leading.log.is_behind = False
+        assert 0 == await asyncio.wait_for(flushing, SECONDS)
+
+    assert [1, 1] == stepped
     await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
 
 

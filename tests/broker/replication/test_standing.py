@@ -186,6 +186,24 @@ def test_a_leader_that_is_about_to_hand_over_applies_what_memory_asks_for() -> N
     assert other.follower.position == leader.follower.position
 
 
+def test_a_leader_that_is_about_to_hand_over_tells_when_its_copy_falls_far_behind() -> None:
+    """The broker moves no more into the log meanwhile, as what is not applied is in memory."""
+    nodes = Nodes("a", settings=Settings(late_octets=1000, max_batch=100))
+    nodes.run(10.0)
+    leader = nodes.leader
+    leader.apply_late()
+    nodes.is_stuck = True
+    for _ in range(6):
+        leader.submit(Batch(b"\0" * 900))
+    nodes.run(1.0)
+    assert leader.is_behind
+    nodes.is_stuck = False
+    leader.applied(nodes.now)
+    nodes.run(1.0)
+
+    assert not leader.is_behind
+
+
 def test_a_member_that_is_down_is_forgotten_when_asked(nodes: Nodes) -> None:
     """Not one that is up, nor one that is none."""
     leader, (lost, _) = nodes.leader, nodes.others()
