@@ -1,6 +1,5 @@
 """The request of a command, and its form on the socket of `leveret analyze --serve`. Pure."""
 
-import contextlib
 import dataclasses
 import re
 import shlex
@@ -8,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.analytics.locations import Location, parse
+from leveret.analytics.locations import Location, files, parse
 from leveret.analytics.names import AUTO
 from leveret.analytics.objective import Objective
 
@@ -99,13 +98,11 @@ def state_of(directory: Location) -> frozenset[tuple[str, int, int]] | None:
     """Return the finished files of an input with their sizes and times; None if it is not on this machine."""
     if not isinstance(directory, Path):
         return None
-    found = set()
-    for path in directory.rglob("*"):
-        if path.suffix in {".jsonl", ".parquet"} and not path.name.startswith((".", "_")):
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by a broker that runs
-                status = path.stat()
-                found.add((str(path), status.st_size, status.st_mtime_ns))
-    return frozenset(found)
+    return frozenset(
+        (str(path), status.st_size, status.st_mtime_ns)
+        for path, status in files(directory)
+        if path.suffix in {".jsonl", ".parquet"} and not path.name.startswith((".", "_"))
+    )
 
 
 def command_line(words: Sequence[str]) -> str:

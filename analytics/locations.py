@@ -1,9 +1,10 @@
 """Directories of input and output: paths of this machine, or URLs of Hadoop's file systems (`hdfs:`, `s3a:`, ...)."""
 
-import contextlib
 import dataclasses
+import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,7 +66,9 @@ def exists(spark: "SparkSession", place: Location) -> bool:
 def has_files(spark: "SparkSession", folder: Location, suffix: str) -> bool:
     """Return whether a directory, or one below it, has finished files of a format."""
     if isinstance(folder, Path):
-        return any(not path.name.startswith((".", "_")) for path in folder.rglob(f"*.{suffix}"))
+        return any(
+            path.suffix == f".{suffix}" and not path.name.startswith((".", "_")) for path, _ in files(folder)
+        )
     path, system = _hadoop(spark, folder)
     if not system.exists(path):
         return False
@@ -81,12 +84,20 @@ def size_of(folder: Location) -> int | None:
     """Return the size of the files below a directory of this machine, in bytes; None if it is elsewhere."""
     if isinstance(folder, Remote):
         return None
-    size = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by a broker that runs
-            found = path.stat()
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
-    return size
+    return sum(status.st_size for _, status in files(folder))
+
+
+def files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the regular files below a directory; a broker that runs may rename or remove any, and its directory."""
+    for at, _, names in os.walk(folder):
+        for name in names:
+            path = Path(at, name)
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield path, status
 
 
 def text_of(spark: "SparkSession", file: Location) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from made_rows import histogram, row
 
 from leveret.analytics import engine, running, sail
-from leveret.analytics.asked import Asked
+from leveret.analytics.asked import Asked, state_of
 from leveret.analytics.locations import Remote, size_of
 from leveret.analytics.names import AUTO, SAIL, SPARK
 from leveret.analytics.objective import DEFAULT
@@ -95,16 +96,26 @@ def test_large_inputs_and_missing_packages_are_for_spark(tmp_path, monkeypatch):
         pass
 
 
-def test_files_that_vanish_while_sizes_are_summed_are_not_an_error(tmp_path, monkeypatch):
-    """A broker that runs renames and removes files of the input; the size is that of those which are there."""
+@pytest.mark.parametrize("look", [size_of, lambda place: len(state_of(place))])
+def test_what_vanishes_while_files_are_looked_at_is_no_error(tmp_path, monkeypatch, look):
+    """A broker that runs renames and removes files of the input, and directories of hours: the others are found."""
     source = lines(tmp_path)
-    expected = size_of(source)
-    gone = source / ".event-1-0.jsonl.tmp"
-    found = Path.rglob
-    monkeypatch.setattr(Path, "is_file", lambda _path: True)
-    monkeypatch.setattr(Path, "rglob", lambda path, pattern: [gone, *found(path, pattern)])
+    expected = look(source)
+    hours = source / "latency_hist" / "dt=2026-11-21"
+    for hour in ("05", "06", "08"):
+        (hours / f"hour={hour}").mkdir()
+        (hours / f"hour={hour}" / "latency_hist-3-0.jsonl").write_text("")
+    stat = Path.stat
 
-    assert 0 < expected == size_of(source)
+    def removed_before(path, **options):
+        if path.parent.parent == hours and path.parent.name != "hour=07":
+            for other in hours.glob("hour=0[568]"):
+                shutil.rmtree(other)
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", removed_before)
+        assert 0 < expected == look(source)
 
 
 def test_what_sail_cannot_do_is_handed_over(tmp_path, monkeypatch):
