@@ -294,7 +294,7 @@ class Session:
             self._source.write(settlements)
         if forwarding.refused != self._refused:
             self._refused = forwarding.refused
-            if self._hold is None:
+            if self._hold is None and not self._is_closing:
                 self._hold = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._resume)
         self._check_end()
         self._throttle()

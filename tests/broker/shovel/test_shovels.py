@@ -446,6 +446,27 @@ def test_the_states_of_a_shovel_are_events():
     assert "user_who_performed_action" not in running
 
 
+def test_a_shovel_whose_messages_are_refused_ends_in_order(broker, http, monkeypatch):
+    """It stops consuming at once, however much is refused meanwhile: its pauses after that are over."""
+    drained = []
+    drain = Session._drain
+
+    async def noted(session: Session) -> None:
+        await drain(session)
+        drained.append(session)
+
+    monkeypatch.setattr(Session, "_drain", noted)
+    broker.declare("b", arguments={"x-max-length": 4, "x-overflow": "reject-publish"})
+    for number in range(10, 600):
+        broker.publish("", "a", f"{number:1000}")
+    http.shovel("s", src_queue="a", dest_queue="b", src_prefetch_count=600)
+    await_true(lambda: http.status("s").get("state") == "flow")
+    http.delete("s")
+    await_depth(broker, "a", 596)
+
+    assert 1 == len(drained)
+
+
 def test_shovels_do_not_rest_for_each_other(broker, http, monkeypatch):
     """Two shovels without other clients move messages as fast as they can: neither is a client of the other."""
     rests = []
