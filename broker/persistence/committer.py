@@ -48,8 +48,9 @@ LAZY_OCTETS = 1024 * 1024
 PAGE_OCTETS = 1024 * 1024
 """Bytes of transient messages paged by one commit, because confirms wait for the whole commit."""
 LAZY_PAGE_OCTETS = 256 * 1024
-"""Bytes of transient messages above which their paging is not delayed: begin and end of a commit are steps of the event
-loop, of half a millisecond each for 1 MiB in messages of 1 KB. Where more is paged, more waits for each commit."""
+LAZY_PAGES = 64
+"""Bytes and number of transient messages above which their paging is not delayed: begin and end of a commit are steps
+of the event loop, of half a millisecond each for 1,000 messages. Where more is paged, more waits for each commit."""
 RETRY_SECONDS = 1.0
 """Delay after a commit that found the disk full."""
 PROBE_OCTETS = 1024 * 1024
@@ -225,7 +226,10 @@ class Committer:
         journal = self._journal
         if journal.octets > LAZY_OCTETS:
             return True
-        return journal.octets_to_page > LAZY_PAGE_OCTETS and self._loop.time() >= self._page_due
+        is_much = journal.octets_to_page > LAZY_OCTETS or (
+            journal.octets_to_page > LAZY_PAGE_OCTETS and journal.messages_to_page > LAZY_PAGES
+        )
+        return is_much and self._loop.time() >= self._page_due
 
     def _urgently(self, now: float) -> float:
         """Return the time of a commit that is awaited, or too large to be delayed."""

@@ -86,6 +86,7 @@ class Journal:
         "files",
         "in_flight",
         "is_logged_first",
+        "messages_to_page",
         "octets",
         "octets_in_flight",
         "octets_to_page",
@@ -143,6 +144,8 @@ class Journal:
         self.records_in_flight = 0
         self.octets_to_page = 0
         """Bytes of transient messages among those that wait, or waited for an earlier cut."""
+        self.messages_to_page = 0
+        """Number of these messages."""
         self.blob_octets = 0
         """Bytes of bodies whose files are not written yet."""
         self.urgent = False
@@ -378,7 +381,7 @@ class Journal:
     def _cut_paged(self, page: float, paged: Changes, entries: list[tuple[Journaled, list[Entry]]]) -> None:
         """Take the ends of paged messages, and up to `page` bytes of messages to be paged: at least one."""
         waiting, self._paging = self._paging, {}
-        self.octets_to_page = 0
+        self.octets_to_page = self.messages_to_page = 0
         paged.unrefs, self._paged_unrefs = self._paged_unrefs, []
         room = page
         for queue in waiting:
@@ -398,6 +401,7 @@ class Journal:
             if left:
                 self._paging[queue] = None
                 self.octets_to_page += sum([entry.size for entry in left]) + OVERHEAD * len(left)
+                self.messages_to_page += len(left)
         self._dirty += self._paged_dirty
         self._paged_dirty = []
         paged.sweeps, self._paged_sweeps = self._paged_sweeps, []
@@ -572,6 +576,7 @@ class Journal:
                     if is_paged:
                         queue.journal_paged.append(entry)
                         self.octets_to_page += entry.size + OVERHEAD
+                        self.messages_to_page += 1
                     else:
                         entry.msg_id = 0
                         queue.journal_fresh.append(entry)

@@ -159,6 +159,7 @@ class Paging(SubQueues):
             entries.append(entry)
         journal.octets += octets
         journal.octets_to_page += octets
+        journal.messages_to_page += len(entries)
         self.journal_paged += entries
         if not self.journaled:
             journal.touch(self)

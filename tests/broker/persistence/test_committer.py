@@ -207,10 +207,32 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
     assert 1 == caplog.text.count("disk has space again: paging of transient messages resumed")
 
 
+@pytest.mark.parametrize(
+    ("count", "size", "is_much"), [(5, 2000, False), (15, 2000, True), (15, 300, True), (5, 300, False)]
+)
+def test_paging_is_delayed_until_many_messages_or_many_bytes_wait(disk, monkeypatch, count, size, is_much):
+    """A commit of a few large messages costs the event loop little, so more of them wait for it than of small ones."""
+    monkeypatch.setattr(committer, "LAZY_OCTETS", 20_000)
+    monkeypatch.setattr(committer, "LAZY_PAGE_OCTETS", 5_000)
+    monkeypatch.setattr(committer, "LAZY_PAGES", 10)
+
+    async def run():
+        _, queue = started(disk)
+        queue.publish([Message(b"\0\0", bytes(size), 0) for _ in range(count)])
+        queue.set_ram_target(0, 0)
+        assert count == disk.journal.messages_to_page
+        found = disk.commits._has_much
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return found
+
+    assert is_much is asyncio.run(run())
+
+
 def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch):
     """A commit pages a part of the waiting messages, the next ones at once the rest, and none is delayed."""
     monkeypatch.setattr(committer, "PAGE_OCTETS", 10_000)
     monkeypatch.setattr(committer, "LAZY_PAGE_OCTETS", 5_000)
+    monkeypatch.setattr(committer, "LAZY_PAGES", 0)
     monkeypatch.setattr(committer, "LAZY_SECONDS", 1000.0)
     commit, batches = disk.environment.commit, []
 
