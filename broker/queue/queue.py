@@ -453,9 +453,13 @@ class Queue:
 
     @property
     def retained(self) -> "Queue | None":
-        """The queue of its retained messages (`broker.queue.retained_queue`); None if it retains none."""
+        """The queue of its retained messages (`broker.queue.retained_queue`), up to date; None if it retains none."""
         retention = None if self.limits is None else self.limits.retention
-        return None if retention is None else cast("Queue", retention.retained)
+        if retention is None:
+            return None
+        retained = cast("Queue", retention.retained)
+        retained.settle()
+        return retained
 
     @property
     def retained_count(self) -> int:

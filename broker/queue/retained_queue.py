@@ -11,6 +11,10 @@ same time and leave together, so all that a queue does for each of its messages 
 bundle of an earlier run has is not known before it is read: until it leaves it counts as one. The sizes of all others
 are kept here, so nothing is read from disk when they leave.
 
+Messages that are not written are gathered over several turns: a client that acks each message alone acks a dozen of
+them in a turn. They are appended when there are enough for a bundle, after `GATHERING`, when anything else has to be
+appended, so the order is that of the acks, and when somebody asks for counts or contents (`settle`).
+
 Nothing puts messages into it but `broker.queue.retention`.
 """
 
@@ -18,11 +22,14 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from leveret.broker.queue.bundle import bundle_length
+from leveret.broker.queue.bundle import are_alike, bundle_length, bundles_of_alike, record_octets
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.queue.settings import QueueSettings
 from leveret.storage.message import Message
+
+GATHERING = 100
+"""Milliseconds that messages may wait for others of their bundle."""
 
 
 class RetainedLimits(QueueLimits):
@@ -76,7 +83,7 @@ class RetainedQueue(Queue):
     The expiry of each (`storage.message.Message.expires`) is the time of its ack in milliseconds since the epoch.
     """
 
-    __slots__ = ("_damaged", "_sizes", "message_count")
+    __slots__ = ("_damaged", "_gathered", "_is_timed", "_share", "_sizes", "message_count")
 
     limits_class: type[QueueLimits] = RetainedLimits
 
@@ -88,6 +95,13 @@ class RetainedQueue(Queue):
         """Bytes of bodies, and numbers of acked messages, of the messages at the tail that came in this run."""
         self._damaged = 0
         """Damage in this queue that is known: what is lost leaves no gap among the sizes."""
+
+        self._gathered: list[Message] = []
+        """Messages, all alike, that wait for others of their bundle."""
+        self._share = 0
+        """Bytes that their bundle may have."""
+        self._is_timed = False
+        """True if a timer ends their wait."""
 
     @property
     def is_counted(self) -> bool:
@@ -138,6 +152,45 @@ class RetainedQueue(Queue):
         if own != self.settings:
             self.configure(own)
 
+    def gather(self, messages: Sequence[Message], share: int) -> None:
+        """Append acked messages that are not written: at the latest after `GATHERING`, or if anything else comes.
+
+        Args:
+            messages: the messages, which are small and alike (`broker.queue.bundle`).
+            share: maximum number of bytes of a bundle.
+
+        """
+        first, gathered = messages[0], self._gathered
+        most = share // record_octets(first)
+        if gathered and (len(gathered) + len(messages) > most or not are_alike((gathered[0], first))):
+            self._end_gathering()
+        gathered += messages
+        self._share = share
+        if len(gathered) >= most:
+            self._end_gathering()
+        elif not self._is_timed and self._parent is not None:
+            self._is_timed = True
+            context = self._parent.context
+            context.timers.at(context.clock() + GATHERING, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._is_timed = False
+        if not self.deleted:
+            self._end_gathering()
+
+    def _end_gathering(self) -> None:
+        """Append what has been gathered at the end of this turn."""
+        gathered = self._gathered
+        if gathered:
+            bundles = bundles_of_alike(gathered, self._share, is_saved=False)
+            gathered.clear()
+            self._append(bundles, max([len(each.content) for each in bundles]))
+
+    def settle(self) -> None:
+        """Process what has come so far, gathered messages included, so that counts and contents are exact."""
+        self._end_gathering()
+        super().settle()
+
     def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
         """Append acked messages at the end of this turn; their originals must be removed in the same turn.
 
@@ -147,9 +200,13 @@ class RetainedQueue(Queue):
             persistent: true if some of them are to be written.
 
         """
+        self._end_gathering()
+        if persistent:
+            self.inbox_persistent = True
+        self._append(messages, largest)
+
+    def _append(self, messages: Collection[Message], largest: int) -> None:
         self.inbox += messages
         if largest > SMALL and largest > self.largest:
             self.largest = largest
-        if persistent:
-            self.inbox_persistent = True
         self.touch()

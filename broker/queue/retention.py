@@ -19,15 +19,21 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.amqp.properties import delivery_mode, has_delivery_mode, may_expire
-from leveret.broker.queue.bundle import ALONE_OCTETS, BUNDLE_OCTETS, RECORD_OCTETS, Kept, bundles_of_alike
-from leveret.broker.scheduling.turn import Turn
-from leveret.confirm.consumer_ack import ConsumerAckQueue
+from leveret.broker.queue.bundle import (
+    ALONE_OCTETS,
+    BUNDLE_OCTETS,
+    Kept,
+    are_alike,
+    are_small,
+    bundles_of_alike,
+    record_octets,
+)
+from leveret.broker.queue.retention_protocols import RetainedMessages, RetainingQueue
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
-from leveret.storage.queues.backing_queue import BackingQueue
 
 STEP = 512
 """Number of messages between two checks of the time."""
@@ -36,55 +42,6 @@ HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
 """Causes for which an acked message is not retained."""
 BUNDLES = 16
 """A bundle has at most this part of the bytes that may be retained, because the oldest ones leave whole."""
-
-
-class RetainingQueue(Protocol):
-    """A queue, as far as its retention needs it."""
-
-    name: str
-    backing: BackingQueue
-    awaiting: ConsumerAckQueue | None
-    saves_all: bool
-    deleted: bool
-
-    @property
-    def durable(self) -> bool:
-        """True if the queue survives a restart."""
-
-    @property
-    def store(self) -> BackingQueue:
-        """The backing queue that keeps the messages."""
-
-    @property
-    def turn(self) -> Turn:
-        """The server's work list."""
-
-    def touch(self) -> None:
-        """Schedule a run of the queue at the end of this turn."""
-
-    def after_next_run(self, callback: Callable[[], object]) -> None:
-        """Call back once, after the next run; the queue runs when messages have been read from disk."""
-
-
-class RetainedMessages(Protocol):
-    """The queue of retained messages (`broker.queue.retained_queue.RetainedQueue`)."""
-
-    settings: Any
-    message_count: int
-    """Number of acked messages."""
-
-    @property
-    def is_counted(self) -> bool:
-        """True if that is exact; otherwise there may be more."""
-
-    def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
-        """Append messages; see `RetainedQueue.keep`."""
-
-    def retain(self, settings: Any) -> None:
-        """Apply the settings of the queue that the messages come from."""
-
-    def delete(self) -> Any:
-        """Delete it."""
 
 
 class Retention:
@@ -307,7 +264,7 @@ class Retention:
         """
         most = self.retained.settings.max_octets
         share = min(BUNDLE_OCTETS, most // BUNDLES, self._blob_threshold // 2)
-        if len(messages) > 1 and self._keep_alike([message for _, message in messages], share):
+        if messages and self._keep_alike([message for _, message in messages], share):
             return [seq_id for seq_id, _ in messages], []
         alone = min(share, ALONE_OCTETS)
         kept = Kept()
@@ -331,7 +288,7 @@ class Retention:
                     continue
                 is_saved = self._is_saved(message)
                 kind, header = type(message), header_frame(content)
-            size = RECORD_OCTETS + len(message.address) + len(content)
+            size = record_octets(message)
             if size > alone:
                 kept.end_bundle()
                 octets = 0
@@ -353,14 +310,25 @@ class Retention:
         return moved, left
 
     def _keep_alike(self, messages: list[Message], share: int) -> bool:
-        """Append messages in bundles of at most `share` bytes if they are small and alike; return whether they are."""
-        if may_expire(messages[0].content):
+        """Append messages in bundles of at most `share` bytes if they are small and alike; return whether they are.
+
+        Those that are not written wait for others until there are enough for a bundle.
+        """
+        first = messages[0]
+        is_saved = self._is_saved(first)
+        if (
+            (is_saved and len(messages) == 1)
+            or may_expire(first.content)
+            or not are_alike(messages)
+            or not are_small(messages, share)
+        ):
             return False
-        bundles = bundles_of_alike(messages, share, is_saved=(is_saved := self._is_saved(messages[0])))
-        if bundles:
-            largest = max([len(each.content) for each in bundles])
-            self.retained.keep(bundles, largest=largest, persistent=is_saved)
-        return bool(bundles)
+        if is_saved:
+            bundles = bundles_of_alike(messages, share, is_saved=True)
+            self.retained.keep(bundles, largest=max([len(each.content) for each in bundles]), persistent=True)
+        else:
+            self.retained.gather(messages, share)
+        return True
 
     def _is_saved(self, message: Message) -> bool:
         """Return whether a message, and all that are alike, are to be written to disk."""

@@ -518,9 +518,10 @@ class VariableQueue(Withdrawing):
         """
         seq_ids = list(seq_ids)
         if not self._unacked_out:  # as usual, all of them are in memory
-            get = self._unacked.get
-            items = [get(seq_id) for seq_id in seq_ids]
-            messages = [item.message if type(item) is Entry else item for item in items]
+            items = list(map(self._unacked.get, seq_ids))
+            messages = items
+            if self._unacked_entries:
+                messages = [item.message if type(item) is Entry else item for item in items]
             if None not in messages:
                 return list(zip(seq_ids, messages, strict=True)), []  # type: ignore[arg-type] # none is None
         found: list[tuple[int, Message]] = []

@@ -4,11 +4,13 @@ from hypothesis import given, strategies as st
 
 from leveret.broker.queue.bundle import (
     ALONE_OCTETS,
-    RECORD_OCTETS,
+    are_alike,
+    are_small,
     bundle_length,
     bundled,
     bundles_of_alike,
     is_bundle,
+    record_octets,
     unbundled,
 )
 from leveret.storage.message import Message, Persistent, body_octets
@@ -61,8 +63,7 @@ def test_a_message_alone_is_no_bundle(address, body, channel):
 def test_messages_that_are_alike_are_bundled_together(count, address, body, channel, most, is_saved):
     """Messages with the same address and header are in as few bundles as their size permits, in their order."""
     messages = [message(address, number.to_bytes(2, "big") + body, channel) for number in range(count)]
-    size = RECORD_OCTETS + len(address) + len(messages[0].content)
-    bundles = bundles_of_alike(messages, most * size, is_saved=is_saved)
+    bundles = bundles_of_alike(messages, most * record_octets(messages[0]), is_saved=is_saved)
 
     assert -(-count // most) == len(bundles)
     assert all(is_bundle(each) and is_saved is isinstance(each, Persistent) for each in bundles)
@@ -71,13 +72,29 @@ def test_messages_that_are_alike_are_bundled_together(count, address, body, chan
     assert count * len(messages[0].body) == sum(each.body_size for each in bundles)
 
 
-def test_messages_that_differ_or_are_large_are_not_alike():
-    """Messages with another address, size or channel, and those too large for a bundle, need another way."""
+def test_messages_that_differ_are_not_alike():
+    """Messages with another address, size, channel or type need another way."""
     one = message(b"ab", b"body", 1)
-    for other in (message(b"cd", b"body", 1), message(b"ab", b"bodies", 1), message(b"ab", b"body", 2)):
-        assert [] == bundles_of_alike([one, other], ALONE_OCTETS, is_saved=True)
+    persistent = Persistent(one.address, one.content, 1, None, 0, 1)
+    differing = (
+        message(b"cd", b"body", 1),
+        message(b"ab", b"bodies", 1),
+        message(b"ab", b"body", 2),
+        persistent,
+    )
+
+    assert are_alike([one, message(b"ab", b"BODY", 1)])
+    assert not any(are_alike([one, other]) for other in differing)
+
+
+def test_messages_too_large_for_bundles_are_not_small():
+    """A bundle takes messages up to its own size, and up to the size from which copying costs too much."""
+    one = message(b"ab", b"body", 1)
     large = message(b"ab", bytes(ALONE_OCTETS), 1)
-    assert [] == bundles_of_alike([large, large], 10 * ALONE_OCTETS, is_saved=True)
+
+    assert are_small([one, one], record_octets(one))
+    assert not are_small([one, one], record_octets(one) - 1)
+    assert not are_small([large], 10 * ALONE_OCTETS)
 
 
 def test_a_bundle_without_its_number_of_messages_is_counted():

@@ -24,7 +24,7 @@ from retained import (
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.queue.retained_queue import RetainedQueue
+from leveret.broker.queue.retained_queue import GATHERING, RetainedQueue
 from leveret.broker.queue.retention import STEP
 
 QUORUM = {"queue_type": ("longstr", "quorum")}
@@ -398,6 +398,57 @@ def test_transient_messages_are_retained_while_the_broker_runs(disk):
     assert [b"transient", b"persistent"] == retained(disk[0])
     disk[0] = disk[0].restarted()
     assert [b"persistent"] == retained(disk[0])
+
+
+def waiting(node: Node) -> int:
+    """Return how many bundles, or messages alone, are retained without those that wait for others."""
+    limits = queue(node).limits
+    assert limits is not None
+    assert limits.retention is not None
+    return limits.retention.retained.backing.ready_count  # type: ignore[attr-defined] # a `RetainedQueue`
+
+
+def test_transient_messages_of_several_turns_are_retained_in_one_place(node):
+    """Transient messages that are acked within a tenth of a second are one bundle; others end it, and keep the order."""
+    client = Client(node)
+    declare(client)
+    for body in (b"1", b"2", b"3"):
+        consume(client, body, delivery_mode=1)
+    assert 0 == waiting(node)
+    node.pass_time(GATHERING)
+    assert 1 == waiting(node)
+
+    for body in (b"4", b"5", b"other size", b"6"):
+        consume(client, body, delivery_mode=1)
+    consume(client, b"persistent", b"7")
+    commit(node)
+    assert 6 == waiting(node)
+    assert [b"1", b"2", b"3", b"4", b"5", b"other size", b"6", b"persistent", b"7"] == retained(node)
+
+
+def test_transient_messages_wait_for_others_no_longer_than_their_bundle_has_space(node):
+    """Messages are retained when there are enough for a bundle, or when somebody looks, without a wait."""
+    client = Client(node)
+    declare(client, retain_bytes=("signedint", 16 * 400))
+    for number in range(11):
+        consume(client, b"%100d" % number, delivery_mode=1)
+
+    assert 5 == waiting(node)
+    assert [b"%100d" % number for number in range(11)] == retained(node)
+    assert (6, 11) == (waiting(node), queue(node).retained_count)
+
+
+def test_messages_that_wait_for_others_are_deleted_with_their_queue(node):
+    """Nothing is left of a queue, and of what waited in it, when it is deleted, or retains nothing any more."""
+    client = Client(node)
+    declare(client)
+    consume(client, b"1", delivery_mode=1)
+    client.send(make(Wire.Delete, 0, "q", False, False, False))
+    node.pass_time(GATHERING)
+    commit(node)
+    declare(client)
+
+    assert [] == retained(node)
 
 
 def test_the_retained_messages_are_deleted_with_their_queue(disk):
