@@ -26,9 +26,12 @@ RATES = {"transient": 20_000, "persistent": 8_000}
 """Least messages a second."""
 MESSAGES = {"transient": 300_000, "persistent": 150_000}
 P99_RATIO = 2.0
-POLL = 0.02
+POLL = 0.2
+"""Seconds between two questions whether the shovel has ended: each is a request that the broker's event loop serves."""
 SETTLED = 0.5
 """Seconds for which the other client runs before the shovel, so that its start is not taken for a wait."""
+FILLED = 1.0
+"""Seconds between the filling of the queue, after which the broker still works, and the start of the other client."""
 PATIENCE = 300.0
 
 
@@ -70,6 +73,7 @@ def moved(api: ApiClient, port: int, options: argparse.Namespace, *, persistent:
         "dest-queue": "to",
         "src-delete-after": "queue-length",
     }
+    time.sleep(FILLED)
     other = other_client(port, options, 0, persistent=persistent)
     while len(api.get("queues", "/")) <= len(("from", "to")):
         time.sleep(POLL)
