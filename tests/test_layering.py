@@ -149,6 +149,7 @@ DRIVERS = (
     "broker.shovel.local",
     "broker.shovel.session",
     "broker.shovel.shovels",
+    "broker.shovel.timer",
     "broker.shovel.worker",
     "broker.statistics.sampling",
     "analytics.asking",

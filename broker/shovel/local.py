@@ -22,8 +22,11 @@ OPERATOR = User("none", "", ("impersonator",))
 CAPABILITIES = frozenset(("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms"))
 MECHANISM = "LOCAL"
 BUFFER = 32 * 1024
-"""Bytes that each direction of the pair of sockets may hold, and that are delivered in one step of the event loop: what
-is in the buffer is read in one round of the loop, and other clients would wait for more."""
+"""Bytes that the socket to the shovel may hold, and that are delivered in one step of the event loop: what is there is
+read in one round of the loop, and other clients would wait for more."""
+PUBLISHES = 256 * 1024
+"""Bytes that the socket from the shovel may hold: all of one read, which is then published, confirmed and acked at once
+instead of in two or three rounds of the loop."""
 
 
 class LocalHost(DriverHost, Protocol):
@@ -63,9 +66,9 @@ async def connected(server: LocalHost, login: Login) -> tuple[socket.socket, Con
     """
     ours, theirs = socket.socketpair()
     driver = server.driver_class(server)
-    for each in (ours, theirs):
+    for each, size in ((ours, BUFFER), (theirs, PUBLISHES)):
         each.setblocking(False)
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
     connecting = asyncio.ensure_future(
         asyncio.get_running_loop().connect_accepted_socket(lambda: driver, ours)
     )

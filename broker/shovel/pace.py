@@ -2,20 +2,20 @@
 
 Theory. A shovel always has more to do, and all of it happens in the event loop that serves the clients: at full speed
 the loop is never idle, so each read of another client waits for what the shovel, its two connections and its two queues
-do in a round of the loop. Clients of other processes do not fill the loop like that, because a part of the work is
-their own. So while there are other clients, a shovel rests after each read for a multiple of the processor time that
-the loop has used since the last one: whatever a message costs, on whatever machine, that leaves the loop idle for most
-of the time. Without other clients it does not rest; other shovels within the broker are none.
+do. Clients of other processes do not fill the loop like that, because a part of the work is their own. So while there
+are other clients, a shovel rests after each of its two steps (messages to the destination, acks to the source) for a
+multiple of the processor time that the loop has used since the last one. Whatever a message costs, on whatever machine,
+that leaves the loop idle for most of the time, and between two steps: a client on the same processor waits for that
+even after a confirm is sent to it. Without other clients a shovel does not rest; other shovels within the broker are
+none.
 """
 
 from typing import Final, Protocol
 
 FACTOR: Final = 3
-"""Times the processor time that a rest lasts."""
+"""Times the processor time that a rest lasts. A step also causes work during its rest, so the loop is idle for less."""
 MOST_NS: Final = 2_000_000
 """Nanoseconds of processor time that count, at most: others may use much of the loop, and must not stop the shovel."""
-LEAST: Final = 0.001
-"""Seconds of the shortest rest, the resolution of the loop's timers; shorter ones are added up."""
 BESIDE_NS: Final = 1_000_000_000
 """Nanoseconds after a read of another client for which there are others."""
 
@@ -60,17 +60,15 @@ class Pace:
 
     """
 
-    __slots__ = ("_beside_until", "_due", "_reads", "_used")
+    __slots__ = ("_beside_until", "_reads", "_used")
 
     def __init__(self, used: int = 0, reads: int = 0) -> None:
         self._used = used
         self._reads = reads
         self._beside_until = 0
-        self._due = 0.0
-        """Seconds of rests that were too short so far."""
 
-    def rest(self, used: int, reads: int, now: int) -> float:
-        """Return the seconds to rest after a read; 0.0 for no rest.
+    def rest(self, used: int, reads: int, now: int) -> int:
+        """Return the nanoseconds to rest after a step; 0 for no rest.
 
         Args:
             used: processor time of the event loop so far, in nanoseconds.
@@ -83,12 +81,4 @@ class Pace:
         if reads != self._reads:
             self._reads = reads
             self._beside_until = now + BESIDE_NS
-        if now >= self._beside_until:
-            self._due = 0.0
-            return 0.0
-        due = self._due + FACTOR * work / 1e9
-        if due < LEAST:
-            self._due = due
-            return 0.0
-        self._due = 0.0
-        return due
+        return round(FACTOR * work) if now < self._beside_until else 0

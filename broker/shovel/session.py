@@ -22,6 +22,7 @@ from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
 from leveret.broker.shovel.local import LocalHost, Login, connected
 from leveret.broker.shovel.pace import OwnReads, Pace
 from leveret.broker.shovel.rewriting import rewriting
+from leveret.broker.shovel.timer import Timer
 from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.shovel")
@@ -89,7 +90,8 @@ class Session:
         self._deliveries = Deliveries(self.forwarding)
         self._pace = Pace()
         self._own_reads = own_reads
-        self._rest: asyncio.TimerHandle | None = None
+        self._timer = Timer(self._rested)
+        self._is_resting = False
         self._clients: list[Client] = []
         self._own: list[Connection] = []
         """The broker's side of the connections to itself."""
@@ -268,8 +270,7 @@ class Session:
         if frames := forwarding.take_publishes():
             self._target.write(frames)
             forwarding.sent(is_open=self._deliveries.is_open)
-            if settlements := forwarding.take_settlements():
-                self._source.write(settlements)
+            self._write_settlements()
             if self._ack_mode != ON_CONFIRM:
                 self._check_end()
             self._pause_for_others()
@@ -277,21 +278,33 @@ class Session:
 
     def _pause_for_others(self) -> None:
         """Rest for a moment if the broker has other clients."""
+        if self._is_resting or self._is_closing:
+            return
         host = self._host
         others = host.turn.reads - self._own_reads.total()
-        seconds = self._pace.rest(host.used(), others, host.monotonic())
-        if seconds and self._rest is None and not self._is_closing:
-            self._rest = asyncio.get_running_loop().call_later(seconds, self._rested)
+        if rest := self._pace.rest(host.used(), others, host.monotonic()):
+            self._is_resting = True
+            self._timer.set(rest)
 
     def _rested(self) -> None:
-        self._rest = None
+        """Go on: with what was settled meanwhile, and after another rest with what the source then delivers."""
+        self._is_resting = False
+        if self._write_settlements():
+            self._pause_for_others()
         self._throttle()
 
-    def _settle(self) -> None:
-        """Write to the source what the destination has settled."""
-        forwarding = self.forwarding
-        if settlements := forwarding.take_settlements():
+    def _write_settlements(self) -> bool:
+        """Write to the source what the destination has settled; returns whether there was anything."""
+        settlements = self.forwarding.take_settlements()
+        if settlements:
             self._source.write(settlements)
+        return bool(settlements)
+
+    def _settle(self) -> None:
+        """Handle what the destination has settled."""
+        forwarding = self.forwarding
+        if not self._is_resting:
+            self._write_settlements()
         if forwarding.refused != self._refused:
             self._refused = forwarding.refused
             if self._hold is None and not self._is_closing:
@@ -312,7 +325,7 @@ class Session:
     def _throttle(self) -> None:
         """Read the source only while the destination takes messages, and not during a rest."""
         target = self._target
-        if target.is_writable and target.blocked is None and self._hold is None and self._rest is None:
+        if target.is_writable and target.blocked is None and self._hold is None and not self._is_resting:
             self._source.resume_reading()
         else:
             self._source.pause_reading()
@@ -335,8 +348,8 @@ class Session:
         if self._hold is not None:
             self._hold.cancel()
             self._hold = None
-        if self._rest is not None:
-            self._rest.cancel()
+        self._timer.close()
+        if self._is_resting:
             self._rested()
         if drains and len(self._clients) > 1 and self._tag:
             await _in_time(self._drain)
