@@ -37,14 +37,20 @@ def caught_up(cluster: Cluster) -> None:
         if time.monotonic() > deadline:
             message = f"{waiting} are not caught up"
             raise BrokerError(message)
-        try:
-            status, _ = probed(cluster.nodes.probes[waiting[0]], "/readyz?role=member")
-        except OSError:
-            status = 0
-        if status == 200:
+        if _has_all(cluster.nodes.probes[waiting[-1]]):
             waiting.pop()
         else:
             time.sleep(0.02)
+
+
+def _has_all(port: int) -> bool:
+    """Return whether a waiting node is ready, and behind by no entry."""
+    try:
+        status, _ = probed(port, "/readyz?role=member")
+        _, metrics = probed(port, "/metrics")
+    except OSError:
+        return False
+    return status == 200 and "\nleveret_replication_lag_batches 0\n" in metrics
 
 
 def filled(cluster: Cluster, count: int, size: int) -> float:
