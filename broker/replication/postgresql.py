@@ -49,8 +49,6 @@ from leveret.broker.replication.engine import (
 )
 from leveret.broker.replication.postgresql_servers import Servers
 
-PART_OCTETS = 256 * 1024
-"""Bytes of a row: a larger entry is several rows of one transaction."""
 SEGMENT_OCTETS = 64 * 1024 * 1024
 SEGMENT_ENTRIES = 100_000
 DROP_LOCK = "200ms"
@@ -211,7 +209,6 @@ class PostgreSQLDriver:
         if self._octets >= self._segment_octets or self._entries >= SEGMENT_ENTRIES:
             await self._roll(entry)
         payload = entry.payload
-        parts = [payload[at : at + PART_OCTETS] for at in range(0, len(payload), PART_OCTETS)] or [b""]
         values = {
             "index": entry.index,
             "settled": entry.settled,
@@ -220,7 +217,8 @@ class PostgreSQLDriver:
             "holder": entry.holder,
             "kind": entry.kind,
             "hash": entry.hash,
-            "parts": parts,
+            "data": payload,
+            "parts": max(1, -(-len(payload) // sql.PART_OCTETS)),
         }
         row = await self._row(sql.append(self._segment), values)
         if row is None:
