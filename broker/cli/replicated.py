@@ -5,6 +5,7 @@ image under the same process id, which waits. Nothing of the old one can be left
 """
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -67,10 +68,14 @@ async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: l
     standby = Standby(keeper, config, control, outputs)
     try:
         await standby.start()
+        gc.collect()
+        gc.freeze()  # or clients would wait for a look at all that is loaded by now as soon as this node leads
+        gc.enable()  # a node may wait for months
         Notifier(os.environ, os.getpid()).ready("waiting to lead", asyncio.get_running_loop())
         _logger.info("replication: node '%s' waits to lead", config.replication.node_name)
         await _first(keeper, stopping, keeper.opened)
     finally:
+        gc.disable()  # while the broker starts, as without replication
         await standby.stop()
     if not keeper.opened.done():
         is_ended = await keeper.stop()
