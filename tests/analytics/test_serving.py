@@ -344,15 +344,16 @@ async def test_a_signal_ends_it_and_what_runs(serve):
     """The command that waits is told so, the one that is queued as well; the socket is gone and Spark stopped."""
     served = await serve()
     served.worker.hold = threading.Event()
-    asking_ = [asyncio.create_task(served.ask(name)) for name in ("latency", "paging")]
+    runs = asyncio.create_task(served.ask("latency"))
     await asyncio.to_thread(served.worker.begun.wait, SECONDS)
+    waits = asyncio.create_task(served.ask("paging"))
     async with asyncio.timeout(SECONDS):
         while not served.server._thread._work_queue.qsize():
             await asyncio.sleep(0.01)
     os.kill(os.getpid(), signal.SIGTERM)
 
     assert await served.ended() is None
-    for failure, _ in await asyncio.gather(*asking_):
+    for failure, _ in await asyncio.gather(runs, waits):
         assert failure is not None
         assert failure[1] in {os.EX_TEMPFAIL, os.EX_UNAVAILABLE}
     assert served.worker.cancelled.is_set()
