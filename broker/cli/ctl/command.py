@@ -50,6 +50,18 @@ MOST_SECONDS = 1_000_000
 """Longest time for an answer that can be given."""
 
 
+def timeout_option(option: Callable[..., Any]) -> Any:
+    """Return the option `--timeout` of commands that ask the broker, made by click's class or decorator."""
+    return option(
+        "-t",
+        "--timeout",
+        type=float,
+        callback=given_seconds,
+        metavar="SECONDS",
+        help="Time for the answer (default: 60).",
+    )
+
+
 def given_seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
     """Return a time in seconds; 0 stands for the default, as None does."""
     if value is not None and not 0 <= value <= MOST_SECONDS:  # not a number, too
@@ -116,14 +128,7 @@ def common_options() -> list[click.Parameter]:
         option("-s", "--silent", is_flag=True, default=None, help="Print results only, without headers."),
         option("--formatter", type=click.Choice(list(FORMATTERS)), help="Format of lists (default: table)."),
         option("--no-table-headers", is_flag=True, default=None, help="Print tables without headers."),
-        option(
-            "-t",
-            "--timeout",
-            type=float,
-            callback=given_seconds,
-            metavar="SECONDS",
-            help="Time for the answer (default: 60).",
-        ),
+        timeout_option(option),
         option("-n", "--node", metavar="NODE", help="Ignored: --data-dir or --uri names the broker."),
         option("-l", "--longnames", is_flag=True, default=None, help="Ignored.", hidden=True),
     ]

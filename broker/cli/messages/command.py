@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
-from leveret.broker.cli.ctl.command import default_data_dir, given_seconds
+from leveret.broker.cli.ctl.command import default_data_dir, timeout_option
 from leveret.broker.cli.ctl.errors import CtlError
 
 P = ParamSpec("P")
@@ -80,14 +80,7 @@ def with_target(run: Callable[..., None]) -> Callable[..., None]:
             sys.exit(shown.code)
 
     for option in (
-        click.option(
-            "-t",
-            "--timeout",
-            type=float,
-            callback=given_seconds,
-            metavar="SECONDS",
-            help="Time for the answer (default: 60).",
-        ),
+        timeout_option(click.option),
         click.option(
             "--format",
             "output",
