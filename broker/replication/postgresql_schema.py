@@ -13,11 +13,10 @@ PART_OCTETS = 256 * 1024
 """Bytes of a row: a larger entry is several rows of one transaction."""
 
 LEASE = "epoch, holder, counter, last, settled, total, name, address"
-PROOF = (
-    "current_setting('synchronous_standby_names'), "
-    "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
-)
-"""Standbys that must have a commit before it is answered; and the timeline, here without delay."""
+TIMELINE = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+"""The timeline of a primary, without delay."""
+PROOF = f"current_setting('synchronous_standby_names'), {TIMELINE}"
+"""Standbys that must have a commit before it is answered; and the timeline."""
 
 SESSION = """
 select set_config(name, case name when 'client_min_messages' then 'notice' when 'synchronous_commit' then

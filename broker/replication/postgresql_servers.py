@@ -10,14 +10,13 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
+from leveret.broker.replication.postgresql_schema import TIMELINE
+
 CONNECT_SECONDS: Final = 5
 """Time for a server to take a connection, and then to tell its timeline."""
 OTHERS_SECONDS: Final = 0.5
 """Time for the other servers to answer, once one has."""
-_TIMELINE: Final = """
-select case when pg_is_in_recovery() then 0
-    else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end
-"""
+_ASK: Final = f"select case when pg_is_in_recovery() then 0 else {TIMELINE} end"
 
 
 class Connected(NamedTuple):
@@ -99,7 +98,7 @@ async def _asked(url: str) -> Connected:
     connection = await _opened(url)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):  # a pooler takes connections for a server that is gone
-            cursor = await connection.execute(_TIMELINE)
+            cursor = await connection.execute(_ASK)
             (timeline,) = await cursor.fetchone()
     except BaseException:
         await connection.close()
