@@ -157,14 +157,17 @@ class Faults:
         _check_positive(bytes_per_second=bytes_per_second)
 
         def begin() -> None:
-            self._server()
+            server = self._server()
             self._state.rate = bytes_per_second
+            server.limit_outboxes()
 
         return self._begin(begin, self._end_slowness)
 
     def _end_slowness(self) -> None:
         self._state.rate = None
-        self._server().release_output()
+        server = self._server()
+        server.limit_outboxes()
+        server.release_output()
 
     def refuse_logins(self) -> Fault:
         """Refuse every login as if the password were wrong; connections that are open stay open."""

@@ -4,6 +4,7 @@ Theory. The faults are in the `FaultState` of the server, which these classes lo
 classes do. A broker of its own uses the base classes.
 """
 
+import asyncio
 from collections import deque
 from math import ceil
 from typing import Protocol, cast
@@ -18,6 +19,7 @@ from leveret.broker.embedded.fault_state import (
 )
 from leveret.broker.embedded.faulty_channel import FaultyChannel, FaultyNode
 from leveret.broker.network.socket_driver import DriverHost, SocketDriver
+from leveret.broker.scheduling.outbox import OUTBOX_LIMIT
 from leveret.broker.scheduling.time_source import TimerHandle
 
 _ACK = 60 << 16 | 80
@@ -26,6 +28,10 @@ PIECES_A_SECOND = 20
 """Pieces in which a slow consumer takes its bytes."""
 LEAST_PIPE = 1024
 """Bytes that a slow consumer may have on their way, at least; else those of a second."""
+
+
+def _pipe_limit(rate: float) -> int:
+    return max(LEAST_PIPE, int(rate))
 
 
 class FaultyHost(DriverHost, FaultyNode, Protocol):
@@ -84,6 +90,11 @@ class FaultyDriver(SocketDriver):
         self._timer: TimerHandle | None = None
         self._is_choked = False
         self._is_finishing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Handle a new connection of a client."""
+        super().connection_made(transport)
+        self.limit_outbox()
 
     @property
     def descriptor(self) -> int:
@@ -147,7 +158,7 @@ class FaultyDriver(SocketDriver):
                 begin += len(part) / rate
                 self._pipe.append((begin, part))
             self._free_at = begin
-            if self._piped > max(LEAST_PIPE, rate) and not self._is_choked:
+            if self._piped > _pipe_limit(rate) and not self._is_choked:
                 self._is_choked = True
                 self.pause_writing()
         self._set_timer()
@@ -166,6 +177,11 @@ class FaultyDriver(SocketDriver):
             source = self._server.time_source
             seconds = max(0.0, self._pipe[0][0] - source.now())
             self._timer = source.call_later(seconds, self._server.run_step, "faults", self._write_due, "")
+
+    def limit_outbox(self) -> None:
+        """Let the messages of one turn, too, be no more than a slow consumer may have on their way."""
+        rate = self._server.faults.rate
+        self.connection.outbox.limit = OUTBOX_LIMIT if rate is None else min(OUTBOX_LIMIT, _pipe_limit(rate))
 
     def _write_due(self) -> None:
         """Write what has arrived."""
@@ -192,7 +208,7 @@ class FaultyDriver(SocketDriver):
 
     def _after_write(self) -> None:
         rate = self._server.faults.rate
-        if self._is_choked and self._piped <= (0 if rate is None else max(LEAST_PIPE, rate) // 2):
+        if self._is_choked and self._piped <= (0 if rate is None else _pipe_limit(rate) // 2):
             self._is_choked = False
             self.resume_writing()
         if not self._pipe and self._is_finishing:

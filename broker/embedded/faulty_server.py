@@ -152,9 +152,17 @@ class FaultyServer(ClockedServer):
 
     def release_output(self) -> None:
         """Send everything that is on its way to clients."""
-        for driver in list(self.drivers):
-            if isinstance(driver, FaultyDriver):
-                driver.release_pipe()
+        for driver in self._faulty_drivers:
+            driver.release_pipe()
+
+    def limit_outboxes(self) -> None:
+        """Apply the rate of slow consumers to what one turn sends to them."""
+        for driver in self._faulty_drivers:
+            driver.limit_outbox()
+
+    @property
+    def _faulty_drivers(self) -> list[FaultyDriver]:
+        return [each for each in self.drivers if isinstance(each, FaultyDriver)]
 
     def release_duplicates(self) -> None:
         """Deliver what a hostile broker was going to deliver again."""

@@ -146,10 +146,13 @@ class HostileConsumer(Consumer, RunListener):
 
     @property
     def room(self) -> int:
-        """Number of messages that may be delivered now: of a hostile broker one at a time, none if one is due."""
-        room = super().room
-        if self._faults.seed is None:
-            return room
+        """Number of messages that may be delivered now: one at a time to a slow consumer, or of a hostile broker.
+
+        A hostile broker has no room while a message is due.
+        """
+        room, faults = super().room, self._faults
+        if faults.seed is None:
+            return room if faults.rate is None else min(room, 1)
         return 0 if self._duplicates.is_due else min(room, 1)
 
     def deliver(self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool) -> None:

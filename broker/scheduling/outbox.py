@@ -7,6 +7,9 @@ from typing import Protocol
 
 from leveret.broker.scheduling.turn import Turn
 
+OUTBOX_LIMIT = 256 * 1024
+"""Bytes that the deliveries of one turn may put into an outbox."""
+
 
 class Flushable(Protocol):
     """The driver of a connection that has frames to send."""
@@ -42,7 +45,7 @@ class Outbox:
         "turn",
     )
 
-    def __init__(self, turn: Turn, driver: Flushable, limit: int = 256 * 1024) -> None:
+    def __init__(self, turn: Turn, driver: Flushable, limit: int = OUTBOX_LIMIT) -> None:
         self.turn = turn
         self._driver = driver
         self.limit = limit

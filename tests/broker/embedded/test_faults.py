@@ -254,9 +254,10 @@ def test_slow_consumers_take_bytes_by_the_clock(broker, connect):
     client, other = connect(broker), connect(broker)
     channel, consumer = publisher(other), client.channel()
     broker.clock.freeze()
-    consumer.consume("q", no_ack=True)
     with broker.faults.slow_consumers(10_000):
-        for _ in range(100):
+        for number in range(100):
+            if number == 70:  # which one turn could deliver
+                consumer.send("basic.consume", queue="q", consumer_tag="c", no_ack=True)
             channel.publish("", "q", b"x" * 1000)
         verdicts(channel, 100)
         broker.clock.advance(1)
