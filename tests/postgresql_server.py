@@ -57,10 +57,12 @@ def postgresql(password: str = "") -> Iterator[str]:
         login: list[object] = ["-A", "trust"]
         if password:
             (home / "password").write_text(password, encoding="ascii")
+            if not os.geteuid():
+                shutil.chown(home / "password", "postgres")
             login = ["-A", "scram-sha-256", "--pwfile", home / "password"]
         subprocess.run(
             [folder / "initdb", "-D", data, "-U", "leveret", *login, "-E", "UTF8", "--locale=C", "-N"],
-            cwd=home, check=True, capture_output=True, timeout=SECONDS, **as_whom(),
+            cwd=home, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS, **as_whom(),
         )  # fmt: skip
         server = subprocess.Popen(
             [folder / "postgres", "-D", data, "-k", home, "-c", "listen_addresses=", "-c", "shared_buffers=16MB"],
