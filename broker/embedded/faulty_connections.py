@@ -4,7 +4,6 @@ Theory. The faults are in the `FaultState` of the server, which these classes lo
 classes do. A broker of its own uses the base classes.
 """
 
-import asyncio
 from collections import deque
 from math import ceil
 from typing import Protocol, cast
@@ -91,9 +90,9 @@ class FaultyDriver(SocketDriver):
         self._is_choked = False
         self._is_finishing = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handle a new connection of a client."""
-        super().connection_made(transport)
+    def admitted(self) -> None:
+        """Called once the client has logged in."""
+        super().admitted()
         self.limit_outbox()
 
     @property
