@@ -32,7 +32,7 @@ def test_data_are_for_the_owner_alone(tmp_path):
     before = os.umask(0)
     try:
         words = ("--set", f"log.file={outside / 'log'}", "--set", f"export.dir={outside / 'export'}")
-        running = Running(tmp_path, *BLOB, *words)
+        running = Running(tmp_path, *BLOB, *words, is_forked=False)  # else the umask would be that of another
     finally:
         os.umask(before)
     with running:
