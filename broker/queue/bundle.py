@@ -66,11 +66,12 @@ def bundled(messages: Sequence[Message], *, is_saved: bool) -> Message:
 def are_alike(messages: Sequence[Message]) -> bool:
     """Return whether messages have the type, address and content header of the first one; most of a turn have."""
     first = messages[0]
-    header, address = header_frame(first.content), first.address
-    return (
-        set(map(type, messages)) == {type(first)}
-        and all([message.content.startswith(header) for message in messages])  # noqa: C419 - a list takes half the time
-        and not any([message.address != address for message in messages])  # noqa: C419
+    kind, address, header = type(first), first.address, header_frame(first.content)
+    return all(
+        [  # noqa: C419 - a list takes half the time
+            type(message) is kind and message.address == address and message.content.startswith(header)
+            for message in messages
+        ]
     )
 
 

@@ -361,15 +361,17 @@ class QueueLimits:
             self._forget_lost()
         if self.dead_letters:
             self.dead_letters.publish_pending()
-        self.shorten()  # requeued messages may have had to be read first
+        if self._can_exceed:
+            self.shorten()  # requeued messages may have had to be read first
         self._discard_expired()
 
     def _discard_expired(self) -> None:
         """Discard expired messages, as far as time allows."""
-        if self._queue.backing.ready_count:
-            self.drop_expired(1)
-        else:
+        backing = self._queue.backing
+        if not backing.ready_count:
             self._has_expired = False
+        elif backing.expiring:
+            self.drop_expired(1)
 
     def drop_expired(self, count: int) -> int:
         """Discard expired messages at the head; return how many of the next `count` messages may be delivered.
@@ -438,7 +440,8 @@ class QueueLimits:
 
     def end(self) -> bool:
         """End a run of the queue: drop messages over a limit, and set the timer; return true if more time is needed."""
-        self.shorten()
+        if self._can_exceed:
+            self.shorten()
         self._discard_expired()
         if not self._queue.backing.ready_count:
             self._octets = 0  # resets any inaccuracy

@@ -119,9 +119,16 @@ class Retention:
         if queue.deleted:
             queue.backing.ack(keys)
             return
-        self._line.extend(keys)
-        if self._proceed() and self._line:
-            self.touch()
+        turn, line = queue.turn, self._line
+        if line or len(keys) > STEP or turn.is_full() or (queue.durable and turn.wait_for_disk(self)):
+            line.extend(keys)
+            if self._proceed() and line:
+                self.touch()
+            return
+        if waiting := self._move(list(keys)):  # as usual, there are none
+            line.extend(waiting)
+            self._await_read()
+        self._moved()
 
     def take_delivered(self, messages: Collection[Message]) -> None:
         """Retain messages that were delivered without waiting for an ack, and are no longer in the queue."""
@@ -196,17 +203,26 @@ class Retention:
                 self._remove(STEP)
             elif self._queue.durable and turn.wait_for_disk(self):
                 break
-            elif not self._move(list(islice(line, STEP))):
-                self._await_read()
-                break
+            else:
+                seq_ids = list(islice(line, STEP))
+                waiting = self._move(seq_ids)
+                for _ in range(len(seq_ids) - len(waiting)):
+                    line.popleft()
+                if waiting:
+                    self._await_read()
+                    break
             if line and turn.slices.is_over():
                 turn.settling[self] = None
                 return True
-        if line or self._moving:
-            turn.settling[self] = None
+        self._moved()
+        return False
+
+    def _moved(self) -> None:
+        """Note whether anything is left after some were moved."""
+        if self._line or self._moving:
+            self._queue.turn.settling[self] = None
         else:
             self._ended()
-        return False
 
     def _await_read(self) -> None:
         if not self._is_waiting:
@@ -219,8 +235,10 @@ class Retention:
 
     def _ended(self) -> None:
         """Tell those who wait that nothing is left."""
-        if self.is_done:
-            self._queue.turn.settling.pop(self, None)
+        if self._line or self._moving or self._safe:
+            return
+        self._queue.turn.settling.pop(self, None)
+        if self._callbacks:
             callbacks, self._callbacks = self._callbacks, []
             for callback in callbacks:
                 callback()
@@ -230,26 +248,22 @@ class Retention:
         popleft = self._line.popleft
         self._queue.backing.ack([popleft() for _ in range(min(most, len(self._line)))])
 
-    def _move(self, seq_ids: list[int]) -> bool:
-        """Move these messages, which are at the head of the line; return false if one has to be read first."""
-        queue, line = self._queue, self._line
-        found, waiting = queue.store.unacked_messages(seq_ids)
-        if waiting:
-            missing = frozenset(waiting)
-            del seq_ids[next(at for at, seq_id in enumerate(seq_ids) if seq_id in missing) :]
-            before = frozenset(seq_ids)
+    def _move(self, seq_ids: list[int]) -> list[int]:
+        """Move these messages, as far as their bodies are in memory; return the others, from the first one on."""
+        queue = self._queue
+        found, missing = queue.store.unacked_messages(seq_ids)
+        waiting: list[int] = []
+        if missing:
+            first = seq_ids.index(next(filter(frozenset(missing).__contains__, seq_ids)))
+            waiting = seq_ids[first:]
+            before = frozenset(seq_ids[:first])
             found = [each for each in found if each[0] in before]
-        if len(seq_ids) == len(line):
-            line.clear()
-        else:
-            for _ in seq_ids:
-                line.popleft()
         moved, left = self._keep(found)
         if moved:
             queue.backing.ack(moved, moved=True)
         if left:
             queue.backing.ack(left)
-        return not waiting
+        return waiting
 
     def _keep(self, messages: Collection[tuple[int, Message]]) -> tuple[list[int], list[int]]:
         """Append messages to the retained ones: small ones in bundles, large ones as they are.
