@@ -2,12 +2,14 @@
 
 Fills a queue with messages of 1 KB and measures how fast a shovel with on-confirm moves them to another queue,
 transient and persistent ones, while another client publishes at a steady rate: its confirm latency during the shovel is
-compared with that before.
+compared with that before. That client has a processor of its own, as one on another machine has: else its latency would
+also be the scheduler's choice whether it or the broker runs (`--shared` measures it like that).
 """
 
 import argparse
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -35,6 +37,16 @@ FILLED = 1.0
 PATIENCE = 300.0
 
 
+def take_apart(running: brokers.Broker) -> set[int]:
+    """Leave the last processor to the other client, and the rest to the broker; returns those of the client."""
+    *others, last = sorted(os.sched_getaffinity(0))
+    if not others:
+        return {last}
+    for thread in Path(f"/proc/{running.pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), others)
+    return {last}
+
+
 def other_client(
     port: int, options: argparse.Namespace, seconds: float, *, persistent: bool
 ) -> "subprocess.Popen[str]":
@@ -42,7 +54,9 @@ def other_client(
     words = [sys.executable, "-m", "leveret", "perf", "--uri", f"amqp://127.0.0.1:{port}", "--json"]
     words += ["--rate", str(options.rate), "--size", str(options.size), "--confirm", "100"]
     words += ["--seconds", str(seconds), *(["--persistent"] if persistent else [])]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    os.sched_setaffinity(client.pid, options.processors)
+    return client
 
 
 def confirm_p99(client: "subprocess.Popen[str]") -> float:
@@ -131,12 +145,16 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=sorted(RATES), default=list(RATES))
     parser.add_argument("--dir", default=None)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--shared", action="store_true", help="let the broker and the other client share all processors"
+    )
     options = parser.parse_args()
     report = Report("shovel")
     with tempfile.TemporaryDirectory(
         prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
     ) as scratch:
         running = brokers.start("leveret", Path(scratch), options.set, limit=60.0)
+        options.processors = os.sched_getaffinity(0) if options.shared else take_apart(running)
         try:
             (socket,) = Path(scratch).rglob("ctl.sock")
             with contextlib.closing(ApiClient(socket.parent, PATIENCE)) as api:
