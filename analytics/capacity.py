@@ -33,14 +33,14 @@ SHOWN: Final = 20
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `nodes` and `rates`."""
-    taken = data.keep(loads(data.table("node_interval")))
+    taken = data.keep(loads(data.successive("node_interval")))
     grouped = data.keep(by_rate(taken))
     return {"nodes": nodes(taken, grouped).orderBy("node"), "rates": grouped.orderBy("node", "number")}
 
 
 def loads(rows: DataFrame) -> DataFrame:
     """Return for each interval of a node: publish rate, processor utilisation, lateness."""
-    taken = steps(rows, "node_interval", COUNTERS)
+    taken = steps(rows, "node_interval", COUNTERS, ("loop_lag_p99_us",))
     cpu_us = F.col("d_cpu_user_us") + F.col("d_cpu_sys_us")
     return taken.select(
         "node",

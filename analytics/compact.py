@@ -12,7 +12,7 @@ from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.locations import has_files, source, url
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.schemas import Table, tables
-from leveret.analytics.series import counted
+from leveret.analytics.series import BEFORE, counted, with_before
 
 TABLES: Final = "tables"
 """Directory of the output that serves as input of the other jobs."""
@@ -158,7 +158,7 @@ def validate(data: Input) -> dict[str, DataFrame]:
         raise InputError(
             f"no tables in {data.directory}: the input is the export.dir of a broker, with a directory for each table"
         )
-    found = [findings(data.table(table.name), table) for table in there]
+    found = [findings(data.successive(table.name), table) for table in there]
     waits = None
     if data.has("queue_interval"):
         histograms = data.table("latency_hist") if data.has("latency_hist") else None
@@ -184,16 +184,12 @@ def findings(rows: DataFrame, table: Table) -> DataFrame:
     checks: dict[str, Column] = {what: F.expr(text) for what, text in INVARIANTS.get(table.name, {}).items()}
     counters = table.of_kind("counter")
     if table.has_clock and table.name != "event":
-        before = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
-        earlier = rows.select(
-            "*",
-            *[F.lag(name).over(before).alias(f"before_{name}") for name in ("ts", "mono_us", *counters)],
-        )
-        moved = (F.col("ts") - F.col("before_ts")) * 1000 - (F.col("mono_us") - F.col("before_mono_us"))
-        checks |= {f"{name} decreased": F.col(name) < F.col(f"before_{name}") for name in counters}
-        checks["duplicate row"] = F.col("mono_us") == F.col("before_mono_us")
+        others = [name for name in table.schema.names if name not in table.of_kind("key")]
+        rows = with_before(rows, table.name, ("ts", "mono_us", *counters), others)
+        moved = (F.col("ts") - F.col(f"{BEFORE}ts")) * 1000 - (F.col("mono_us") - F.col(f"{BEFORE}mono_us"))
+        checks |= {f"{name} decreased": F.col(name) < F.col(f"{BEFORE}{name}") for name in counters}
+        checks["duplicate row"] = F.col("mono_us") == F.col(f"{BEFORE}mono_us")
         checks["wall clock was changed"] = F.abs(moved) > CLOCK_US
-        rows = earlier
     if not checks:
         checks = {"no check": F.lit(False)}
     counts = counted(rows, {what: F.count_if(check) for what, check in checks.items()})

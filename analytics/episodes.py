@@ -45,9 +45,7 @@ def bins(rows: DataFrame, seconds: int) -> DataFrame:
         messages published (`pub`), `delivered` and `settled`.
     """
     taken = steps(
-        rows.select(
-            *_OBJECT, "ts", "mono_us", "ready", "unacked", "consumers", "pub", "delivered", "requeued"
-        ),
+        rows,
         "queue_interval",
         ("ready", "unacked", "consumers", "pub", "delivered", "requeued"),
     )

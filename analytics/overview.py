@@ -28,7 +28,7 @@ _QUEUE: Final = ("node", "vhost", "queue")
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `history`, `queues`, `findings`, `changes`, `timeline` and `boots`."""
-    rows = data.table("queue_interval")
+    rows = data.successive("queue_interval")
     seconds = bin_seconds(rows)
     past = data.keep(history(rows, seconds))
     seen = [rows, *(data.table(name) for name in ("node_interval", "event") if data.has(name))]
@@ -47,12 +47,13 @@ def compute(data: Input) -> dict[str, DataFrame]:
     findings = data.keep(reduce(DataFrame.unionByName, found))
     # The figures of a whole node say nothing of a part of its queues.
     has_nodes = data.has("node_interval") and not data.scope.has_objects
-    nodes = data.table("node_interval") if has_nodes else None
+    nodes = data.successive("node_interval") if has_nodes else None
     return {
         "history": past.orderBy(*_QUEUE, "bin"),
         "findings": findings.orderBy(*COLUMNS),
         "queues": queues(past, findings).orderBy(*_QUEUE),
-        "changes": changes(past, seconds).orderBy(*_QUEUE, "what"),
+        # Kept: after a group and an explosion Sail orders by the keys of the group only.
+        "changes": data.keep(changes(past, seconds)).orderBy(*_QUEUE, "what"),
         "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
             "node", "bin"
         ),
@@ -65,21 +66,9 @@ def history(rows: DataFrame, seconds: int) -> DataFrame:
 
     `step_us` is the time in which the increases were made: rows need not come at the ends of bins.
     """
-    narrow = rows.select(
-        *_QUEUE,
-        "boot_id",
-        "since_ms",
-        "ts",
-        "mono_us",
-        "ready",
-        "unacked",
-        "consumers",
-        "capacity",
-        *COUNTERS,
-    )
     at = F.struct("ts", "mono_us")
     return (
-        steps(narrow, "queue_interval", COUNTERS)
+        steps(rows, "queue_interval", COUNTERS, ("ready", "unacked", "consumers", "capacity"))
         .withColumn("bin", start_of_bin(F.col("ts") - 1, seconds))
         .groupBy(*_QUEUE, "bin")
         .agg(
@@ -170,7 +159,8 @@ def changes(past: DataFrame, seconds: int) -> DataFrame:
 
 def timeline(nodes: DataFrame, seconds: int) -> DataFrame:
     """Return the figures of each node over time."""
-    taken = steps(nodes, "node_interval", NODE_COUNTERS).withColumn(
+    levels = ("ready", "unacked", "mem_used", "mem_limit", "connections", "consumers", "disk_free")
+    taken = steps(nodes, "node_interval", NODE_COUNTERS, (*levels, "alarms")).withColumn(
         "bin", start_of_bin(F.col("ts") - 1, seconds)
     )
     at = F.struct("ts", "mono_us")
@@ -181,10 +171,7 @@ def timeline(nodes: DataFrame, seconds: int) -> DataFrame:
     return taken.groupBy("node", "bin").agg(
         *[per_second(name).alias(name) for name in ("published", "delivered", "confirmed", "acked")],
         ((F.sum("d_cpu_user_us") + F.sum("d_cpu_sys_us")) / F.sum("step_us")).alias("cpu"),
-        *[
-            F.max_by(name, at).alias(name)
-            for name in ("ready", "unacked", "mem_used", "mem_limit", "connections", "consumers", "disk_free")
-        ],
+        *[F.max_by(name, at).alias(name) for name in levels],
         F.max(F.size("alarms")).alias("alarms"),
         F.lit(seconds).alias("seconds"),
     )

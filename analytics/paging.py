@@ -63,7 +63,7 @@ BROKEN_STEPS: Final = {
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves` and `totals`."""
-    rows = data.table("queue_interval")
+    rows = data.successive("queue_interval")
     seconds = bin_seconds(rows)
     found = _parts(data, rows, seconds)
     return {
@@ -81,7 +81,7 @@ def checked(data: Input, histograms: DataFrame | None) -> tuple[DataFrame, DataF
         data: the input; it has `queue_interval`.
         histograms: rows of `latency_hist`; without them there are no samples to compare with.
     """
-    rows = data.table("queue_interval")
+    rows = data.successive("queue_interval")
     found = _parts(data, rows, bin_seconds(rows))
     if histograms is None:
         return broken(rows, found), None
@@ -96,9 +96,7 @@ def _parts(data: Input, rows: DataFrame, seconds: int) -> DataFrame:
 
 
 def _steps(rows: DataFrame) -> DataFrame:
-    # The rows are sorted, so unused columns are dropped first.
-    narrow = rows.select(*_OBJECT, "ts", "mono_us", "mode", "ready", "delta", *COUNTERS, *MOVES, *AREAS)
-    return steps(narrow, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
+    return steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"), ("mode",))
 
 
 def parts(taken: DataFrame, seconds: int) -> DataFrame:

@@ -4,6 +4,9 @@ Files of a day, or of an hour if a day has many, are kept as one. Its name is a 
 by their names, sizes, times and inodes, and the declaration of the table. So a file that has changed, or one of another
 version, is never taken for what is kept; and as it is moved to its place when it is whole and on the disk, a process
 that is ended leaves nothing that another could take for it. It may be removed at any time.
+
+Rows of tables with a clock have the values of the row before beside their own (`successive`). The ends of objects are
+kept in another file, and the first rows of objects, made from all of them, in one more.
 """
 
 import contextlib
@@ -12,22 +15,24 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.feather as pf
 import pyarrow.parquet as pq
 
-from leveret.analytics import fast_lines
+from leveret.analytics import fast_lines, successive
 from leveret.analytics.reading import PLACE
 from leveret.analytics.schemas import Table
 from leveret.analytics.scope import Scope
+from leveret.analytics.series import BEFORE
 
 FOLDER: Final = ".parsed"
 """Directory in the output."""
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of what is kept, besides the declarations of the tables."""
 MOST_BYTES: Final = 32 << 20
 """Size of the lines that are kept as one file."""
@@ -49,14 +54,20 @@ class Source(NamedTuple):
     place: tuple[str, ...]
 
 
+class Kept(NamedTuple):
+    """Files of Parquet with the rows of a table, its partition columns, and those with values of the row before."""
+
+    files: list[Path]
+    columns: list[str]
+    before: list[str]
+
+
 class NotPlainError(Exception):
     """Raised if files cannot be parsed here; the text says why."""
 
 
-def kept(
-    directory: Path, folder: Path, table: Table, scope: Scope | None = None
-) -> tuple[list[Path], list[str]]:
-    """Return files of Parquet with the rows of a table, and its partition columns; what is not kept is parsed.
+def kept(directory: Path, folder: Path, table: Table, scope: Scope | None = None) -> Kept:
+    """Return what is kept of a table; what is not is parsed.
 
     Args:
         directory: the directory of the table.
@@ -86,7 +97,7 @@ def kept(
         making = [
             pool.submit(_make, directory, group, columns, table, place)
             for group, place in zip(groups, places, strict=True)
-            if not _is_there(place)
+            if not _is_there(place, table)
         ]
         try:
             for each in making:
@@ -94,7 +105,27 @@ def kept(
         finally:
             for each in making:
                 each.cancel()
-    return places, columns
+    if not table.has_clock or not places:
+        return Kept(places, columns, [])
+    firsts, is_ordered = _firsts(places, table)
+    before = [f"{BEFORE}{name}" for name in successive.columns(table)] if is_ordered else []
+    return Kept([*places, firsts], columns, before)
+
+
+def _firsts(places: Sequence[Path], table: Table) -> tuple[Path, bool]:
+    """Return the file of the first rows of objects; make it if it is not kept. False if objects are not in order."""
+    name = hashlib.sha256("".join(place.name for place in places).encode()).hexdigest()[:40]
+    ordered, other = (places[0].with_name(f"{name}-{kind}.parquet") for kind in ("firsts", "unordered"))
+    for place in (ordered, other):
+        if _is_there(place):
+            return place, place is ordered
+    ends = [pf.read_table(_ends(place)) for place in places]
+    rows = successive.firsts(ends, table)
+    if rows is not None:
+        _store(ordered, lambda file: _write(rows, file))
+        return ordered, True
+    _store(other, lambda file: _write(successive.without_before(ends, table), file))
+    return other, False
 
 
 def tidy(folder: Path, now: float | None = None) -> None:
@@ -199,11 +230,14 @@ def _hash(sources: Sequence[Source], columns: Sequence[str], table: Table) -> st
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def _is_there(place: Path) -> bool:
-    """Return whether a file is kept and can be read; note that it was used."""
+def _is_there(place: Path, table: Table | None = None) -> bool:
+    """Return whether a file is kept, with its ends if it has rows of this table, and can be read; note the use."""
     try:
         os.utime(place)
         pq.read_metadata(place)
+        if table is not None and table.has_clock:
+            os.utime(_ends(place))
+            pa.ipc.open_file(_ends(place))
     except (OSError, pa.ArrowInvalid):
         return False
     return True
@@ -225,15 +259,28 @@ def _make(
         for column, value in zip(columns, each.place, strict=False):
             rows = rows.append_column(column, pa.repeat(pa.scalar(value), rows.num_rows))
         made.append(rows)
+    rows = pa.concat_tables(made)
+    if table.has_clock:
+        rows, ends = successive.parted(rows, table)
+        _store(_ends(place), lambda file: pf.write_feather(ends, file, compression="uncompressed"))
+    _store(place, lambda file: _write(rows, file))
+
+
+def _ends(place: Path) -> Path:
+    """Return the file with the ends of the objects of a file."""
+    return place.with_suffix(".ends")
+
+
+def _write(rows: pa.Table, file: BinaryIO) -> None:
+    pq.write_table(rows, file, compression="zstd", write_statistics=False)
+
+
+def _store(place: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Write a file that is at its place when it is whole and on the disk."""
     descriptor, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=place.parent)  # of mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
-            rows = pa.concat_tables(made)
-            if table.has_clock:
-                # Jobs look at the rows of an object one after another: what is in order is sorted in half the time.
-                order = [(name, "ascending") for name in (*table.of_kind("key"), "mono_us")]
-                rows = rows.combine_chunks().sort_by(order)
-            pq.write_table(rows, file, compression="zstd", write_statistics=False)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         Path(name).rename(place)

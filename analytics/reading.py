@@ -125,11 +125,22 @@ class Input:
         Raises:
             InputError: the table has no files.
         """
-        table = tables()[name]
-        rows = (
-            self.placed(name) if self.scope.is_all else self.placed(name).filter(self.scope.condition(table))
-        )
-        return rows.select(*table.schema.names)
+        return self._wanted(name).select(*tables()[name].schema.names)
+
+    def successive(self, name: str) -> DataFrame:
+        """Return the rows of `table`, with the values of each object's row before as far as the input has them.
+
+        They are columns as those of `series.with_before`, which computes what is lacking.
+
+        Raises:
+            InputError: the table has no files.
+        """
+        return self.table(name)
+
+    def _wanted(self, name: str) -> DataFrame:
+        """Return the rows of a table that are in the scope, with all columns there are."""
+        rows = self.placed(name)
+        return rows if self.scope.is_all else rows.filter(self.scope.condition(tables()[name]))
 
     def versions(self) -> Mapping[str, str]:
         """Return the version of each node's broker, as it was in the end; empty if there are no events of starts."""

@@ -21,6 +21,8 @@ FULL_US: Final = 60_000_000
 """Maximum time in microseconds between two rows of an unchanged object."""
 NEAR_MS: Final = 50_000
 """Distance in milliseconds below which two rows are not folded ones, which are a minute or more apart."""
+BEFORE: Final = "before_"
+"""Beginning of the name of a column with the value that another one has in the row before."""
 USUAL_MS: Final = 5000
 """Sampling interval of a broker in milliseconds that is assumed if there are too few rows to derive it."""
 
@@ -67,39 +69,65 @@ def clocks(*tables: DataFrame) -> DataFrame:
     )
 
 
-def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
+def with_before(rows: DataFrame, name: str, columns: Iterable[str], kept: Iterable[str] = ()) -> DataFrame:
+    """Return rows with the values that columns have in the row before of the same object: `before_...`, or null.
+
+    Args:
+        rows: rows of the table `name`. Values before that they have (`Input.successive`) are not computed again.
+        name: name of the table, which has a clock.
+        columns: the columns.
+        kept: other columns to return, besides `ts`, `mono_us` and the keys. Unused ones would be sorted, too.
+    """
+    keys = tables()[name].of_kind("key")
+    order = Window.partitionBy(*keys).orderBy("mono_us")
+    known = set(rows.columns)
+    wanted = dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns))
+    before = {column: f"{BEFORE}{column}" for column in columns}
+    narrow = rows.select(*wanted, *[each for each in before.values() if each in known])
+    return narrow.select(
+        "*",
+        *[F.lag(column).over(order).alias(each) for column, each in before.items() if each not in known],
+    )
+
+
+def steps(rows: DataFrame, name: str, columns: Sequence[str], kept: Sequence[str] = ()) -> DataFrame:
     """Return a row for each two successive rows: the values of the later one, and the increases since the earlier.
 
     Args:
         rows: rows of the table `name`, which has counters.
         name: name of the table.
         columns: the columns to take the difference of.
+        kept: other columns to return.
 
     Returns:
-        The columns of the table, `step_us`, `from_ts` (ms: `step_us` before `ts`, even if the wall clock was set in
-        between) and a `d_...` for each of `columns`. For an object's first row there is a step only if the row has
-        the time of its creation and that was just before: counters and areas began at 0, a `d_...` of a gauge is null.
-        The increase before any other first row is not in the input.
+        `columns`, `kept`, `ts`, `mono_us` and the keys of the table, `step_us`, `from_ts` (ms: `step_us` before `ts`,
+        even if the wall clock was set in between) and a `d_...` for each of `columns`. For an object's first row there
+        is a step only if the row has the time of its creation and that was just before: counters and areas began at 0,
+        a `d_...` of a gauge is null. The increase before any other first row is not in the input.
     """
     table = tables()[name]
-    order = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
     areas, counters = table.of_kind("area"), table.of_kind("counter", "area")
-    step_us = F.col("mono_us") - F.lag("mono_us").over(order)
+    earlier_us = F.col(f"{BEFORE}mono_us")
+    step_us = F.col("mono_us") - earlier_us
     is_begun = F.lit(False)
     if "since_ms" in table.of_kind("key"):
         age_us = (F.col("ts") - F.col("since_ms")) * 1000
-        is_begun = F.lag("mono_us").over(order).isNull() & (age_us <= FULL_US)
+        is_begun = earlier_us.isNull() & (age_us <= FULL_US)
         step_us = F.when(is_begun, age_us).otherwise(step_us)
 
     def added(column: str) -> Column:
-        difference = F.col(column) - F.lag(column).over(order)
+        difference = F.col(column) - F.col(f"{BEFORE}{column}")
         if column in areas:
             difference = F.pmod(difference, F.lit(AREA_MODULUS))
         return F.when(is_begun, F.col(column)).otherwise(difference) if column in counters else difference
 
+    keys = table.of_kind("key")
     return (
-        rows.select(
-            "*", step_us.alias("step_us"), *[added(column).alias(f"d_{column}") for column in columns]
+        with_before(rows, name, ("mono_us", *columns), kept)
+        .select(
+            *dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns)),
+            step_us.alias("step_us"),
+            *[added(column).alias(f"d_{column}") for column in columns],
         )
         .filter(F.col("step_us") > 0)
         .withColumn("from_ts", F.col("ts") - F.round(F.col("step_us") / 1000).cast("bigint"))

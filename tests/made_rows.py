@@ -93,7 +93,7 @@ class Made:
         """Return a table."""
         return self._tables[name]
 
-    whole = table
+    whole = successive = table
 
     def keep(self, rows):
         """Return the rows unchanged: there are not many."""

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def count(monkeypatch):
 
 def kept(places, scope=None):
     """Return the rows of the table, and its partition columns."""
-    files, columns = parsed_files.kept(*places, TABLE, scope)
+    files, columns, _ = parsed_files.kept(*places, TABLE, scope)
     return read(files), columns
 
 
@@ -99,9 +100,9 @@ def test_an_hour_with_many_lines_is_kept_in_parts(places, count, monkeypatch):
     monkeypatch.setattr(parsed_files, "MOST_BYTES", 1500)
     for number in range(6):
         write(places[0], f"dt=2026-11-21/hour=07/a-{number}.jsonl", number)
-    files, _ = parsed_files.kept(*places, TABLE)
+    files, _, _ = parsed_files.kept(*places, TABLE)
     write(places[0], "dt=2026-11-21/hour=07/a-6.jsonl", 6)
-    more, _ = parsed_files.kept(*places, TABLE)
+    more, _, _ = parsed_files.kept(*places, TABLE)
 
     assert 3 <= len(files) <= len(more)
     assert len(set(files) - set(more)) <= 1
@@ -137,14 +138,16 @@ def test_another_version_is_not_taken(places, count, monkeypatch):
 @pytest.mark.parametrize(
     "damage", [b"", b"PAR1", b"nothing of this kind, but long enough to have an end: PAR1"]
 )
-def test_a_damaged_file_is_made_again(places, count, damage):
+@pytest.mark.parametrize(("pattern", "parsed"), [("*[0-9a-f].parquet", 2), ("*.ends", 2), ("*-firsts*", 1)])
+def test_a_damaged_file_is_made_again(places, count, damage, pattern, parsed):
     """A kept file that cannot be read is made again."""
     write(places[0], "a.jsonl", 0)
-    ((file,), _) = parsed_files.kept(*places, TABLE)
+    parsed_files.kept(*places, TABLE)
+    (file,) = places[1].glob(pattern)
     file.write_bytes(damage)
 
     assert (expected(0), []) == kept(places)
-    assert 2 == len(count)
+    assert parsed == len(count)
 
 
 @pytest.mark.parametrize("more", ["half a li", "{\n", "\n", "null\n"])
@@ -227,15 +230,16 @@ def test_unusual_directories_are_not_read(places, names):
 def test_what_is_kept_is_its_users_own(places):
     """Nobody but its user can read what is kept."""
     write(places[0], "a.jsonl", 0)
-    ((file,), _) = parsed_files.kept(*places, TABLE)
+    parsed_files.kept(*places, TABLE)
 
-    assert (0o600, 0o700) == (file.stat().st_mode & 0o777, places[1].stat().st_mode & 0o777)
+    assert {0o600} == {file.stat().st_mode & 0o777 for file in places[1].iterdir()}
+    assert 0o700 == places[1].stat().st_mode & 0o777
 
 
 def test_what_is_unfinished_or_too_much_is_removed(places, monkeypatch):
     """Files that were not used for an hour are removed if they are unfinished, or if there is too much."""
     write(places[0], "a.jsonl", 0)
-    ((file,), _) = parsed_files.kept(*places, TABLE)
+    file = parsed_files.kept(*places, TABLE).files[0]
     left = places[1] / "new-of-a-command-that-was-killed"
     left.write_bytes(b"PAR1")
     later = time.time() + parsed_files.UNUSED_SECONDS
@@ -261,7 +265,8 @@ def test_two_commands_at_the_same_time_have_the_same_rows(places):
         found = [each.result() for each in [pool.submit(parsed_files.kept, *places, TABLE) for _ in range(4)]]
 
     assert all(found[0] == each for each in found)
-    assert 20 == len(list(places[1].iterdir())) == len(read(found[0][0]))
+    assert 20 == len(read(found[0].files))
+    assert {".ends": 20, ".parquet": 21} == Counter(path.suffix for path in places[1].iterdir())
 
 
 def test_a_kill_leaves_nothing_that_is_taken_for_rows(places):
@@ -282,3 +287,46 @@ def test_a_kill_leaves_nothing_that_is_taken_for_rows(places):
     assert -9 == done.returncode
     assert ["new-"] == [path.name[:4] for path in places[1].iterdir()]
     assert (expected(0, 5), []) == kept(places)
+
+
+def read_before(files):
+    """Return the queue, the clock and the values before of rows."""
+    found = [each for file in files for each in pq.read_table(file).to_pylist()]
+    return sorted(
+        (each["queue"], each["mono_us"], each["before_mono_us"], each["before_pub"]) for each in found
+    )
+
+
+def test_rows_have_the_values_of_the_row_before(places, monkeypatch):
+    """Each row has those of its object's row before, also if that is in a file that was kept before, or has none."""
+    monkeypatch.setattr(parsed_files, "MOST_BYTES", 1500)
+    clock = row("queue_interval", 0)["mono_us"]
+    expected = []
+    for hour in range(4):
+        lines = []
+        for queue in ("a", "b") if hour != 1 else ("b",):
+            for second in (hour * 3600, hour * 3600 + 5):
+                lines.append(row("queue_interval", second, queue=queue, pub=second))
+                before = [each for each in expected if each[0] == queue][-1:]
+                last = (before[0][1], (before[0][1] - clock) // 1_000_000) if before else (None, None)
+                expected.append((queue, lines[-1]["mono_us"], *last))
+        path = places[0] / f"dt=2026-11-21/hour={hour:02}/a.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in lines[::-1]))
+        found = parsed_files.kept(*places, TABLE)
+
+        assert sorted(expected) == read_before(found.files)
+        assert {"before_pub", "before_mono_us"} <= set(found.before)
+
+
+def test_rows_that_are_not_one_after_another_have_none_of_the_row_before(places, monkeypatch):
+    """If files that are kept apart have rows of the same time, only the rows are returned."""
+    monkeypatch.setattr(parsed_files, "MOST_BYTES", 1500)
+    for hour in (7, 8):
+        write(places[0], f"dt=2026-11-21/hour={hour:02}/a.jsonl", 0, 5)
+
+    for _ in range(2):
+        found = parsed_files.kept(*places, TABLE)
+
+        assert not found.before
+        assert [BASE, BASE, BASE + 5, BASE + 5] == [second for second, _, _ in read(found.files)]

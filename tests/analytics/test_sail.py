@@ -350,7 +350,7 @@ def test_lines_that_the_fast_parser_does_not_take_are_for_sail_all_the_same(tmp_
         done = analyze("latency", "--input", source, "--output", tmp_path / "out", "--engine", "sail")
         assert 0 == done.returncode, done.stderr
         assert f"Rows: latency_hist {2 + len(more)}" in (tmp_path / "out/latency/report.html").read_text()
-        kept.append(sorted((tmp_path / "out" / ".parsed").rglob("*.parquet")))
+        kept.append(sorted((tmp_path / "out" / ".parsed").rglob("*.ends")))
 
     assert 1 == len(kept[0])
     assert kept[0] == kept[1]
