@@ -4,6 +4,8 @@ A rate is unusual when its distance from the median of its hour of the day is ma
 hour's rates. Unlike mean and standard deviation, median and median distance are not distorted by the outliers.
 """
 
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
@@ -29,14 +31,15 @@ LEAST_TREND_US: Final = 600_000_000
 SOON_HOURS: Final = 24
 SHOWN: Final = 5
 LIMITS: Final = ("node", "what", "room", "per_hour", "hours_left")
-_SERIES: Final = ("node", "vhost", "queue", "what")
+_QUEUE: Final = ("node", "vhost", "queue")
+_SERIES: Final = (*_QUEUE, "what")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `unusual` and `shown`, and `limits` if the node has rows."""
-    rows = data.table("queue_interval")
+    rows = data.successive("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
-    clock = clocks(rows) if nodes is None else clocks(rows, nodes)
+    clock = data.shared("clocks", lambda: clocks(rows) if nodes is None else clocks(rows, nodes))
     unusual = data.keep(runs(judged(rows, clock, is_folded=data.is_folded)))
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
@@ -48,81 +51,126 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def rated(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> DataFrame:
-    """Return the rates of each queue: `rate`, over the number of `intervals` up to `ts`.
+    """Return the rates of each queue: a column for each of `RATES`, over the number of `intervals` up to `ts`.
 
     As a queue has a row whenever something changes, the increase over several intervals belongs to the last of them. It
     is spread over all of them only if an expected row is missing, or if the row may stand for several that were folded
     and then has the weight of all of them.
     """
     # Every step here is per queue, so rows are partitioned only once.
-    taken = steps(rows.repartition("node", "vhost", "queue"), "queue_interval", RATES).join(
+    taken = steps(rows.repartition(*_QUEUE), "queue_interval", RATES).join(
         F.broadcast(clocks), ["node", "boot_id"]
     )
     interval = F.col("interval_us")
     quiet = (F.round(F.col("step_us") / interval) - 1).cast("int")
     is_whole = F.col("step_us") <= (F.lit(NEAR_MS * 1000) if is_folded else FULL_US + 2 * interval)
+    one = F.lit(1)
 
-    def part(name: str, ts: Column, rate: Column, intervals: Column) -> Column:
+    def part(ts: Column, intervals: Column, over_us: Column | None) -> Column:
+        """Return the rates of a time in which everything since the row before happened, or nothing."""
+        rates = {
+            name: F.lit(0.0) if over_us is None else F.col(f"d_{name}") * 1e6 / over_us for name in RATES
+        }
         return F.struct(
-            F.lit(name).alias("what"), ts.alias("ts"), rate.alias("rate"), intervals.alias("intervals")
+            ts.alias("ts"),
+            intervals.alias("intervals"),
+            *[rate.alias(name) for name, rate in rates.items()],
         )
 
-    def parts(name: str) -> Column:
-        added, one = F.col(f"d_{name}") * 1e6, F.lit(1)
-        last = part(name, F.col("ts"), added / interval, one)
-        before = part(name, F.col("ts") - F.round(interval / 1000).cast("bigint"), F.lit(0.0), quiet)
-        even = part(
-            name,
-            F.col("ts"),
-            added / F.greatest(interval, "step_us"),
-            F.greatest(one, quiet + 1) if is_folded else one,
-        )
-        return F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
-
-    each = F.explode(F.flatten(F.array(*map(parts, RATES))))
-    named = ("node", "vhost", "queue", "interval_us")
-    return taken.select(*named, each.alias("one")).select(*named, "one.*")
+    before = part(F.col("ts") - F.round(interval / 1000).cast("bigint"), quiet, None)
+    last = part(F.col("ts"), one, interval)
+    even = part(
+        F.col("ts"),
+        F.greatest(one, quiet + 1) if is_folded else one,
+        F.greatest(interval, "step_us"),
+    )
+    parts = F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
+    return taken.select(*_QUEUE, "interval_us", F.explode(parts).alias("one")).select(
+        *_QUEUE, "interval_us", "one.*"
+    )
 
 
 def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> DataFrame:
-    """Return each rate of each queue with its distance `z` from the usual rate of its hour of the day."""
+    """Return the rates of each queue with the usual ones of the hour of the day, and their distances from these.
+
+    These are `ts`, `intervals` and `RATES` as in `rated`, a `usual_...` and a `z_...` for each of `RATES`, and
+    `number`, by which the rates of a queue follow each other.
+    """
     rates = rated(rows, clocks, is_folded=is_folded).withColumn("hour", F.hour(F.timestamp_millis("ts")))
-    group = Window.partitionBy(*_SERIES, "hour")
+    group = Window.partitionBy(*_QUEUE, "hour")
 
     def median(value: Column) -> Column:
         return F.percentile(value, 0.5, F.col("intervals")).over(group)
 
-    known_us = F.sum(F.col("intervals") * F.col("interval_us")).over(group)
-    spread = F.greatest(NORMAL * F.col("distance"), LEAST_SHARE * F.col("median"), F.lit(1.0))
-    z = F.when(F.col("known_us") >= ENOUGH_US, (F.col("rate") - F.col("median")) / spread)
+    def z(name: str) -> Column:
+        usual = F.col(f"usual_{name}")
+        spread = F.greatest(NORMAL * F.col(f"distance_{name}"), LEAST_SHARE * usual, F.lit(1.0))
+        return F.when(F.col("known_us") >= ENOUGH_US, (F.col(name) - usual) / spread)
+
     return (
-        rates.withColumn("median", median(F.col("rate")))
-        .withColumn("known_us", known_us)
-        .withColumn("distance", median(F.abs(F.col("rate") - F.col("median"))))
-        .withColumn("z", z)
+        rates.withColumn("number", F.row_number().over(Window.partitionBy(*_QUEUE).orderBy("ts")))
+        .select(
+            "*",
+            F.sum(F.col("intervals") * F.col("interval_us")).over(group).alias("known_us"),
+            *[median(F.col(name)).alias(f"usual_{name}") for name in RATES],
+        )
+        .select(
+            "*",
+            *[
+                median(F.abs(F.col(name) - F.col(f"usual_{name}"))).alias(f"distance_{name}")
+                for name in RATES
+            ],
+        )
+        .select(
+            *_QUEUE,
+            "ts",
+            "intervals",
+            *RATES,
+            "number",
+            *[f"usual_{name}" for name in RATES],
+            *[z(name).alias(f"z_{name}") for name in RATES],
+        )
     )
+
+
+def of_each(rates: DataFrame) -> DataFrame:
+    """Return a row for each rate of the result of `judged`: `what` it is of, `rate`, `usual` and `z`."""
+    each = [
+        F.struct(
+            F.lit(name).alias("what"),
+            F.col(name).alias("rate"),
+            F.col(f"usual_{name}").alias("usual"),
+            F.col(f"z_{name}").alias("z"),
+        )
+        for name in RATES
+    ]
+    common = (*_QUEUE, "ts", "intervals", "number")
+    return rates.select(*common, F.explode(F.array(*each)).alias("one")).select(*common, "one.*")
 
 
 def runs(rates: DataFrame) -> DataFrame:
     """Return each time that a rate was unusual in at least `IN_A_ROW` successive intervals."""
-    order = Window.partitionBy(*_SERIES).orderBy("ts")
-    far = F.coalesce(F.abs("z") > FAR, F.lit(False))
-    side = F.when(far, F.signum("z")).otherwise(0)
-    marked = rates.withColumn("side", side)
-    changed = F.coalesce(F.col("side") != F.lag("side").over(order), F.lit(True)).cast("int")
+    # Unusual rates are few: only these are taken apart and put in order.
+    some = reduce(or_, [F.coalesce(F.abs(f"z_{name}") > FAR, F.lit(False)) for name in RATES])
+    order = Window.partitionBy(*_SERIES).orderBy("number")
+    goes_on = (F.col("number") == F.lag("number").over(order) + 1) & (
+        F.col("side") == F.lag("side").over(order)
+    )
     return (
-        marked.withColumn("changed", changed)
+        of_each(rates.filter(some))
+        .filter(F.abs("z") > FAR)
+        .withColumn("side", F.signum("z"))
+        .withColumn("changed", (~F.coalesce(goes_on, F.lit(False))).cast("int"))
         .withColumn(
             "run", F.sum("changed").over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
         )
-        .filter(F.col("side") != 0)
         .groupBy(*_SERIES, "run")
         .agg(
             F.timestamp_millis(F.min("ts")).alias("start"),
             F.timestamp_millis(F.max("ts")).alias("end"),
             F.sum("intervals").alias("intervals"),
             F.max_by("rate", F.abs("z")).alias("rate"),
-            F.max_by("median", F.abs("z")).alias("usual"),
+            F.max_by("usual", F.abs("z")).alias("usual"),
             F.max_by("z", F.abs("z")).alias("z"),
         )
         .filter(F.col("intervals") >= IN_A_ROW)
@@ -134,11 +182,11 @@ def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame, *, is_folded: 
     """Return the rates of the most unusual series, for the figure."""
     worst = unusual.groupBy(*_SERIES).agg(F.max(F.abs("z")).alias("worst")).orderBy(F.desc("worst"), *_SERIES)
     few = F.broadcast(worst.limit(SHOWN))
-    queues = rows.join(few, ["node", "vhost", "queue"], "left_semi")
+    queues = rows.join(few, list(_QUEUE), "left_semi")
     return (
-        judged(queues, clocks, is_folded=is_folded)
+        of_each(judged(queues, clocks, is_folded=is_folded))
         .join(few, list(_SERIES))
-        .select(*_SERIES, F.timestamp_millis("ts").alias("time"), "rate", "median")
+        .select(*_SERIES, F.timestamp_millis("ts").alias("time"), "rate", F.col("usual").alias("median"))
     )
 
 

@@ -49,18 +49,20 @@ TOLD: Final = 5
 """Number of episodes among the facts."""
 _QUEUE: Final = QUEUE
 _OBJECT: Final = (*_QUEUE, "boot_id", "since_ms")
+_STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requeued", "pub")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, each with its verdict at the end, `episodes`, `history` and `totals`."""
-    rows = data.table("queue_interval")
+    rows = data.successive("queue_interval")
     seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
     counters = ("pub", "delivered", "acked")
     seconds = bin_seconds(rows)
     made = data.keep(bins(rows, min(seconds, MINUTE)))
     found_episodes = data.keep(found(longer(made, MINUTE)))
     told = episodes(found_episodes, data.whole("event") if data.has("event") else None)
-    judged = data.keep(verdicts(rows, clocks(*seen)))
+    clock = data.shared("clocks", lambda: clocks(*seen))
+    judged = data.keep(verdicts(rows, clock, data.keep(alive(placed(rows, clock)))))
     return {
         "queues": hot(judged.join(over_range(made, found_episodes), list(_QUEUE), "left")).orderBy(*_QUEUE),
         "episodes": told.orderBy(F.desc("worst"), *_QUEUE, "start", "what"),
@@ -105,18 +107,52 @@ def over_range(made: DataFrame, found: DataFrame) -> DataFrame:
     return each.join(counts, list(_QUEUE), "left").fillna(0, ["episodes"])
 
 
-def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return a row with a `verdict` for each queue that exists at the end of its node's last boot."""
-    placed = rows.join(F.broadcast(clocks.filter("is_last").drop("is_last")), ["node", "boot_id"])
-    order = Window.partitionBy(*_OBJECT).orderBy("mono_us")
-    stepped = placed.withColumn("window_start", F.col("until_us") - INTERVALS * F.col("interval_us")).select(
-        "*",
-        (F.col("ready") - F.lag("ready").over(order)).alias("d_ready"),
-        (F.col("unacked") - F.lag("unacked").over(order)).alias("d_unacked"),
-        F.lead("mono_us").over(order).alias("next_us"),
+def placed(rows: DataFrame, clocks: DataFrame) -> DataFrame:
+    """Return the rows of each node's last boot, with the end of it and the start of the window before."""
+    return (
+        rows.select(*_OBJECT, "mono_us", "mode", *_STATE)
+        .join(F.broadcast(clocks.filter("is_last").drop("is_last")), ["node", "boot_id"])
+        .withColumn("window_start", F.col("until_us") - INTERVALS * F.col("interval_us"))
     )
-    # The row before the window is its initial state: a missing row means that nothing has changed.
-    seen = stepped.filter(F.col("next_us").isNull() | (F.col("next_us") > F.col("window_start")))
+
+
+def alive(placed: DataFrame) -> DataFrame:
+    """Return the queues that exist at the end, with the time of their row before the window, which is null if none."""
+    initial_us = F.max(F.when(F.col("mono_us") <= F.col("window_start"), F.col("mono_us")))
+    silent_us = F.max("until_us") - F.max("mono_us") - 2 * F.max("interval_us")
+    return (
+        placed.groupBy(*_OBJECT)
+        .agg(initial_us.alias("initial_us"), silent_us.alias("silent_us"))
+        .filter(F.col("silent_us") <= FULL_US)
+        .drop("silent_us")
+    )
+
+
+def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
+    """Return a row with a `verdict` for each queue that exists at the end of its node's last boot.
+
+    Args:
+        rows: rows of `queue_interval`.
+        clocks: their clocks.
+        alive: the queues that exist.
+    """
+    order = Window.partitionBy(*_OBJECT).orderBy("mono_us")
+    # The row before the window is the initial state: a missing row means that nothing has changed. Of most rows their
+    # time is enough to leave them out, and only those that are left are put in order.
+    earliest = alive.groupBy("node", "boot_id").agg(
+        F.min(F.coalesce("initial_us", F.lit(0))).alias("earliest_us")
+    )
+    seen = (
+        placed(rows, clocks.join(earliest, ["node", "boot_id"]))
+        .filter(F.col("mono_us") >= F.col("earliest_us"))
+        .join(F.broadcast(alive), list(_OBJECT))
+        .filter(F.col("mono_us") >= F.coalesce("initial_us", "mono_us"))
+        .select(
+            "*",
+            (F.col("ready") - F.lag("ready").over(order)).alias("d_ready"),
+            (F.col("unacked") - F.lag("unacked").over(order)).alias("d_unacked"),
+        )
+    )
     inside = F.col("mono_us") > F.col("window_start")
 
     def grown(name: str) -> Column:
@@ -130,7 +166,6 @@ def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
 
     judged = seen.groupBy(*_OBJECT).agg(
         (INTERVALS * F.max("interval_us") / 1e6).alias("window_s"),
-        (F.max("until_us") - F.max("mono_us") - 2 * F.max("interval_us")).alias("silent_us"),
         F.max_by("mode", "mono_us").alias("mode"),
         F.max_by("ready", "mono_us").alias("ready"),
         F.max_by("unacked", "mono_us").alias("unacked"),
@@ -145,11 +180,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         rising("d_unacked").alias("hoarding"),
     )
     latest = F.max("since_ms").over(Window.partitionBy(*_QUEUE))
-    there = (
-        judged.filter(F.col("silent_us") <= FULL_US)
-        .withColumn("latest", latest)
-        .filter(F.col("since_ms") == F.col("latest"))
-    )
+    there = judged.withColumn("latest", latest).filter(F.col("since_ms") == F.col("latest"))
     has_some = (F.col("delivered") > 0) | ((F.col("consumers") > 0) & (F.col("unacked") > 0))
     nothing = F.col("settled") <= 0
     verdict = (
