@@ -47,7 +47,8 @@ def parse(data: bytes, table: Table) -> pa.Table | None:
     schema = schema_of(table)
     if not data:
         return schema.empty_table()
-    if not _has_one_object_a_line(data):
+    lines = _lines(data)
+    if not lines:
         return None
     try:
         rows = pj.read_json(
@@ -60,14 +61,14 @@ def parse(data: bytes, table: Table) -> pa.Table | None:
         return None
     # A column that no line has is the last one.
     rows = rows.select(schema.names)
-    is_whole = rows.num_rows == data.count(b"\n") and all(
+    is_whole = rows.num_rows == lines and all(
         _has_values(rows[column.name]) for column in table.columns if not column.optional
     )
     return rows if is_whole else None
 
 
-def _has_one_object_a_line(data: bytes) -> bool:
-    r"""Return whether each line begins with an object, and none goes on after the end of it.
+def _lines(data: bytes) -> int:
+    r"""Return the number of lines if each begins with an object, and none goes on after the end of it; otherwise 0.
 
     The parser ends the process if it finds a value that is no object outside of objects. Here it finds none: a `}` is
     at the end of a line, where the next line begins with `{"v":1,` or nothing follows, or is before `,` or `]`, with
@@ -75,9 +76,9 @@ def _has_one_object_a_line(data: bytes) -> bool:
     """
     ends = data.count(b"}\n" + _BEGIN) + 1
     if not data.startswith(_BEGIN) or not data.endswith(b"}\n") or data.count(b"\n") != ends:
-        return False
+        return 0
     closed = data.count(b"}")
-    return closed == ends or closed == ends + data.count(b"},") + data.count(b"}]")
+    return ends if closed == ends or closed == ends + data.count(b"},") + data.count(b"}]") else 0
 
 
 def _has_values(column: pa.ChunkedArray) -> bool:
