@@ -59,7 +59,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     counters = ("pub", "delivered", "acked")
     seconds = bin_seconds(rows)
     made = data.keep(bins(rows, min(seconds, MINUTE)))
-    found_episodes = data.keep(found(longer(made, MINUTE)))
+    found_episodes = data.keep(found(made if seconds >= MINUTE else longer(made, MINUTE)))
     told = episodes(found_episodes, data.whole("event") if data.has("event") else None)
     clock = data.shared("clocks", lambda: clocks(*seen))
     judged = data.keep(verdicts(rows, clock, data.keep(alive(placed(rows, clock)))))

@@ -5,6 +5,8 @@ with the name of its file under the output. No line is dropped silently: lines =
 """
 
 import dataclasses
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -74,6 +76,7 @@ class Input:
 
     Attributes:
         is_folded: True if old rows were folded (`folding`).
+        jobs_at_once: number of jobs that may use it at the same time.
 
     Args:
         spark: the session.
@@ -85,6 +88,7 @@ class Input:
     """
 
     is_folded = False
+    jobs_at_once = 1
 
     def __init__(
         self,
@@ -106,6 +110,7 @@ class Input:
         self._rows: dict[str, DataFrame] = {}
         self._kept: list[DataFrame] = []
         self._shared: dict[str, DataFrame] = {}
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._versions: Mapping[str, str] | None = None
 
     def has(self, name: str) -> bool:
@@ -145,13 +150,14 @@ class Input:
     def versions(self) -> Mapping[str, str]:
         """Return the version of each node's broker, as it was in the end; empty if there are no events of starts."""
         if self._versions is None:
-            self._versions = {}
+            found: Mapping[str, str] = {}
             if self.has("event"):
                 starts = self.whole("event").filter(F.col("kind") == "start")
                 if self.scope.until_ms is not None:
                     starts = starts.filter(F.col("ts") <= self.scope.until_ms)
                 latest = starts.groupBy("node").agg(F.max_by("name", "ts").alias("version"))
-                self._versions = {row["node"]: row["version"] for row in latest.collect()}
+                found = {row["node"]: row["version"] for row in latest.collect()}
+            self._versions = found
         return self._versions
 
     def whole(self, name: str) -> DataFrame:
@@ -171,13 +177,14 @@ class Input:
         Raises:
             InputError: the table has no files.
         """
-        if name not in self._rows:
-            suffix = self.suffix(name)
-            if suffix is None:
-                raise InputError(f"no table {name} in {self.directory}")
-            table = tables()[name]
-            self._rows[name] = self._compacted(table) if suffix == "parquet" else self._exported(table)
-        return self._rows[name]
+        with self._locks[name]:
+            if name not in self._rows:
+                suffix = self.suffix(name)
+                if suffix is None:
+                    raise InputError(f"no table {name} in {self.directory}")
+                table = tables()[name]
+                self._rows[name] = self._compacted(table) if suffix == "parquet" else self._exported(table)
+            return self._rows[name]
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Cache rows used by several results on disk until `release`; return them."""
@@ -188,9 +195,10 @@ class Input:
 
     def shared(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
         """Return rows that several jobs use under this name, kept as by `keep` until `release`."""
-        if name not in self._shared:
-            self._shared[name] = self.keep(make())
-        return self._shared[name]
+        with self._locks[f"shared {name}"]:
+            if name not in self._shared:
+                self._shared[name] = self.keep(make())
+            return self._shared[name]
 
     def release(self) -> None:
         """Drop all cached rows."""

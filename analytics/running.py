@@ -211,14 +211,18 @@ def analyse(
     pages: list[tuple[str, Page]] = []
     overview: site.OverviewPage | None = None
     has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
-    # Pages are drawn while the engine computes the next job; by one thread, as matplotlib wants.
+    for name in list(wanted):
+        if name not in names and (why := _unsuitable(name, data)):
+            skipped[name] = why
+            wanted.remove(name)
+
+    def compute(name: str) -> Page:
+        return one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
+
+    # Pages are drawn while the engine computes the next jobs; by one thread, as matplotlib wants.
     with ThreadPoolExecutor(1, "pages") as drawing:
         drawn: list[Future[None]] = []
-        for name in wanted:
-            if name not in names and (why := _unsuitable(name, data)):
-                skipped[name] = why
-                continue
-            page = one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
+        for name, page in zip(wanted, _computed(compute, wanted, data.jobs_at_once), strict=True):
             if isinstance(page, site.OverviewPage):
                 overview = page
                 continue
@@ -241,6 +245,21 @@ def analyse(
         report.write(output / report.INDEX, report.index(pages, skipped, source=source, made=made))
     report.write_assets(output)
     report_progress(f"{output / report.INDEX}")
+
+
+def _computed(compute: Callable[[str], Page], names: Sequence[str], at_once: int) -> Iterator[Page]:
+    """Yield the pages of jobs, in order; so many are computed at the same time. None runs when an error is raised."""
+    if at_once == 1:
+        yield from map(compute, names)
+        return
+    with ThreadPoolExecutor(at_once, "jobs") as pool:
+        running = [pool.submit(compute, name) for name in names]
+        try:
+            for each in running:
+                yield each.result()
+        finally:
+            for each in running:
+                each.cancel()
 
 
 def _unsuitable(name: str, data: Input) -> str:

@@ -5,6 +5,7 @@ lines that the fast parser does not take are read by the engine, which accepts t
 Other lines are for Spark to judge, so no engine but Spark has rules of its own on what a row is.
 """
 
+import itertools
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,8 @@ class StoredInput(Input):
         objective: the latency that users want.
     """
 
+    jobs_at_once = 2
+
     def __init__(
         self,
         spark: SparkSession,
@@ -51,7 +54,7 @@ class StoredInput(Input):
     ) -> None:
         super().__init__(spark, directory, output, scope=scope, objective=objective)
         self._scratch = scratch
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._before: dict[str, list[str]] = {}
 
     def keep(self, rows: DataFrame) -> DataFrame:
@@ -62,8 +65,7 @@ class StoredInput(Input):
         import pyarrow as pa  # noqa: PLC0415 - only this engine needs it
         import pyarrow.feather as pf  # noqa: PLC0415 - as above
 
-        self._number += 1
-        folder = self._scratch / str(self._number)
+        folder = self._scratch / str(next(self._numbers))
         rows.write.format(FORMAT).save(url(folder))
         parts = sorted(folder.glob(f"*.{FORMAT}"))
         if sum(part.stat().st_size for part in parts) > SMALL_BYTES:

@@ -161,8 +161,8 @@ DRIVERS = (
     "analytics.writing",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
-# A file that the writer's thread opens again, while the reader's waits.
-THREADS = ("storage.store.replica", "storage.store.snapshot", "storage.store.tables")
+# A file that the writer's thread opens again, while the reader's waits. Rows that jobs at the same time share.
+THREADS = ("analytics.reading", "storage.store.replica", "storage.store.snapshot", "storage.store.tables")
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
