@@ -147,10 +147,13 @@ def _raise_file_limit() -> None:
 
 def _run(config: Config, outputs: logs.Logs) -> int:
     """Run the broker until it is stopped; returns the exit code."""
-    from leveret.broker.process.memory_allocator import keep_large_blocks  # noqa: PLC0415 - as below
+    from leveret.broker.process import memory_allocator  # noqa: PLC0415 - as below
 
     gc.disable()  # while it starts: `Collector.start` takes over
-    keep_large_blocks()
+    if config.replication.engine_url:
+        memory_allocator.keep_large_blocks(memory_allocator.KEPT_ENTRY, memory_allocator.KEPT_ENTRIES)
+    else:
+        memory_allocator.keep_large_blocks()
     RECENT.begin()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -23,17 +23,25 @@ KEPT_BLOCK = 2 * 1024 * 1024
 """Size in bytes from which a freed block is returned to the system at once."""
 KEPT_END = 8 * 1024 * 1024
 """Free bytes at the end of the heap from which they are returned at once."""
+KEPT_ENTRY, KEPT_ENTRIES = 16 * 1024 * 1024, 64 * 1024 * 1024
+"""Both sizes for a replicated log: entries and what is read of them have megabytes, and are copied several times."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
-def keep_large_blocks() -> None:
-    """Let the C library keep freed blocks of some megabytes, unless the environment sets its limits."""
+def keep_large_blocks(block: int = KEPT_BLOCK, end: int = KEPT_END) -> None:
+    """Let the C library keep freed blocks of some megabytes, unless the environment sets its limits.
+
+    Args:
+        block: size in bytes from which a freed block is returned to the system at once.
+        end: free bytes at the end of the heap from which they are.
+
+    """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     is_set = "MALLOC_TRIM_THRESHOLD_" in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ
     if set_option is None or is_set or "_threshold" in os.environ.get("GLIBC_TUNABLES", ""):
         return
-    set_option(_MMAP_THRESHOLD, KEPT_BLOCK)
-    set_option(_TRIM_THRESHOLD, KEPT_END)
+    set_option(_MMAP_THRESHOLD, block)
+    set_option(_TRIM_THRESHOLD, end)
 
 
 class _Info(ctypes.Structure):

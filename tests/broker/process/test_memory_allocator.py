@@ -9,13 +9,17 @@ import pytest
 
 ROUNDS = 50
 SCRIPT = f"""
-import resource
-from leveret.broker.process.memory_allocator import keep_large_blocks
-keep_large_blocks()
+import resource, sys
+from leveret.broker.process import memory_allocator
+pieces = int(sys.argv[1])
+if pieces > 16:
+    memory_allocator.keep_large_blocks(memory_allocator.KEPT_ENTRY, memory_allocator.KEPT_ENTRIES)
+else:
+    memory_allocator.keep_large_blocks()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def body():
-    return b"".join([bytes(65536) for _ in range(16)])
+    return b"".join([bytes(65536) for _ in range(pieces)])
 body()
 before = faults()
 for _ in range({ROUNDS}):
@@ -24,13 +28,13 @@ print((faults() - before) / {ROUNDS})
 """
 
 
-def faults(**environment: str) -> float:
-    """Return the page faults for each body of a megabyte."""
+def faults(pieces: int = 16, **environment: str) -> float:
+    """Return the page faults for each body of so many pieces of 64 KiB."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))
     }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT, str(pieces)],
         check=True,
         capture_output=True,
         text=True,
@@ -44,6 +48,12 @@ def faults(**environment: str) -> float:
 def test_a_body_of_a_megabyte_takes_memory_that_is_there():
     """The memory of one body serves the next, without page faults for its 512 pages."""
     assert faults() < 64
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+def test_an_entry_of_a_replicated_log_takes_memory_that_is_there():
+    """The memory of an entry of 4 MiB serves the next one, too, as the limits for replicated nodes are higher."""
+    assert faults(64) < 64
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
