@@ -160,6 +160,7 @@ def _run(config: Config, outputs: logs.Logs) -> int:
             return runner.run(_serve(config, outputs))
     finally:
         RECENT.end()
+        gc.freeze()  # or the interpreter looks at all that is left once more: 0.1 s for 50,000 messages
         gc.enable()
 
 
@@ -238,6 +239,7 @@ async def _serve_until_stopped(
         await stopping.wait()
         if not server.goes_on:
             notifier.stopping()
+        server.collector.stop()
         _logger.info("stopping: closing connections")
         server.audit.record("broker.stop", name=server.node_name)
         await server.stop("shutdown")

@@ -71,6 +71,11 @@ class Collector:
         gc.enable()
         self._runs = True
 
+    def stop(self) -> None:
+        """Collect nothing any more: what a broker that stops has in memory ends with it."""
+        self._runs = False
+        gc.disable()
+
     @contextmanager
     def loading(self) -> Iterator[None]:
         """Exclude the code that is imported in the block from later collections, in any thread.

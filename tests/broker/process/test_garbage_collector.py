@@ -53,6 +53,17 @@ def test_a_start_ends_the_time_without_collections(runs):
         gc.enable()
 
 
+def test_nothing_is_collected_at_a_stop(runs, blocks):
+    """Neither by a tick nor by the interpreter: what is in memory ends with the process."""
+    collector = started(runs)
+    try:
+        collector.stop()
+        collector.collect_due(FULL_SECONDS, MUCH_MEMORY + 1, BUSY_READS + 1)
+        assert ([], False) == (runs, gc.isenabled())
+    finally:
+        gc.enable()
+
+
 def started(runs: list[int]) -> Collector:
     made = Collector()
     made.start()
