@@ -472,6 +472,11 @@ class Committer:
         self._page_due = self._loop.time() + NEVER_SECONDS
 
     @property
+    def is_preparing(self) -> bool:
+        """True while the event loop has to work on the current commit before it is on its way."""
+        return False
+
+    @property
     def is_behind(self) -> bool:
         """True if what is safe is in memory still, and too much for it: nothing more is to be moved meanwhile."""
         return False

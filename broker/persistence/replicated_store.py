@@ -49,6 +49,10 @@ class Log(Protocol):
         """Apply no more than memory asks for: this node is about to hand over."""
 
     @property
+    def is_waiting(self) -> bool:
+        """True while a batch is not on its way to the log yet."""
+
+    @property
     def is_behind(self) -> bool:
         """True if memory has no room for more that is not applied, and it is being applied."""
 
@@ -134,6 +138,11 @@ class ReplicatedCommitter(Committer):
         journal = self._journal
         waiting = journal.octets + journal.octets_in_flight - journal.octets_unapplied
         return self.is_held or waiting > times * BACKLOG_HIGH
+
+    @property
+    def is_preparing(self) -> bool:
+        """True while the current batch is encoded, or waits to be appended."""
+        return bool(self._encoder.pending) or self.log.is_waiting
 
     @property
     def is_behind(self) -> bool:

@@ -240,6 +240,12 @@ class Keeper:
         self.node.apply_late()
 
     @property
+    def is_waiting(self) -> bool:
+        """True while a batch is in no entry yet."""
+        leader = self.node.leader
+        return leader is not None and leader.waiting_octets > 0
+
+    @property
     def is_behind(self) -> bool:
         """True if memory has no room for more that is not applied: the copy has room for it."""
         return self.node.is_behind and not self._is_full

@@ -26,6 +26,8 @@ STOP_SECONDS = 5.0
 """Time for clients to answer `connection.close`."""
 BEHIND_SECONDS = 0.05
 """Pause in which a replicated log is applied that has come far ahead of the copy."""
+CUT_SECONDS = 0.001
+"""Interval of looks whether a commit is on its way."""
 ABORT_SECONDS = 1.0
 """Time for the sockets of those that did not to be closed."""
 
@@ -154,6 +156,14 @@ class Shutdown:
             log.error(text, lost)
         await disk.stop(store for queue in self._queues() for store in queue.stores)
 
+    @staticmethod
+    async def _on_its_way(disk: "DataStore", committing: "asyncio.Future[bool]") -> None:
+        """Wait until a commit is cut and on its way: the next messages are moved while it is written, not before."""
+        while not committing.done() and (  # noqa: ASYNC110 - an event would be set by each commit of a running broker
+            disk.journal.octets >= COMMIT_OCTETS or disk.commits.is_preparing
+        ):
+            await asyncio.sleep(CUT_SECONDS)
+
     def _queues(self) -> Iterator[Queue]:
         """Yield all queues, and the deleted ones that still have messages to discard."""
         for vhost in self._host.vhosts.values():
@@ -207,6 +217,7 @@ class Shutdown:
                         return in_commit + uncommitted + sum(each.left for each in flushes)
                     committing = asyncio.ensure_future(host.stored(files=True))
                     in_commit, uncommitted = uncommitted, 0
+                    await self._on_its_way(disk, committing)
                 await asyncio.sleep(0)  # a step is long, and the commit has results meanwhile
         if committing is not None and not await committing:
             return in_commit + uncommitted

@@ -24,9 +24,9 @@ STEP = 4096
 """Messages that are moved in one step."""
 STEP_OCTETS = 512 * 1024
 """Approximate bytes of messages that end a step earlier."""
-COMMIT_OCTETS = 2 * 1024 * 1024
-"""Bytes of moved messages from which they are committed. With what a step adds, and what is moved while another
-commit is under way, less than a replicated log takes in one piece."""
+COMMIT_OCTETS = 3 * 1024 * 1024
+"""Bytes of moved messages from which they are committed. With what a step adds, less than a replicated log takes in one
+piece."""
 _BATCH = 64
 
 

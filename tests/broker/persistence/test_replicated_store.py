@@ -54,12 +54,17 @@ class HeldLog:
         self.handed_over: list[int] = []
         """The number of batches that were logged when the lease was given back."""
         self.applies_late = False
-        self.is_behind = False
+        self.is_behind = self.is_waiting = False
+        self.unanswered: list[Callable[[], object]] | None = None
+        """Callbacks of batches that are not logged yet; None if each is at once."""
 
     def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
         self.count += 1
         self.waiting.append((octets, applied))
-        logged()
+        if self.unanswered is None:
+            logged()
+        else:
+            self.unanswered.append(logged)
 
     def use_writer(self, submit: Any) -> None:
         self.writer = submit
@@ -228,6 +233,52 @@ async def test_a_stop_moves_no_more_than_memory_holds(tmp_path: Path) -> None:
         assert 0 == await asyncio.wait_for(flushing, SECONDS)
 
     assert [1, 1] == stepped
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_a_stop_moves_messages_while_others_are_logged(tmp_path: Path) -> None:
+    """Not before those are on their way to the log, nor more than belong to the next entry."""
+    leading = Leading(tmp_path / "data")
+    octets = shutdown.COMMIT_OCTETS // 2
+    flush = SimpleNamespace(left=8)
+    moved: list[int] = []
+
+    def step() -> bool:
+        flush.left -= 1
+        moved.append(flush.left)
+        leading.publish(8 - flush.left, octets)
+        return True
+
+    async def stored(**_: bool) -> bool:
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        leading.disk.journal.when_safe(done.set_result)
+        leading.disk.commits.wake()
+        return await done
+
+    flush.step = step
+    host = SimpleNamespace(vhosts={"/": SimpleNamespace(queues={"q": SimpleNamespace()})}, stored=stored)
+    log = leading.log
+    log.unanswered = []
+    with patch.object(shutdown.ShutdownFlush, "all_of", lambda *_: [flush]):
+        flushing = asyncio.ensure_future(shutdown.Shutdown(host)._flush_promised(leading.disk))
+        await leading.until(lambda: log.count and leading.disk.journal.octets >= shutdown.COMMIT_OCTETS)
+        before = len(moved)
+        log.is_waiting = True
+        log.unanswered.pop()()
+        await leading.until(lambda: log.count == 2)
+        await asyncio.sleep(20 * shutdown.CUT_SECONDS)
+        assert before == len(moved)
+        log.is_waiting = False
+        await leading.until(lambda: leading.disk.journal.octets >= shutdown.COMMIT_OCTETS)
+        assert (2, before + 2) == (log.count, len(moved))
+        while not flushing.done():
+            answered, log.unanswered = log.unanswered, []
+            for logged in answered:
+                logged()
+            await asyncio.sleep(shutdown.CUT_SECONDS)
+
+    assert 0 == flushing.result()
+    assert list(range(1, 9)) == leading.publisher.accepts
     await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
 
 
