@@ -132,6 +132,7 @@ DRIVERS = (
     "broker.process.audit_writer",
     "broker.replication.keeper",
     "broker.replication.postgresql",
+    "broker.replication.postgresql_news",
     "broker.replication.postgresql_servers",
     "broker.persistence.replicated_store",
     "broker.process.garbage_collector",

@@ -12,6 +12,7 @@ Obligations of an engine:
 - A read may show what was never answered. Whoever reads it must not take it for durable.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -297,6 +298,9 @@ class Engine(Protocol):
             NoAnswerError: the outcome is unknown.
 
         """
+
+    def listen(self, told: Callable[[], object]) -> None:
+        """Call back when the lease may have been given back. No promise: whoever waits looks from time to time."""
 
     async def close(self) -> None:
         """End what is open; a request under way may still be performed."""

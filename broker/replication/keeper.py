@@ -140,6 +140,11 @@ class Keeper:
         """Duration of the last append."""
         self._is_answered = [True, True]
         self._reported_damage = ""
+        engines[READ].listen(self._told)
+
+    def _told(self) -> None:
+        self.node.look(boot_time())
+        self._wakes[READ].set()
 
     def _open(self) -> ReplicaEnvironment:
         return ReplicaEnvironment(self._data_dir, sync=self._sync)

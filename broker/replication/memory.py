@@ -228,6 +228,8 @@ class MemoryEngine:
         """The primary as others see it."""
         self.standby = self.visible
         self._change: _Change | None = None
+        self.listeners: list[Callable[[], object]] = []
+        """Called once the lease is given back."""
 
     @property
     def is_locked(self) -> bool:
@@ -306,7 +308,11 @@ class MemoryEngine:
         if not self.changes(request):
             return self.look(request)
         self.begin(request)
-        return self.finish()
+        answer = self.finish()
+        if isinstance(request, Release) and not isinstance(answer, Refused):
+            for told in self.listeners:
+                told()
+        return answer
 
 
 class MemoryDriver:
@@ -336,6 +342,10 @@ class MemoryDriver:
         if fault:
             raise NoAnswerError("the connection broke before the answer was read")
         return answer
+
+    def listen(self, told: Callable[[], object]) -> None:
+        """Call back when the lease is given back."""
+        self.engine.listeners.append(told)
 
     async def close(self) -> None:
         """End nothing: there is no connection."""

@@ -301,6 +301,10 @@ class Node:
         self._apply_next(now)
         self._open_if_replayed()
 
+    def look(self, now: float) -> None:
+        """Read at once: the lease may have been given back."""
+        self.next_read = min(self.next_read, now)
+
     def wiped(self, now: float) -> None:
         """Take note that the last `Wipe` is done."""
         self.follower = Follower(ORIGIN)
@@ -599,9 +603,11 @@ class Node:
         self._apply_next(now)
 
     def _pace(self, found: Found, now: float) -> None:
-        """Set the time of the next read: at once behind a long one, soon behind entries, later and later without."""
+        """Set the time of the next read: at once if there is more, soon behind entries, later and later without."""
         settings = self._settings
-        if sum([len(entry.payload) for entry in found.entries]) >= settings.read_octets:
+        if (
+            found.entries and found.lease.last > self.follower.end.index
+        ):  # in the next segment, or one read has enough
             self.next_read = now
             return
         self._pause = settings.busy_poll if found.entries else min(2 * self._pause, settings.poll)

@@ -6,6 +6,7 @@ short transaction, so that a node that stops holds no lock. Needs the extra `lev
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -47,6 +48,7 @@ from leveret.broker.replication.engine import (
     Trim,
     Trimmed,
 )
+from leveret.broker.replication.postgresql_news import News
 from leveret.broker.replication.postgresql_servers import Servers
 
 SEGMENT_OCTETS = 64 * 1024 * 1024
@@ -79,6 +81,7 @@ class PostgreSQLDriver:
         self._connection: Any = None
         self._under_way: asyncio.Task[Answer] | None = None
         self._was_warned = False
+        self._news: News | None = None
         self._segment = 0
         self._octets = 0
         self._entries = 0
@@ -106,6 +109,10 @@ class PostgreSQLDriver:
     def _is_replaced(self) -> bool:
         return self._timeline < self._servers.newest
 
+    def listen(self, told: Callable[[], object]) -> None:
+        """Call back when the lease was given back; before the first request."""
+        self._news = News(told)
+
     async def close(self) -> None:
         """Close the connection; a request under way may still be performed."""
         await self._disconnect()
@@ -117,6 +124,8 @@ class PostgreSQLDriver:
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
+        if self._news is not None:
+            self._news.rest()
         if connection is not None:
             await connection.close()
 
@@ -127,6 +136,8 @@ class PostgreSQLDriver:
             if self._connection is None or self._connection.closed:
                 await self._connect()
             self._was_warned = False
+            if self._news is not None:
+                self._news.rest()
             answer = await self._dispatch(request)
         except (psycopg.Error, OSError) as error:
             await self._disconnect()
@@ -134,6 +145,8 @@ class PostgreSQLDriver:
         if self._was_warned:
             await self._disconnect()
             raise NoAnswerError("the server warned: the answer may be one that no standby has")
+        if self._news is not None and self._connection is not None and not self._connection.closed:
+            self._news.watch(self._connection)
         return answer
 
     async def _connect(self) -> None:
@@ -150,6 +163,8 @@ class PostgreSQLDriver:
         if version != sql.VERSION:
             raise SchemaVersionError(f"the tables have version {version}, this one knows {sql.VERSION}")
         await self._find_segment()
+        if self._news is not None:
+            await self._news.begin(self._connection)
 
     def _note_warning(self, _diagnostic: object) -> None:
         self._was_warned = True
@@ -180,7 +195,7 @@ class PostgreSQLDriver:
                 return Refused(await self._lease()) if row is None else Renewed(Proof(*row))
             case Release(epoch, holder, settled, successor):
                 row = await self._row(sql.RELEASE, (settled, successor, epoch, holder))
-                return Refused(await self._lease()) if row is None else Renewed(Proof(*row))
+                return Refused(await self._lease()) if row is None else Renewed(Proof(*row[:2]))
             case Read():
                 return await self._read(request)
             case Trim():
@@ -258,7 +273,7 @@ class PostgreSQLDriver:
                 if previous is not None:
                     (number,) = [each[0] for each in segments if each[1] <= request.after + 1][-1:]
                     values = {"after": request.after, "limit": request.octets}
-                    found = _whole(await self._rows(sql.entries(number), values))
+                    found = sql.whole(await self._rows(sql.entries(number), values))
         finally:
             await self._connection.set_isolation_level(None)
         return Found(Lease(*lease), previous, tuple(found), base.index, timeline)
@@ -379,19 +394,3 @@ class PostgreSQLDriver:
                     if known is not None and name != sql.chunks(known.id):
                         await self._connection.execute(f"set local lock_timeout = '{DROP_LOCK}'")
                         await self._connection.execute(f"drop table {name}")
-
-
-def _whole(rows: Any) -> list[Entry]:
-    """Return entries, each made of its parts."""
-    found: list[Entry] = []
-    parts: list[bytes] = []
-    last: Any = None
-    for row in [*rows, None]:
-        if last is not None and (row is None or row[0] != last[0]):
-            index, epoch, holder, settled, kind, chained, _ = last
-            found.append(Entry(index, epoch, bytes(holder), settled, kind, b"".join(parts), bytes(chained)))
-            parts = []
-        if row is not None:
-            parts.append(bytes(row[6]))
-        last = row
-    return found

@@ -7,6 +7,10 @@ once. A role needs the right to create tables in its schema, and owns what it ha
 """
 # ruff: noqa: S608 - statements are put together from the constants and numbers of this module
 
+from typing import Any
+
+from leveret.broker.replication.engine import Entry
+
 VERSION = 2
 
 PART_OCTETS = 256 * 1024
@@ -58,9 +62,11 @@ update leveret_lease set counter = counter + 1, settled = greatest(settled, %s)
 where epoch = %s and holder = %s returning {PROOF}
 """
 RELEASE = f"""
-update leveret_lease set counter = counter + 1, settled = greatest(settled, %s), holder = '', name = %s, address = ''
-where epoch = %s and holder = %s returning {PROOF}
+with l as (update leveret_lease set counter = counter + 1, settled = greatest(settled, %s), holder = '', name = %s,
+    address = '' where epoch = %s and holder = %s returning {PROOF})
+select l.*, pg_notify('leveret_released', '')::text from l
 """
+LISTEN = "listen leveret_released"
 SEGMENT = "select segment from leveret_lease"
 SEGMENTS = "select number, first, epoch, hash from leveret_segments order by number"
 ROLL = """
@@ -162,3 +168,19 @@ def entries(segment: int) -> str:
         (select coalesce(min(index) filter (where size >= %(limit)s), max(index)) from total)
     order by index, part
     """
+
+
+def whole(rows: Any) -> list[Entry]:
+    """Return the entries of rows that the query of `entries` has found, each made of its parts."""
+    found: list[Entry] = []
+    parts: list[bytes] = []
+    last: Any = None
+    for row in [*rows, None]:
+        if last is not None and (row is None or row[0] != last[0]):
+            index, epoch, holder, settled, kind, chained, _ = last
+            found.append(Entry(index, epoch, bytes(holder), settled, kind, b"".join(parts), bytes(chained)))
+            parts = []
+        if row is not None:
+            parts.append(bytes(row[6]))
+        last = row
+    return found

@@ -280,6 +280,23 @@ async def test_a_released_lease_names_its_successor(setup: Setup):
     assert lease.epoch + 1 == (await take(engine, OTHER, "b")).epoch
 
 
+async def test_who_listens_is_told_of_a_released_lease(setup: Setup):
+    """While no request is under way, and again after the next one."""
+    engine, listening = await setup.connect(), await setup.connect()
+    told = asyncio.Event()
+    listening.listen(told.set)
+    await seen(listening)
+    for _ in range(2):
+        lease = await take(engine)
+        assert not told.is_set()
+        await ask(engine, Release(lease.epoch, lease.holder, 0, "b"))
+        async with asyncio.timeout(DEADLINE):
+            await told.wait()
+        assert not (await seen(listening)).holder
+        await seen(listening)
+        told.clear()
+
+
 async def test_many_appends_at_once_are_one_after_the_other(setup: Setup):
     """Of entries that several connections append under one index, exactly one is taken."""
     engines = [await setup.connect() for _ in range(4)]

@@ -19,6 +19,8 @@ from leveret.broker.replication.engine import (
     Position,
     Proof,
     Refused,
+    Release,
+    Renewed,
     Taken,
     Trim,
 )
@@ -189,6 +191,9 @@ class Host:
         if link != self.link[lane]:
             return
         self.node.answered(lane, answer, self.clock())
+
+    def told(self):
+        self.node.look(self.clock())
 
     def broken(self, lane, link):
         if link != self.link[lane]:
@@ -435,6 +440,8 @@ class World:
         answer = self.engine.finish()
         self.check_change(work[-1], answer, before, self.engine.standby)
         self.answer(work, answer)
+        if isinstance(work[-1], Release) and isinstance(answer, Renewed):
+            self.tell_all()
         if self.lock_queue:
             self.begin(self.lock_queue.pop(0))
 
@@ -475,6 +482,12 @@ class World:
                 0.1, 2
             )  # an append of the former leader may come before the first of the new one
         host.later(delay, host.answered, lane, link, answer)
+
+    def tell_all(self):
+        """Tell the hosts that the lease was given back, but for those that the engine does not reach."""
+        for host in self.hosts:
+            if host.is_up and self.now >= host.cut_until:
+                host.later(self.delay(), host.told)
 
     def break_off(self, host, life, lane, link):
         """The connection breaks: its client learns that, after a while, and nothing else."""

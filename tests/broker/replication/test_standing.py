@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from leveret.broker.replication.chain import Batch, split_batches
-from leveret.broker.replication.engine import ORIGIN
+from leveret.broker.replication.chain import EMPTY, Batch, make_entry, split_batches
+from leveret.broker.replication.engine import ORIGIN, Found, Members, Read
 from leveret.broker.replication.memory import MemoryEngine
 from leveret.broker.replication.node import (
     LEASE,
@@ -202,6 +202,20 @@ def test_a_leader_that_is_about_to_hand_over_tells_when_its_copy_falls_far_behin
     nodes.run(1.0)
 
     assert not leader.is_behind
+
+
+def test_a_node_reads_on_while_it_has_not_read_all(nodes: Nodes) -> None:
+    """At once, though a read ends with its segment, and so may bring less than it could."""
+    waiting = nodes.others()[0]
+    entry = make_entry(waiting.follower.end, 1, b"h" * 16, waiting.follower.settled, EMPTY, b"")
+    lease = waiting.candidate.seen._replace(last=entry.index + 1)
+    found = Found(lease, waiting.follower.end, (entry,), 0, 1)
+
+    nodes.now += STEP
+    while not isinstance(waiting.next(READ, nodes.now), Read):
+        waiting.answered(READ, Members(waiting.roll.members), nodes.now)
+    waiting.answered(READ, found, nodes.now)
+    assert Read(entry.index, SETTINGS.read_octets) == waiting.next(READ, nodes.now)
 
 
 def test_a_member_that_is_down_is_forgotten_when_asked(nodes: Nodes) -> None:
