@@ -17,6 +17,7 @@ In REPLAYING a node reads to the end of the log, appends an empty entry of its o
 it once that is answered: only then it opens its ports.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from math import inf
@@ -226,6 +227,8 @@ class Node:
         self._refused_since = now
         self.is_too_short = False
         """True while the log is shorter than the copies of all nodes, which an operator was told."""
+        self._ends: deque[int] = deque(maxlen=3)
+        """Indexes up to which the log was settled at the last reports of this node, while it leads."""
         self._to_forget: list[str] = []
         """Names of the members to remove."""
         self.lag = Lag()
@@ -374,6 +377,10 @@ class Node:
             and follower.is_waiting_for_settled
         )
 
+    def entries_behind(self, member: Member) -> int:
+        """Return the entries that a member lacked at its last report, of those that had two intervals' time by then."""
+        return max(0, self._ends[0] - member.position.index) if len(self._ends) == self._ends.maxlen else 0
+
     def is_refused(self, now: float) -> bool:
         """Return whether nobody takes over because the log is shorter than all copies; see `accept_log`."""
         seen = self.candidate.seen
@@ -465,6 +472,7 @@ class Node:
 
     def _step_down(self, reason: str, now: float) -> None:
         self.leader = None
+        self._ends.clear()
         self._apply_from = 0
         self.events.append(Close(reason))
         self.follower.drop_tail()
@@ -557,6 +565,8 @@ class Node:
                 self._found(request, answer, now)
             case Members(members):
                 self.roll.note(members, now)
+                if self.leader is not None:
+                    self._ends.append(self.leader.settled)
                 if isinstance(request, Forget):
                     self._to_forget.remove(request.name)
                     self.events.append(Forgotten(request.name))

@@ -168,10 +168,16 @@ def transfer_problem(node: Node, successor: str, now: float) -> str:
     names = [each.name for each in node.roll.members]
     if successor and successor not in names:
         return f"there is no member {successor!r}: {', '.join(names)}"
-    ready = [each.name for each in node.roll.others_up(now) if each.position.epoch == leader.epoch]
-    if successor and successor not in ready:
+    behind = {
+        each.name: node.entries_behind(each)
+        for each in node.roll.others_up(now)
+        if each.position.epoch == leader.epoch
+    }
+    if successor and successor not in behind:
         return f"{successor} is down, or has not caught up yet"
-    return "" if ready else "no other node is up and has caught up"
+    if successor and (count := behind[successor]):
+        return f"{successor} is behind by {count} entries of the log: clients would wait until it has applied them"
+    return "" if 0 in behind.values() else "no other node is up and has caught up"
 
 
 def forget_problem(node: Node, name: str, now: float) -> str:

@@ -156,6 +156,26 @@ def test_only_a_node_that_has_caught_up_is_handed_over_to(nodes: Nodes) -> None:
     assert "no other node is up and has caught up" == transfer_problem(leader, "", nodes.now)
 
 
+def test_a_node_that_is_far_behind_is_not_handed_over_to(nodes: Nodes) -> None:
+    """It is up and has entries of this epoch, but clients would wait for the rest; what came just now does not count."""
+    leader, (slow, other) = nodes.leader, nodes.others()
+    slow.follower.next_to_apply = lambda _octets: ()  # type: ignore[method-assign]
+    last = leader.follower.end.index
+    leader.submit(Batch(b"rows"))
+    leader.submit(Batch(b"more"))
+    nodes.run(SETTINGS.report)
+    assert "" == transfer_problem(leader, slow.name, nodes.now)
+    nodes.run(3 * SETTINGS.report)
+
+    count = leader.follower.end.index - last
+    assert (
+        f"{slow.name} is behind by {count} entries of the log: clients would wait until it has applied them"
+        == (transfer_problem(leader, slow.name, nodes.now))
+    )
+    assert "" == transfer_problem(leader, other.name, nodes.now)
+    assert "" == transfer_problem(leader, "", nodes.now)
+
+
 def test_a_node_that_is_named_leads_next(nodes: Nodes) -> None:
     """The others leave the lease to it."""
     leader, (_, wanted) = nodes.leader, nodes.others()
