@@ -33,6 +33,10 @@ _logger = logging.getLogger(logs.LOGGER_NAME)
 ANSWER_SECONDS: Final = 0.05
 """Time for the answer to an operator who wants another node to lead."""
 
+RELEASED_AT: Final = "LEVERET_RELEASED_AT"
+"""Variable of the environment that tells the next image of this process when it gave the lease back, by the keeper's
+clock."""
+
 Lead = Callable[[asyncio.Event, Callable[[], Any]], Awaitable[int]]
 
 
@@ -109,7 +113,7 @@ async def _make_keeper(config: Config) -> Keeper:
     servers = Servers(url)
     engines = PostgreSQLDriver(servers), PostgreSQLDriver(servers)
     try:
-        return Keeper(
+        keeper = Keeper(
             config.data_dir,
             wanted.node_name,
             wanted.advertised_address,
@@ -121,6 +125,9 @@ async def _make_keeper(config: Config) -> Keeper:
         raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:
         raise StartupError(str(error), exit_codes.CANNOT_CREATE) from None
+    if released_at := os.environ.pop(RELEASED_AT, ""):
+        keeper.node.candidate.stand_back(float(released_at))
+    return keeper
 
 
 async def _first(keeper: Keeper, stopping: asyncio.Event, *others: "asyncio.Future[Any]") -> None:
@@ -224,6 +231,7 @@ async def _lead(
         is_ended = await keeper.stop()
         code = leading.result()
         if leadership.is_transfer and not code and not stopping.is_set():
+            os.environ[RELEASED_AT] = str(keeper.now)
             return _begin_again(outputs)
         if not is_ended:
             _exit(code)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -24,6 +25,13 @@ from replicated.cluster import NAMES, Nodes
 from replicated.database import Database
 from replicated.numbered import Publisher
 from running import command, environment, free_port
+
+from leveret.broker.cli import replicated
+from leveret.broker.config.config import Config
+from leveret.broker.config.sections import ReplicationConfig
+from leveret.broker.replication.engine import FREE
+from leveret.broker.replication.keeper import boot_time
+from leveret.broker.replication.settings import Settings
 
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 POLL = 0.05
@@ -220,6 +228,22 @@ def test_a_node_goes_on_waiting_after_it_has_handed_over(nodes: Managed) -> None
     assert nodes._processes[leader].poll() is None
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", nodes.ports[leader]))
+
+
+async def test_a_node_that_has_handed_over_leaves_the_lease_to_others(tmp_path: Path, monkeypatch) -> None:
+    """For a while, also as a new image of its program, which has begun again before another one has seen it."""
+    config = Config(data_dir=tmp_path, replication=ReplicationConfig(engine_url="postgresql:///none"))
+    monkeypatch.setenv(replicated.RELEASED_AT, str(boot_time()))
+    again, later = await replicated._make_keeper(config), boot_time()
+    try:
+        candidate = again.node.candidate
+        candidate.watch(FREE._replace(epoch=1), later)
+        assert not candidate.is_due(later + Settings().expiry - 1.0)
+        assert candidate.is_due(later + Settings().expiry)
+        assert replicated.RELEASED_AT not in os.environ
+    finally:
+        await again.stop()
+        again.close()
 
 
 def test_waiting_nodes_answer_by_https(nodes: Managed) -> None:
