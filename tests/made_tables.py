@@ -1,9 +1,6 @@
 """Tables written by programs into pages of the documentation, and the revision they are of."""
 
-import subprocess
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
+from repository import git
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -21,6 +18,4 @@ def put_between_marks(text: str, name: str, table: str) -> str:
 
 def checked_out() -> str:
     """Return the revision that is checked out, with `-dirty` if files differ from it; `unknown` outside of git."""
-    words = ("git", "describe", "--always", "--dirty", "--exclude=*")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    return done.stdout.strip() or "unknown"
+    return (git("describe", "--always", "--dirty", "--exclude=*") or "unknown").strip()

@@ -3,7 +3,6 @@
 import contextlib
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,8 @@ import pika
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from running import ROOT, Running
+from repository import git
+from running import Running
 
 from bench.revision import revision
 
@@ -27,10 +27,7 @@ PROPERTIES = pika.BasicProperties(delivery_mode=2, headers={"h": "x" * 300})
 
 def has_old() -> bool:
     """Return whether that revision is there: a shallow clone does not have it."""
-    found = subprocess.run(
-        ["git", "-C", str(ROOT), "cat-file", "-e", f"{OLD}^{{commit}}"], capture_output=True, check=False
-    )
-    return found.returncode == 0
+    return git("cat-file", "-e", f"{OLD}^{{commit}}") is not None
 
 
 @contextlib.contextmanager

@@ -4,21 +4,11 @@ import subprocess
 
 import pytest
 from commits import problems
+from repository import git
 from running import ROOT
 
 BASE = "712843b25e9e3fd3a730351082509f8e3971c212"
 """The last commit before the rule; what came before it is as it is."""
-
-
-def git(*words: str) -> str | None:
-    """Return git's output, or None where there is no git, no repository, or not all of its history."""
-    try:
-        done = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
-        )
-    except FileNotFoundError:
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def test_new_commits_have_the_form():
