@@ -61,4 +61,6 @@ class Notifier:
                 out.setblocking(False)  # a service manager that does not listen must not stop the loop
                 out.sendto(text.encode(), self._address)
         except OSError as error:
-            _logger.warning("cannot tell the service manager %s: %s", text.partition("\n")[0], error.strerror)
+            _logger.warning(
+                "cannot tell the service manager %s: %s", text.partition("\n")[0], error.strerror or error
+            )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from running import Running
+from short_paths import short_parent
 
 from leveret.broker.process.sd_notify import Notifier
 
@@ -20,7 +21,7 @@ SECONDS = 15.0
 def manager() -> Iterator[socket.socket]:
     """The socket of a service manager, at a path that is short enough for one."""
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(dir=short_parent()) as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,
     ):
         heard.bind(str(Path(folder) / "notify"))
@@ -105,13 +106,17 @@ async def test_without_a_service_manager_nothing_is_said(caplog):
     assert [] == caplog.messages
 
 
-async def test_a_service_manager_that_is_gone_is_a_warning(tmp_path, caplog):
-    """A broker whose notification socket has no listener goes on with a warning in its log."""
-    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}, os.getpid())
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("/gone/notify", "No such file or directory"), (f"/{200 * 'x'}", "AF_UNIX path too long")],
+)
+async def test_a_service_manager_that_is_gone_is_a_warning(path, reason, caplog):
+    """A broker whose notification socket has no listener goes on with a warning in its log that says why."""
+    notifier = Notifier({"NOTIFY_SOCKET": path}, os.getpid())
 
     notifier.stopping()
 
-    assert ["cannot tell the service manager STOPPING=1: No such file or directory"] == caplog.messages
+    assert [f"cannot tell the service manager STOPPING=1: {reason}"] == caplog.messages
 
 
 def test_a_broker_tells_when_clients_may_connect_and_when_it_stops(tmp_path, manager, monkeypatch):
