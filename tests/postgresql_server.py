@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from short_paths import short_parent
 
 NO_POSTGRESQL = "there is no PostgreSQL: install Debian's package postgresql"
 REQUIRED = "POSTGRESQL_REQUIRED"
@@ -48,7 +49,7 @@ def as_whom() -> dict[str, Any]:
 def postgresql(password: str = "") -> Iterator[str]:
     """Run a server, perhaps one that wants a password; yields what a URL of it needs behind the name of the database."""
     folder = needed_programs()
-    home = Path(tempfile.mkdtemp(prefix="leveret-pg-"))
+    home = Path(tempfile.mkdtemp(prefix="leveret-pg-", dir=short_parent()))
     server = None
     try:
         if not os.geteuid():

@@ -317,8 +317,8 @@ async def test_a_socket_that_was_left_is_replaced(serve, tmp_path):
     """That of a server that was killed is no server for commands, and not in the way of the next."""
     output = tmp_path / "out"
     output.mkdir()
-    program = f"import socket; socket.socket(socket.AF_UNIX).bind({str(output / SOCKET)!r})"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=SECONDS)
+    program = f"import socket; socket.socket(socket.AF_UNIX).bind({SOCKET!r})"
+    subprocess.run([sys.executable, "-c", program], cwd=output, check=True, timeout=SECONDS)
     (output / LOCK).touch()
     with pytest.raises(NoServerError):
         ask(asked(output, "latency"), print)

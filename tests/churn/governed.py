@@ -7,10 +7,13 @@ line, `[area, operation, arguments, options]`, carries it out as the operator of
 import asyncio
 import gc
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from leveret.broker.http.socket_path import in_directory
 
 ADMIN_SOCKET = "admin.sock"
 """The socket's name, in the folder that the broker runs in."""
@@ -70,13 +73,15 @@ class AdminClient:
     """Client of the broker's socket for administrators."""
 
     def __init__(self, home: Path) -> None:
-        self.path = home / ADMIN_SOCKET
+        self.home = home
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
     async def open(self) -> None:
         """Connect."""
-        self.reader, self.writer = await asyncio.open_unix_connection(self.path, limit=1 << 26)
+        sock = socket.socket(socket.AF_UNIX)
+        in_directory(self.home, ADMIN_SOCKET, sock.connect)
+        self.reader, self.writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 26)
 
     async def call(self, area: str, operation: str, *arguments: Any, **options: Any) -> Any:
         """Call an operation; raises AssertionError if it fails."""

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from postgresql_server import as_whom, needed_programs
 from running import ROOT, free_port
+from short_paths import servers_folder
 
 from leveret import __version__
 from leveret.broker.config.config import load
@@ -59,8 +59,7 @@ def test_what_is_mounted_is_there(name):
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A short path that belongs to those who run the servers."""
-    home = Path(tempfile.mkdtemp(prefix="leveret-d-"))
-    home.chmod(0o755)
+    home = servers_folder("leveret-d-")
     if not os.geteuid():
         shutil.chown(home, "postgres", "postgres")
     yield home

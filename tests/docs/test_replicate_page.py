@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from postgresql_server import as_whom, needed_programs
 from running import ROOT, command, environment, free_port
+from short_paths import servers_folder
 
 PAGE = ROOT / "docs" / "howto" / "replicate.md"
 BLOCK = re.compile(r"^```(python|sh|text|)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -115,8 +115,7 @@ class Trial:
 @pytest.fixture
 def trial() -> Iterator[Trial]:
     """A folder of those who run the servers, in which root may write, too."""
-    folder = Path(tempfile.mkdtemp(prefix="leveret-h-"))
-    folder.chmod(0o755)
+    folder = servers_folder("leveret-h-")
     if not os.geteuid():
         shutil.chown(folder, "postgres", "postgres")
     made = Trial(folder)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
@@ -18,6 +17,7 @@ from postgresql_server import SECONDS
 from replicated.database import NAMES as SERVERS, POLL, Database
 from replicated.wires import Wires
 from running import BROKER, free_port
+from short_paths import servers_folder
 
 NAMES = ("n1", "n2", "n3")
 HEARTBEAT = 5
@@ -227,8 +227,7 @@ def made_cluster(
         settings: further ones for each node.
 
     """
-    home = Path(tempfile.mkdtemp(prefix="leveret-r-"))
-    home.chmod(0o755)
+    home = servers_folder("leveret-r-")
     parts: list[Any] = []
     try:
         (home / "pg").mkdir()

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import tempfile
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from replicated.cycles import keep, kept, to_do
 from replicated.nemeses import NEMESES, schedule
 from replicated.record import table
 from replicated.wires import DOWN, UP, Wire
+from short_paths import short_parent
 
 SECONDS = 10.0
 
@@ -76,7 +79,7 @@ async def _got(got, wanted):
 
 
 @pytest.fixture
-def echoing(tmp_path):
+def echoing():
     """Run a test with a wire to a server that answers what it gets, a connection through it, and what the server got."""
 
     def run(test):
@@ -92,8 +95,8 @@ def echoing(tmp_path):
                         writer.write(data)
                 writer.close()
 
-            server = await asyncio.start_unix_server(echo, tmp_path / ".s.PGSQL.5432")
-            wire = Wire([tmp_path])
+            server = await asyncio.start_unix_server(echo, folder / ".s.PGSQL.5432")
+            wire = Wire([folder])
             await wire.listen()
             reader, writer = await asyncio.open_connection("127.0.0.1", wire.ports[0])
             writer.write(b"one")
@@ -108,7 +111,9 @@ def echoing(tmp_path):
 
         asyncio.run(main())
 
-    return run
+    with tempfile.TemporaryDirectory(dir=short_parent()) as place:
+        folder = Path(place)
+        yield run
 
 
 def test_what_is_held_arrives_late(echoing):

@@ -10,6 +10,8 @@ from churn.governed import ADMIN_SOCKET, PROGRAM
 from conformance.wire import Channel, Client, ClosedError
 from running import Running
 
+from leveret.broker.http.socket_path import in_directory
+
 SOON = 10.0
 Order = Callable[..., Any]
 
@@ -22,7 +24,7 @@ def governed(tmp_path) -> Iterator[tuple[Running, Order]]:
         running.wait_for("Server startup complete")
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(SOON)
-            sock.connect(str(tmp_path / ADMIN_SOCKET))
+            in_directory(tmp_path, ADMIN_SOCKET, sock.connect)
             lines = sock.makefile("r")
 
             def order(area: str, operation: str, *arguments: Any, **options: Any) -> Any:

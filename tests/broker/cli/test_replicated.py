@@ -8,7 +8,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPSConnection
@@ -25,6 +24,7 @@ from replicated.cluster import NAMES, Nodes
 from replicated.database import Database
 from replicated.numbered import Publisher
 from running import command, environment, free_port
+from short_paths import servers_folder
 
 from leveret.broker.cli import replicated
 from leveret.broker.config.config import Config
@@ -128,8 +128,7 @@ def until(condition: Any) -> None:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Managed]:
     """Three nodes, one of which leads, and a queue."""
-    home = Path(tempfile.mkdtemp(prefix="leveret-c-"))
-    home.chmod(0o755)
+    home = servers_folder("leveret-c-")
     parts: list[Any] = []
     try:
         (home / "pg").mkdir()

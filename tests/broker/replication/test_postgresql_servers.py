@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 import psycopg
 from replicated.database import Database
+from short_paths import servers_folder
 
 from leveret.broker.replication import postgresql, postgresql_servers
 from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError, Read, Report, Take, Taken
@@ -39,8 +38,7 @@ def test_a_url_is_taken_apart(url: str, expected: list[str]) -> None:
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     """A former primary that has come back beside the one that was promoted, and is the first in the URL."""
-    home = Path(tempfile.mkdtemp(prefix="leveret-h-"))
-    home.chmod(0o755)
+    home = servers_folder("leveret-h-")
     made: Any = None
     try:
         (home / "pg").mkdir()
