@@ -6,18 +6,18 @@ from typing import Any
 from leveret.broker.config.sections import AuditConfig
 
 
-def audit_config(parts: dict[str, Any], file: str | None, log_dir: Path, problems: list[str]) -> AuditConfig:
+def audit_config(parts: dict[str, Any], file: Path | None, log_dir: Path, problems: list[str]) -> AuditConfig:
     """Return the settings of the audit log.
 
     Args:
         parts: the settings by the names of their attributes, without the file.
-        file: `log.audit.file` as it was written; None if it is not set.
+        file: `log.audit.file`; None if there is none.
         log_dir: directory of a relative file.
         problems: gets a sentence about each inconsistency.
 
     """
-    if file not in {None, "false"}:
-        parts["file"] = log_dir / Path(str(file)).expanduser()
+    if file is not None:
+        parts["file"] = log_dir / file
     elif parts.get("required"):
         problems.append("log.audit.required is true, but log.audit.file names no file")
     if parts.get("rotation_date"):

@@ -389,8 +389,8 @@ class _Draft:
         return {name: form(**values) for name, values in limits.items()}
 
     def _log(self, parts: dict[str, Any], data_dir: Path) -> LogConfig:
-        if (file := self._values.get("log.file", "false")) != "false":
-            parts["file"] = self._values.get("log.dir", data_dir / "log") / Path(file).expanduser()
+        if (file := self._values.get("log.file")) is not None:
+            parts["file"] = self._values.get("log.dir", data_dir / "log") / file
         if parts.get("rotation_size") and parts.get("rotation_date"):
             self._problems.append("log.file.rotation.size and log.file.rotation.date exclude each other")
         categories = ("default", "connection", "channel", "queue")

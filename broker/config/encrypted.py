@@ -90,7 +90,7 @@ def passphrase_of(values: Mapping[str, Setting], problems: list[str]) -> str:
         return ""
     try:
         return Path(named.value).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, RuntimeError) as error:  # the last: `~` of a user without a home
         problems.append(f"{named.origin}: {PASSPHRASE_FILE}: cannot read {named.value}: {error}")
         return ""
 

@@ -19,6 +19,7 @@ Kind = Literal[
     "choice",
     "listener",
     "path",
+    "file",
     "fraction",
     "moment",
 ]

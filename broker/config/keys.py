@@ -26,7 +26,7 @@ def _log_keys() -> tuple[Key, ...]:
             doc="Log to the console. RabbitMQ's default is false."),
         Key(name="log.console.stdio", kind="choice", default="stdout", choices=("stdout", "stderr"),
             attribute="log.console_stream", doc="Stream of the console log."),
-        Key(name="log.file", kind="string", default="false",
+        Key(name="log.file", kind="file", default="false",
             doc="Log file, relative to `log.dir`; `false` for none. SIGHUP reopens it."),
         Key(name="log.dir", kind="path", default="", doc="Directory of a relative `log.file`; "
             "the directory `log` in the data directory by default."),
@@ -61,7 +61,7 @@ def _log_keys() -> tuple[Key, ...]:
 
 
 _AUDIT: Final[tuple[Key, ...]] = (
-    Key(name="log.audit.file", kind="string", default="false", origin="Leveret",
+    Key(name="log.audit.file", kind="file", default="false", origin="Leveret",
         doc="File of the audit log, relative to `log.dir`; `false` for none. SIGHUP reopens it."),
     Key(name="log.audit.objects", kind="choice", default="durable", choices=("durable", "all", "none"),
         attribute="audit.objects", origin="Leveret",

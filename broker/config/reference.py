@@ -16,6 +16,7 @@ _KINDS = {
     "amount": "amount",
     "string": "text",
     "path": "path",
+    "file": "path or `false`",
     "listener": "address",
     "moment": "time",
     "backend": "backend",

@@ -241,7 +241,17 @@ def parse_choice(text: str, key: Key) -> str:
 
 def parse_path(text: str, _key: Key) -> Path:
     """Parse a path; ``~`` is the home directory."""
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except (
+        RuntimeError
+    ):  # `~` without HOME for a user whom the system does not list, as in containers, or `~typo`
+        raise ValueError("begins with the home directory of a user who has none") from None
+
+
+def parse_file(text: str, key: Key) -> Path | None:
+    """Parse a path, or ``false`` for no file."""
+    return None if text == "false" else parse_path(text, key)
 
 
 def parse_listener(text: str, _key: Key) -> Listener:
@@ -310,6 +320,7 @@ PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "fraction": parse_fraction,
     "choice": parse_choice,
     "path": parse_path,
+    "file": parse_file,
     "listener": parse_listener,
     "moment": parse_moment,
     "backend": parse_backend,

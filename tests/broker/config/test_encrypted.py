@@ -69,7 +69,7 @@ def test_encrypted_settings_are_decrypted(tmp_path):
 
 
 def test_problems_name_the_key_and_not_the_value():
-    """A missing passphrase, a wrong one, a file that is not there."""
+    """A missing passphrase, a wrong one, a file that is not there, one of a user without a home."""
     for more, reason in (
         ([], "--set: default_pass is encrypted, but config_entry_decoder.passphrase is not set"),
         (
@@ -79,6 +79,10 @@ def test_problems_name_the_key_and_not_the_value():
         (
             ["config_entry_decoder.passphrase_file=/none"],
             "--set: config_entry_decoder.passphrase_file: cannot read /none",
+        ),
+        (
+            ["config_entry_decoder.passphrase_file=~no-such-user/x"],
+            "--set: config_entry_decoder.passphrase_file: cannot read ~no-such-user/x",
         ),
     ):
         with pytest.raises(ConfigError) as caught:
