@@ -8,6 +8,8 @@ The script also has Java ignore SIGTERM. A service manager, or `timeout`, sends 
 once: without its Java, Spark could not finish what the command has begun. Java ends when the command does.
 """
 
+import atexit
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
@@ -16,6 +18,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -113,24 +116,37 @@ def probe(home: Path) -> Java:
 def home_for_spark(java: Java, environ: Mapping[str, str]) -> Path:
     """Return the JAVA_HOME for Spark: that of a script in the user's cache, or the Java's own if it may be that.
 
+    Without a home, or one that can be written, a Java that needs the script gets it in a folder of this process.
+
     Raises:
         JavaError: the script cannot be written, and the Java needs it.
     """
     script = (PLAIN if java.has_vector else SHIM).format(
         vector=VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))
     )
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp"), ".cache"))  # noqa: S108
-    home = cache / "leveret" / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
-    target = home / "bin" / "java"
+    home = Path("leveret", "java", hashlib.sha256(script.encode()).hexdigest()[:16])
+    cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "~", ".cache")
+    # Never in a folder that others share: it is run, and they would know its name.
+    with contextlib.suppress(
+        OSError, RuntimeError
+    ):  # the latter: a user whom the system does not list has no `~`
+        return _with_script(Path(cache).expanduser() / home, script)
+    if java.has_vector:
+        return java.home
     try:
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = target.with_name(f".java.{os.getpid()}")
-            unfinished.write_text(script, encoding="utf-8")
-            unfinished.chmod(0o755)
-            unfinished.replace(target)
+        own = Path(tempfile.mkdtemp(prefix="leveret-java-"))
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        return _with_script(own, script)
     except OSError as error:
-        if java.has_vector:
-            return java.home
-        raise JavaError(f"cannot write {target}: {error.strerror}") from error
+        raise JavaError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _with_script(home: Path, script: str) -> Path:
+    target = home / "bin" / "java"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(f".java.{os.getpid()}")
+        unfinished.write_text(script, encoding="utf-8")
+        unfinished.chmod(0o755)
+        unfinished.replace(target)
     return home

@@ -1,4 +1,8 @@
+import os
+import pwd
+import stat
 import subprocess
+import tempfile
 
 import pytest
 
@@ -102,12 +106,39 @@ def test_the_script_leaves_the_option_out_and_nothing_else(tmp_path):
     assert ["-cp", "a b", "", "$HOME", "--add-modules=other"] == result.stdout.split("\n")[:-1]
 
 
-def test_a_cache_that_cannot_be_written_is_reported(tmp_path):
-    """A script that cannot be written is an error that names the file."""
+def test_a_script_without_a_cache_is_in_a_folder_of_the_process(tmp_path, monkeypatch):
+    """A script that cannot be in the cache is in a new folder of this user, not in one that others could have made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "cache").write_text("a file")
     java = probe(make(tmp_path / "java", modules=()))
 
-    with pytest.raises(JavaError, match="cannot write"):
+    home = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+    assert tmp_path == home.parent
+    assert 0o700 == stat.S_IMODE(home.stat().st_mode)
+    assert (home / "bin" / "java").exists()
+
+
+def test_a_user_without_a_home_gets_no_shared_cache(tmp_path, monkeypatch):
+    """Without HOME the cache is in the home of the user that the system knows, or nowhere if it knows none."""
+    java = probe(make(tmp_path / "java"))
+    entry = list(pwd.getpwuid(os.getuid()))
+    entry[5] = str(tmp_path / "home")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(entry))
+    assert home_for_spark(java, {}).is_relative_to(tmp_path / "home" / ".cache")
+
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as for a user of a container
+    assert java.home == home_for_spark(java, {})
+
+
+def test_a_script_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
+    """The error names the folder if there is no place for the script at all."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    (tmp_path / "cache").write_text("a file")
+    java = probe(make(tmp_path / "java", modules=()))
+
+    with pytest.raises(JavaError, match=f"cannot write {tmp_path / 'none'}"):
         home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
 
 
