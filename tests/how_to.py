@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from running import Running, command, environment
+from running import Running, environment, write_command
 
 BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = 60
@@ -25,16 +25,13 @@ def follow(page: Path, folder: Path, same: Callable[[str], object], *arguments: 
         The number of outputs that were compared.
 
     """
-    leveret = folder / "bin" / "leveret"
-    leveret.parent.mkdir()
-    leveret.write_text(f'#!/bin/sh\nexec {" ".join(command())} "$@"\n', encoding="utf-8")
-    leveret.chmod(0o755)
+    binaries = write_command(folder / "bin")
     printed = ""
     compared = 0
     with Running(folder, *arguments) as running:
         running.wait_for("Server startup complete")
         environ = {**environment(), "LEVERET_DATA_DIR": str(running.data_dir)}
-        environ["PATH"] = f"{leveret.parent}:{environ['PATH']}"
+        environ["PATH"] = f"{binaries}:{environ['PATH']}"
         for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
             if language == "text":
                 assert same(text) == same(printed)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -191,6 +192,15 @@ def leash() -> list[str]:
 def command(*arguments: str, program: Sequence[str] = BROKER) -> list[str]:
     """Return the command line of a broker with warnings as errors, as for the tests themselves."""
     return [sys.executable, "-W", "error", *program, *arguments]
+
+
+def write_command(folder: Path) -> Path:
+    """Write the command `leveret` into a new folder for the PATH, which is returned."""
+    folder.mkdir()
+    leveret = folder / "leveret"
+    leveret.write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n', encoding="utf-8")
+    leveret.chmod(0o755)
+    return folder
 
 
 def finished(*words: str, cwd: Path, seconds: float) -> "subprocess.CompletedProcess[str]":

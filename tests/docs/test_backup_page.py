@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pika
-from running import ROOT, UNWATCHED, Running, command, environment
+from running import ROOT, UNWATCHED, Running, environment, write_command
 
 PAGE = ROOT / "docs" / "howto" / "back-up-and-restore.md"
 SERVE = (*UNWATCHED, "--set", "management.enabled=false")
@@ -37,10 +37,7 @@ def taken(running: Running) -> list[bytes]:
 def test_the_commands_of_the_page(tmp_path):
     """A backup of a running broker is clean, and a restored broker has what it had then."""
     back_up, restore, upgrade = blocks()
-    (tmp_path / "bin").mkdir()
-    leveret = tmp_path / "bin" / "leveret"
-    leveret.write_text(f'#!/bin/sh\nexec {" ".join(command())} "$@"\n', encoding="utf-8")
-    leveret.chmod(0o755)
+    binaries = write_command(tmp_path / "bin")
     (tmp_path / "backups").mkdir()
 
     def run(block: str) -> str:
@@ -48,7 +45,7 @@ def test_the_commands_of_the_page(tmp_path):
             "/backups", str(tmp_path / "backups")
         )
         environ = environment()
-        path = f"{tmp_path / 'bin'}:{environ['PATH']}"
+        path = f"{binaries}:{environ['PATH']}"
         done = subprocess.run(
             ["sh", "-ec", here],
             env={**environ, "PATH": path},

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from postgresql_server import as_whom, needed_programs
-from running import ROOT, command, environment, free_port
+from running import ROOT, environment, free_port, write_command
 from short_paths import servers_folder
 
 PAGE = ROOT / "docs" / "howto" / "replicate.md"
@@ -45,13 +45,10 @@ class Trial:
             "initdb ", "initdb -N "
         )  # which need not survive a power cut
         self.blocks = BLOCK.findall(self._on_free_ports(shown))
-        leveret = folder / "bin" / "leveret"
-        leveret.parent.mkdir()
-        leveret.write_text(f'#!/bin/sh\nexec {" ".join(command())} "$@"\n', encoding="utf-8")
-        leveret.chmod(0o755)
+        binaries = write_command(folder / "bin")
         self._environ = {
             **environment(),
-            "PATH": f"{leveret.parent}:{self._programs}:{environment()['PATH']}",
+            "PATH": f"{binaries}:{self._programs}:{environment()['PATH']}",
         }
 
     def _on_free_ports(self, text: str) -> str:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from how_to import BLOCK, SECONDS
-from running import ROOT, Running, command, environment, free_port
+from running import ROOT, Running, environment, free_port, write_command
 
 PAGE = ROOT / "docs" / "howto" / "tls.md"
 BLOCKS = re.compile(BLOCK.pattern.replace("python|", "python|ini|"), BLOCK.flags)
@@ -20,12 +20,9 @@ class Follower:
         self.printed = ""
         self.compared = 0
         self.ports = {"15671": str(free_port()), "5671": str(free_port())}
-        leveret = folder / "bin" / "leveret"
-        leveret.parent.mkdir()
-        leveret.write_text(f'#!/bin/sh\nexec {" ".join(command())} "$@"\n', encoding="utf-8")
-        leveret.chmod(0o755)
+        binaries = write_command(folder / "bin")
         self.environ = {**environment(), "LEVERET_DATA_DIR": str(folder / "data")}
-        self.environ["PATH"] = f"{leveret.parent}:{self.environ['PATH']}"
+        self.environ["PATH"] = f"{binaries}:{self.environ['PATH']}"
         self.running: Running | None = None
 
     def start(self) -> None:
