@@ -419,10 +419,10 @@ def line(key: str, properties: Properties, port: int) -> str:
     kind, milliseconds = headers.pop("timestamp_in_ms")
     assert ("long", milliseconds // 1000, 2) == (kind, properties.timestamp, properties.delivery_mode)
     text = json.dumps(headers, sort_keys=True)
-    text = _PID.sub('"PID"', text).replace(str(port), "PORT")
+    text = _PID.sub('"PID"', text)
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
-    return f"{key} {text}"
+    return f"{key} {text.replace(str(port), 'PORT')}"  # at last: a time may have the same digits
 
 
 _PID = re.compile(r'"<[^"]*>"|"<?[^ "]* -> [^ "]*( [(]\d+[)])?"|"<[^"]*> [(]1[)]"')
@@ -431,6 +431,8 @@ _VARYING = (
     (re.compile(r"amq[.]gen-[-\w]{22}"), "amq.gen-NAME"),
     (re.compile(r'("peer_port": \["long", )\d+'), r"\1PORT"),
     (re.compile(r'("connected_at": \["long", )\d+'), r"\1TIME"),
+    # of Python and of pika
+    (re.compile(r'(<<\\"(?:platform|version)\\">>,longstr,<<\\")[^\\]*'), r"\1VERSION"),
 )
 
 
