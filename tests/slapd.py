@@ -108,9 +108,14 @@ class Slapd:
 _ALL = query_of("vhost_access", "{constant, true}")
 
 
+def program() -> str | None:
+    """Return the path of slapd, which the PATH of ordinary users does not lead to."""
+    return shutil.which("slapd") or shutil.which("slapd", path="/usr/sbin:/usr/local/sbin:/usr/local/libexec")
+
+
 def needed() -> None:
     """Leave a test out where there is no slapd."""
-    if shutil.which("slapd") is None or not MODULES.is_dir() or not SCHEMAS.is_dir():
+    if program() is None or not MODULES.is_dir() or not SCHEMAS.is_dir():
         pytest.skip("needs OpenLDAP's slapd (Debian's package slapd)")
 
 
@@ -132,14 +137,13 @@ def running(folder: Path, entries: list[str], tls: dict[str, Path] | None = None
         CONFIGURATION.format(schemas=SCHEMAS, modules=MODULES, folder=folder, tls="\n".join(lines), base=BASE)
     )
     text = "\n".join([*organization(), *entries])
-    program = shutil.which("slapd") or ""
-    loaded([program, "-T", "add", "-f", configuration], input=text.encode())
+    loaded([program(), "-T", "add", "-f", configuration], input=text.encode())
     tls_ports = []
 
     def command(port: int) -> list[Any]:
         tls_ports.append(_free_port())
         urls = [f"ldap://127.0.0.1:{port}", *([f"ldaps://127.0.0.1:{tls_ports[-1]}"] if tls else [])]
-        return [program, "-f", configuration, "-h", " ".join(urls), "-d", "0"]
+        return [program(), "-f", configuration, "-h", " ".join(urls), "-d", "0"]
 
     with served(command) as port:
         yield Slapd(folder, port, tls_ports[-1])
