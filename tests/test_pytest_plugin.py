@@ -16,6 +16,8 @@ PLUGIN = ()
 if not any(point.name == "leveret" for point in entry_points(group="pytest11")):
     PLUGIN = ("-p", "leveret.pytest_plugin")  # of a checkout that is not installed
 QUIET = ("-p", "no:cacheprovider", "-W", "error", "-o", "asyncio_default_fixture_loop_scope=function")
+SECONDS = 180
+"""Seconds for a run of pytest, which starts several processes."""
 PUBLISH = """
 import pika
 import pytest
@@ -36,7 +38,7 @@ def run(pytester):
 
     def run(source, *arguments):
         pytester.makepyfile(PUBLISH + source)
-        return pytester.runpytest_subprocess(*PLUGIN, *QUIET, *arguments, timeout=60)
+        return pytester.runpytest_subprocess(*PLUGIN, *QUIET, *arguments, timeout=SECONDS)
 
     return run
 
@@ -297,8 +299,8 @@ def test_a_run_without_the_fixtures_loads_nothing(pytester):
     """Tests without one of the fixtures and options load nothing of the broker, and the plugin itself costs less than 30 ms."""
     pytester.makepyfile("def test_nothing():\n    pass\n")
     timed = (sys.executable, "-X", "importtime")
-    whole = pytester.run(*timed, "-m", "pytest", *PLUGIN, *QUIET[:2], "-s", timeout=60)
-    alone = pytester.run(*timed, "-c", "import pytest, leveret.pytest_plugin", timeout=60)
+    whole = pytester.run(*timed, "-m", "pytest", *PLUGIN, *QUIET[:2], "-s", timeout=SECONDS)
+    alone = pytester.run(*timed, "-c", "import pytest, leveret.pytest_plugin", timeout=SECONDS)
     cost = loaded(alone.stderr.str())
 
     whole.assert_outcomes(passed=1)
@@ -321,7 +323,7 @@ def add(a, b):
     return a + b
 
 def test_add(celery_app, celery_worker):
-    assert 5 == add.delay(2, 3).get(timeout=5)
+    assert 5 == add.delay(2, 3).get(timeout=60)
 """
 
 
