@@ -1,6 +1,7 @@
 """A broker process, for tests of signals, limits, logs and sockets."""
 
 import os
+import random
 import re
 import shlex
 import shutil
@@ -22,6 +23,8 @@ UNWATCHED = ("--set", "prometheus.enabled=false", "--set", "management.enabled=f
 """Disables the HTTP listeners, which most tests do not need: they take time to load and fixed ports."""
 SLOW_STEP = "slow step of the event loop"
 """Text of the log for a step with more processor time than `debug.slow_step`, which no test may cause."""
+FIRST_PORT = 10_000
+"""The lowest port of a server of a test."""
 START_SECONDS = 120.0
 """Seconds to wait for a line of the log; much more than any test needs, on a busy machine too."""
 END_SECONDS = 30.0
@@ -31,7 +34,19 @@ LISTENING_TLS = re.compile(r"started TLS \(SSL\) listener on (\S+):(\d+)$")
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody uses now."""
+    """Return a port of 127.0.0.1 that nobody uses now.
+
+    It is below those that the system gives to outgoing connections: hundreds of them are made in the second until a server
+    listens, and the one that had its port would keep it away. The system's `/proc` says which those are, if there is one.
+    """
+    chosen = random.SystemRandom()  # hypothesis seeds the other one, in each process in the same way
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    below = int(given.read_text().split()[0]) if given.exists() else FIRST_PORT
+    while below > FIRST_PORT:
+        port = chosen.randrange(FIRST_PORT, below)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

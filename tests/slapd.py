@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import free_port
 
 from leveret.broker.auth.backends.ldap_queries import query_of
 from leveret.broker.auth.backends.settings import Bind, LDAPQueries, LDAPSettings
@@ -141,7 +142,7 @@ def running(folder: Path, entries: list[str], tls: dict[str, Path] | None = None
     tls_ports = []
 
     def command(port: int) -> list[Any]:
-        tls_ports.append(_free_port())
+        tls_ports.append(free_port())
         urls = [f"ldap://127.0.0.1:{port}", *([f"ldaps://127.0.0.1:{tls_ports[-1]}"] if tls else [])]
         return [program(), "-f", configuration, "-h", " ".join(urls), "-d", "0"]
 
@@ -161,7 +162,7 @@ def loaded(command: list[Any], **more: Any) -> None:
 def served(command: Callable[[int], list[Any]], **more: Any) -> Iterator[int]:
     """Run a command that serves a directory on a free port, which is given."""
     for _ in range(5):  # another program may take a free port before slapd does
-        port = _free_port()
+        port = free_port()
         process = subprocess.Popen(
             command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more
         )
@@ -177,12 +178,6 @@ def served(command: Callable[[int], list[Any]], **more: Any) -> Iterator[int]:
                 process.kill()
                 process.wait()
     raise AssertionError("slapd does not start")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _answers(process: "subprocess.Popen[bytes]", port: int) -> bool:

@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import entry_points
 
 import pytest
+from running import free_port
 
 from leveret import pytest_plugin
 
@@ -263,8 +264,7 @@ def test_orders(leveret_session_broker, number):
 
 def test_a_broker_at_a_certain_port(run):
     """`--leveret-port` starts the broker there, for tests with a fixed address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     run(
         f"""
 published("amqp://127.0.0.1:{port}", b"one")

@@ -7,7 +7,6 @@ true of RabbitMQ as well.
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from running import SLOW_STEP
+from running import SLOW_STEP, free_port
 
 ROOT = Path(__file__).parent.parent.parent
 LISTENING = re.compile(r"started TCP listener on 127\.0\.0\.1:(\d+)$")
@@ -102,8 +101,7 @@ def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def managed(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """Run a Leveret with the management API; the addresses of both, as `amqp_url` and without a path."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     broker = Broker(
         tmp_path / "data",
         f"management.tcp.port={port}", "prometheus.tcp.port=0", "collect_statistics_interval=1000",

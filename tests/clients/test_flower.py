@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pika
 import pytest
+from running import free_port
 
 HERE = Path(__file__).parent
 SECONDS = 40
@@ -23,8 +23,7 @@ CELL = re.compile(r"<td[^>]*>\s*(.*?)\s*</td>", re.DOTALL)
 @contextmanager
 def flower(amqp_url: str, api: str, queue: str, log: Path) -> Iterator[str]:
     """Run Flower for an application with a queue; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with log.open("ab") as sink:
         process = subprocess.Popen(
             [

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from conformance.policies import operator_parameters, policies
 from conformance.wire import Client, ClosedError, QuietError
+from running import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0
@@ -342,12 +342,6 @@ def rabbitmq_server() -> str | None:
     """The RabbitMQ server script of this machine, past the wrapper that changes users; None without one."""
     plain = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
     return str(plain) if plain.exists() else shutil.which("rabbitmq-server")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start_rabbitmq(setup: SetUp) -> Broker:

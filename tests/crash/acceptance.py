@@ -5,7 +5,6 @@ The script an operator would write to believe us: nothing of the campaigns' own 
 
 import argparse
 import random
-import socket
 import sys
 import tempfile
 import threading
@@ -17,7 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import pika  # noqa: E402
 import pika.exceptions  # noqa: E402
-from running import Running  # noqa: E402
+from running import Running, free_port  # noqa: E402
 
 QUEUE = "accepted"
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
@@ -32,9 +31,7 @@ class Restarting:
     ) -> None:
         self.home, self.kills, self.rng = home, kills, rng
         self.confirmed, self.total = confirmed, total
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.killed = 0
         self.running = self._start()
         self._thread = threading.Thread(target=self._kill)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
-from running import LISTENING, ROOT
+from running import LISTENING, ROOT, free_port
 
 from leveret.broker import exit_codes
 from leveret.broker.config.config import Config, Listener, load
@@ -243,8 +243,7 @@ def test_a_broker_is_healthy(container):
 
 def test_a_port_without_a_broker_is_not_healthy():
     """A port without a listener, or that is none, ends with 1 and a reason."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
 
     code, message = checked(port)
 

@@ -18,7 +18,7 @@ import pika.exceptions
 import pytest
 from certificates import Authority
 from click.testing import CliRunner, Result as Output
-from running import Running, command, deadline, environment
+from running import Running, command, deadline, environment, free_port
 
 import leveret
 from leveret.broker.cli.main import main
@@ -240,11 +240,6 @@ def test_a_deleted_queue_ends_the_run(broker):
         process.returncode,
         err,
     )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def test_a_refused_connection_is_said():
