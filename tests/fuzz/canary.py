@@ -34,7 +34,7 @@ def waited(*processes: str) -> float:
 def main() -> int:
     """Go round until standard input ends."""
     port, pid = int(sys.argv[1]), sys.argv[2]
-    client = Client(("127.0.0.1", port), timeout=10.0).login(USER, PASSWORD, VHOST, heartbeat=0)
+    client = Client(("127.0.0.1", port), timeout=60.0).login(USER, PASSWORD, VHOST, heartbeat=0)
     client.call(1, "channel.open")
     client.call(1, "queue.declare", queue="canary", exclusive=True)
     client.call(1, "basic.consume", queue="canary", no_ack=True)
