@@ -53,7 +53,7 @@ second = { [ $$? -eq 1 ] && echo "Some tests failed beside the others; now alone
 # Tests start hundreds of processes: without bytecode each of them compiles the broker first.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Stamps make both installs idempotent: the second 'make run' needs no network.
+# Stamps make both installs idempotent: the second 'make run' needs no network. A source archive has none of the links.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ifeq ($(LOCK),no)
 install = $(INSTALL) --editable '.$(2)'
@@ -68,6 +68,7 @@ $(VENV)/.installed: pyproject.toml requirements/run.txt requirements/build.txt
 		{ echo "error: python3 >= 3.11 not found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "error: cannot create $(VENV); is the venv module of $(PYTHON) installed?" >&2; exit 1; }
+	@for each in analytics broker confirm exchanges storage; do test -e leveret/$$each || ln -s ../$$each leveret/$$each; done
 	@$(call install,run build,)
 	@touch $@
 

@@ -15,10 +15,14 @@ from canary import planting, run
 from canary.planting import RULES, TESTS, PlantingError, Rule, chosen, plant, replaced
 from canary.search import PIECE, encoded, forms, search
 from conformance.wire import Client, ClosedError
+from repository import git
 from running import Running, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 WORD = chosen()
+needs_git = pytest.mark.skipif(
+    git("ls-files", "pyproject.toml") is None, reason="only git knows the files to copy"
+)
 
 
 def found(folder: Path) -> set[str]:
@@ -68,6 +72,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path):
         forms({"half": b"short"})
 
 
+@needs_git
 def test_each_rule_finds_its_secret(tmp_path):
     """The copy has the secret where the rules say, and its files are told as they are written."""
     planted = plant(ROOT, tmp_path / "tree", WORD)
@@ -78,6 +83,7 @@ def test_each_rule_finds_its_secret(tmp_path):
     assert (tmp_path / "tree" / "leveret" / "broker").is_symlink()
 
 
+@needs_git
 def test_a_rule_that_finds_nothing_is_an_error(tmp_path, monkeypatch):
     """So that a secret that is written in another way one day is not left out silently."""
     lost = Rule("lost secret", ("tests/*.py",), "not in " + "any file", "<secret>")

@@ -20,7 +20,9 @@ from fuzz.replies import Replies, ReplyError
 PATIENCE_SECONDS = 0.03  # what a graceful session waits for the broker to close before it half-closes itself
 LINGER_SECONDS = 0.05
 DEAF_SECONDS = 0.1  # how long a client that reads nothing stays
-DEADLINE_SECONDS = 60.0  # after which a session that the broker has not ended is a failure, on a busy machine too
+DEADLINE_SECONDS = (
+    60.0  # after which a session that the broker has not ended is a failure, on a busy machine too
+)
 _CLOSE_OK = frame(METHOD, 0, encode_method("connection.close-ok"))
 _LINGER = struct.pack("ii", 1, 0)
 VALID_EVERY = 10
