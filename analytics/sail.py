@@ -1,17 +1,15 @@
 """The session of Sail, an engine without Java that runs the same jobs (driver: a server in this process, sockets).
 
 Sail speaks Spark's protocol for remote clients, so PySpark is its client and jobs are the same code. Its server listens
-on loopback and has no login. On Linux new connections are dropped as soon as this process has its own, so that nobody
+on loopback and has no login. On Linux it gets no more connections as soon as this process has its own, so that nobody
 else of this machine can use it; where that is not possible it is not used unless it is asked for by name.
 """
 
 import contextlib
-import ctypes
 import importlib.util
 import logging
 import os
 import socket
-import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,10 +42,6 @@ _CHANNEL: Final = {
     "grpc.client_idle_timeout_ms": 2**31 - 1,
 }
 """Options of the connection."""
-_ATTACH_FILTER: Final = 26
-"""SO_ATTACH_FILTER of Linux, which the module socket does not name."""
-_DROP_ALL: Final = struct.pack("=HBBI", 0x06, 0, 0, 0)
-"""A program of Linux' packet filter: return 0, which is to keep nothing of a packet."""
 _LISTENS: Final = "0A"
 
 
@@ -130,43 +124,37 @@ def _forget() -> None:
 
 
 def close_door(port: int) -> None:
-    """Have Linux drop new connections to a listening socket of this process, which must have exactly one by now.
+    """Close the listening socket of this process that has a port; there must be exactly one connection to it by now.
+
+    The server keeps the number of its file, which is that of a socket that does nothing, so that it does not notice:
+    after an error it would try for ever. A packet filter, which leaves the socket alone, is for root on some kernels.
 
     Raises:
         SailError: this is another system, or there was another connection.
     """
     if not sys.platform.startswith("linux"):
         raise SailError("on this system every user of the machine could use its server")
-    program = ctypes.create_string_buffer(_DROP_ALL, len(_DROP_ALL))
-    # struct sock_fprog: the number of instructions, and where they are.
-    filter_ = struct.pack("@HP", len(_DROP_ALL) // 8, ctypes.addressof(program))
     try:
-        for listener in _listeners(port):
-            with listener:
-                listener.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, filter_)
-                break
-        else:
-            raise SailError("its socket was not found")
+        listening = [*_listening(port)]
+        with socket.socket(socket.AF_UNIX) as nothing:
+            for number in listening:
+                os.dup2(nothing.fileno(), number, inheritable=False)
         connections = _connections(port)
     except OSError as error:
         raise SailError(f"its socket cannot be closed to others: {error.strerror}") from error
+    if not listening:
+        raise SailError("its socket was not found")
     if connections != 1:
         raise SailError("somebody else on this machine has connected to its server")
 
 
-def _listeners(port: int) -> Iterator[socket.socket]:
-    """Yield the sockets of this process that listen on a port, as duplicates."""
+def _listening(port: int) -> Iterator[int]:
+    """Yield the numbers of the files of this process that are sockets listening on a port."""
     for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            found = socket.socket(fileno=os.dup(int(entry.name)))
-            try:
-                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                if listens and found.family == socket.AF_INET and found.getsockname()[1] == port:
-                    yield found
-                    continue
-            except OSError:
-                pass
-            found.close()
+        with contextlib.suppress(OSError, ValueError), socket.socket(fileno=os.dup(int(entry.name))) as found:
+            listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens and found.family == socket.AF_INET and found.getsockname()[1] == port:
+                yield int(entry.name)
 
 
 def _connections(port: int) -> int:
