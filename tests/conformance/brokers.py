@@ -368,6 +368,7 @@ def start_rabbitmq(setup: SetUp) -> Broker:
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("RABBITMQ_")},
         "HOME": str(home),
+        "ERL_CRASH_DUMP": str(home / "erl_crash.dump"),  # not in the working directory
         "RABBITMQ_NODENAME": f"conformance{port}@localhost",
         "RABBITMQ_NODE_PORT": str(port),
         "RABBITMQ_DIST_PORT": str(free_port()),
