@@ -63,10 +63,14 @@ def bundled(messages: Sequence[Message], *, is_saved: bool) -> Message:
     return _joined(heads, contents, octets, is_saved=is_saved)
 
 
+def likeness(message: Message) -> tuple[type[Message], bytes, bytes]:
+    """Return what messages that are alike have in common: their type, address and content header."""
+    return type(message), message.address, header_frame(message.content)
+
+
 def are_alike(messages: Sequence[Message]) -> bool:
-    """Return whether messages have the type, address and content header of the first one; most of a turn have."""
-    first = messages[0]
-    kind, address, header = type(first), first.address, header_frame(first.content)
+    """Return whether messages have the likeness of the first one; most of a turn have."""
+    kind, address, header = likeness(messages[0])
     return all(
         [  # noqa: C419 - a list takes half the time
             type(message) is kind and message.address == address and message.content.startswith(header)

@@ -361,17 +361,15 @@ class QueueLimits:
             self._forget_lost()
         if self.dead_letters:
             self.dead_letters.publish_pending()
-        if self._can_exceed:
-            self.shorten()  # requeued messages may have had to be read first
+        self.shorten()  # requeued messages may have had to be read first
         self._discard_expired()
 
     def _discard_expired(self) -> None:
         """Discard expired messages, as far as time allows."""
-        backing = self._queue.backing
-        if not backing.ready_count:
-            self._has_expired = False
-        elif backing.expiring:
+        if self._queue.backing.ready_count:
             self.drop_expired(1)
+        else:
+            self._has_expired = False
 
     def drop_expired(self, count: int) -> int:
         """Discard expired messages at the head; return how many of the next `count` messages may be delivered.
@@ -440,8 +438,7 @@ class QueueLimits:
 
     def end(self) -> bool:
         """End a run of the queue: drop messages over a limit, and set the timer; return true if more time is needed."""
-        if self._can_exceed:
-            self.shorten()
+        self.shorten()
         self._discard_expired()
         if not self._queue.backing.ready_count:
             self._octets = 0  # resets any inaccuracy

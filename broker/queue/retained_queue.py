@@ -22,11 +22,11 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from leveret.broker.queue.bundle import bundle_length, bundles_of_alike, record_octets
+from leveret.broker.queue.bundle import bundle_length, bundles_of_alike, likeness, record_octets
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.queue.settings import QueueSettings
-from leveret.storage.message import Message, header_frame
+from leveret.storage.message import Message
 
 GATHERING = 100
 """Milliseconds that messages may wait for others of their bundle."""
@@ -83,7 +83,7 @@ class RetainedQueue(Queue):
     The expiry of each (`storage.message.Message.expires`) is the time of its ack in milliseconds since the epoch.
     """
 
-    __slots__ = ("_damaged", "_gathered", "_header", "_is_timed", "_share", "_sizes", "message_count")
+    __slots__ = ("_damaged", "_gathered", "_is_timed", "_likeness", "_share", "_sizes", "message_count")
 
     limits_class: type[QueueLimits] = RetainedLimits
 
@@ -98,8 +98,8 @@ class RetainedQueue(Queue):
 
         self._gathered: list[Message] = []
         """Messages, all alike, that wait for others of their bundle."""
-        self._header = b""
-        """Their content header."""
+        self._likeness: tuple[Any, ...] = ()
+        """That of all of them."""
         self._share = 0
         """Bytes that their bundle may have."""
         self._is_timed = False
@@ -164,17 +164,10 @@ class RetainedQueue(Queue):
         """
         first, gathered = messages[0], self._gathered
         most = share // record_octets(first)
-        if gathered:
-            former = gathered[0]
-            if (
-                len(gathered) + len(messages) > most
-                or type(first) is not type(former)
-                or first.address != former.address
-                or not first.content.startswith(self._header)
-            ):
-                self._end_gathering()
-        if not gathered:
-            self._header = header_frame(first.content)
+        same = likeness(first)
+        if gathered and (len(gathered) + len(messages) > most or same != self._likeness):
+            self._end_gathering()
+        self._likeness = same
         gathered += messages
         self._share = share
         if len(gathered) >= most:

@@ -235,10 +235,8 @@ class Retention:
 
     def _ended(self) -> None:
         """Tell those who wait that nothing is left."""
-        if self._line or self._moving or self._safe:
-            return
-        self._queue.turn.settling.pop(self, None)
-        if self._callbacks:
+        if self.is_done:
+            self._queue.turn.settling.pop(self, None)
             callbacks, self._callbacks = self._callbacks, []
             for callback in callbacks:
                 callback()
