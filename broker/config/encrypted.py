@@ -10,12 +10,11 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from leveret.broker.config.values import Setting
+from leveret.broker.config.values import Setting, home_expanded
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import Cipher, modes
@@ -89,8 +88,8 @@ def passphrase_of(values: Mapping[str, Setting], problems: list[str]) -> str:
     if named is None:
         return ""
     try:
-        return Path(named.value).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError, RuntimeError) as error:  # the last: `~` of a user without a home
+        return home_expanded(named.value).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:  # which text that is no UTF-8 is, too
         problems.append(f"{named.origin}: {PASSPHRASE_FILE}: cannot read {named.value}: {error}")
         return ""
 

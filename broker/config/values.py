@@ -241,11 +241,18 @@ def parse_choice(text: str, key: Key) -> str:
 
 def parse_path(text: str, _key: Key) -> Path:
     """Parse a path; ``~`` is the home directory."""
+    return home_expanded(text)
+
+
+def home_expanded(text: str) -> Path:
+    """Return a path, in which ``~`` is the home directory.
+
+    Raises:
+        ValueError: the system does not know that: there is no HOME, as in containers, or no such user.
+    """
     try:
         return Path(text).expanduser()
-    except (
-        RuntimeError
-    ):  # `~` without HOME for a user whom the system does not list, as in containers, or `~typo`
+    except RuntimeError:
         raise ValueError("begins with the home directory of a user who has none") from None
 
 
