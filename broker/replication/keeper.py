@@ -143,7 +143,7 @@ class Keeper:
         engines[READ].listen(self._told)
 
     def _told(self) -> None:
-        self.node.look(boot_time())
+        self.node.look(self.now)
         self._wakes[READ].set()
 
     def _open(self) -> ReplicaEnvironment:
