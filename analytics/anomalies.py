@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
 from leveret.analytics.figures import Panel, Series, at, panels
 from leveret.analytics.job import Job, Page, Section, Written, number_of
-from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, NEAR_MS, clocks, steps
+from leveret.analytics.reading import Input, clocks_of
+from leveret.analytics.series import FULL_US, NEAR_MS, QUEUE, clocks, steps
 
 RATES: Final = ("pub", "delivered", "acked")
 FAR: Final = 6.0
@@ -31,15 +31,14 @@ LEAST_TREND_US: Final = 600_000_000
 SOON_HOURS: Final = 24
 SHOWN: Final = 5
 LIMITS: Final = ("node", "what", "room", "per_hour", "hours_left")
-_QUEUE: Final = ("node", "vhost", "queue")
-_SERIES: Final = (*_QUEUE, "what")
+_SERIES: Final = (*QUEUE, "what")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `unusual` and `shown`, and `limits` if the node has rows."""
     rows = data.successive("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
-    clock = data.shared("clocks", lambda: clocks(rows) if nodes is None else clocks(rows, nodes))
+    clock = clocks_of(data)
     unusual = data.keep(runs(judged(rows, clock, is_folded=data.is_folded)))
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
@@ -58,7 +57,7 @@ def rated(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Dat
     and then has the weight of all of them.
     """
     # Every step here is per queue, so rows are partitioned only once.
-    taken = steps(rows.repartition(*_QUEUE), "queue_interval", RATES).join(
+    taken = steps(rows.repartition(*QUEUE), "queue_interval", RATES).join(
         F.broadcast(clocks), ["node", "boot_id"]
     )
     interval = F.col("interval_us")
@@ -85,8 +84,8 @@ def rated(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Dat
         F.greatest(interval, "step_us"),
     )
     parts = F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
-    return taken.select(*_QUEUE, "interval_us", F.explode(parts).alias("one")).select(
-        *_QUEUE, "interval_us", "one.*"
+    return taken.select(*QUEUE, "interval_us", F.explode(parts).alias("one")).select(
+        *QUEUE, "interval_us", "one.*"
     )
 
 
@@ -97,7 +96,7 @@ def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Da
     `number`, by which the rates of a queue follow each other.
     """
     rates = rated(rows, clocks, is_folded=is_folded).withColumn("hour", F.hour(F.timestamp_millis("ts")))
-    group = Window.partitionBy(*_QUEUE, "hour")
+    group = Window.partitionBy(*QUEUE, "hour")
 
     def median(value: Column) -> Column:
         return F.percentile(value, 0.5, F.col("intervals")).over(group)
@@ -108,7 +107,7 @@ def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Da
         return F.when(F.col("known_us") >= ENOUGH_US, (F.col(name) - usual) / spread)
 
     return (
-        rates.withColumn("number", F.row_number().over(Window.partitionBy(*_QUEUE).orderBy("ts")))
+        rates.withColumn("number", F.row_number().over(Window.partitionBy(*QUEUE).orderBy("ts")))
         .select(
             "*",
             F.sum(F.col("intervals") * F.col("interval_us")).over(group).alias("known_us"),
@@ -122,7 +121,7 @@ def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Da
             ],
         )
         .select(
-            *_QUEUE,
+            *QUEUE,
             "ts",
             "intervals",
             *RATES,
@@ -144,7 +143,7 @@ def of_each(rates: DataFrame) -> DataFrame:
         )
         for name in RATES
     ]
-    common = (*_QUEUE, "ts", "intervals", "number")
+    common = (*QUEUE, "ts", "intervals", "number")
     return rates.select(*common, F.explode(F.array(*each)).alias("one")).select(*common, "one.*")
 
 
@@ -182,7 +181,7 @@ def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame, *, is_folded: 
     """Return the rates of the most unusual series, for the figure."""
     worst = unusual.groupBy(*_SERIES).agg(F.max(F.abs("z")).alias("worst")).orderBy(F.desc("worst"), *_SERIES)
     few = F.broadcast(worst.limit(SHOWN))
-    queues = rows.join(few, list(_QUEUE), "left_semi")
+    queues = rows.join(few, list(QUEUE), "left_semi")
     return (
         of_each(judged(queues, clocks, is_folded=is_folded))
         .join(few, list(_SERIES))

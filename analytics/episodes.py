@@ -16,7 +16,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from leveret.analytics.series import start_of_bin, steps
+from leveret.analytics.series import QUEUE, start_of_bin, steps
 
 BEHIND: Final = "falling behind"
 STALLED: Final = "stalled"
@@ -27,7 +27,6 @@ TOGETHER: Final = 3
 """Number of bins that decide together, and number of successive bins that make a growing backlog an episode."""
 NAMED: Final = 5
 """Maximum number of consumers that an episode names."""
-QUEUE: Final = ("node", "vhost", "queue")
 _OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
 _COUNTS: Final = ("pub", "delivered", "settled")
 

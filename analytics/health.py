@@ -22,7 +22,6 @@ from leveret.analytics.episodes import (
     ALONE,
     BEHIND,
     MINUTE,
-    QUEUE,
     STALLED,
     bins,
     found,
@@ -32,8 +31,8 @@ from leveret.analytics.episodes import (
 )
 from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
-from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, bin_seconds, clocks, last, quotient
+from leveret.analytics.reading import Input, clocks_of
+from leveret.analytics.series import FULL_US, QUEUE, bin_seconds, last, quotient
 
 OK: Final = "ok"
 STOPPED: Final = "stopped"
@@ -47,26 +46,24 @@ DRAWN: Final = 7
 """Number of queues in a figure of lines."""
 TOLD: Final = 5
 """Number of episodes among the facts."""
-_QUEUE: Final = QUEUE
-_OBJECT: Final = (*_QUEUE, "boot_id", "since_ms")
+_OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
 _STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requeued", "pub")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, each with its verdict at the end, `episodes`, `history` and `totals`."""
     rows = data.successive("queue_interval")
-    seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
     counters = ("pub", "delivered", "acked")
     seconds = bin_seconds(rows)
     made = data.keep(bins(rows, min(seconds, MINUTE)))
     found_episodes = data.keep(found(made if seconds >= MINUTE else longer(made, MINUTE)))
     told = episodes(found_episodes, data.whole("event") if data.has("event") else None)
-    clock = data.shared("clocks", lambda: clocks(*seen))
+    clock = clocks_of(data)
     judged = data.keep(verdicts(rows, clock, data.keep(alive(placed(rows, clock)))))
     return {
-        "queues": hot(judged.join(over_range(made, found_episodes), list(_QUEUE), "left")).orderBy(*_QUEUE),
-        "episodes": told.orderBy(F.desc("worst"), *_QUEUE, "start", "what"),
-        "history": history(made, seconds).orderBy(*_QUEUE, "time"),
+        "queues": hot(judged.join(over_range(made, found_episodes), list(QUEUE), "left")).orderBy(*QUEUE),
+        "episodes": told.orderBy(F.desc("worst"), *QUEUE, "start", "what"),
+        "history": history(made, seconds).orderBy(*QUEUE, "time"),
         "totals": last(rows, "queue_interval", ("node",), counters).orderBy("node"),
     }
 
@@ -79,7 +76,7 @@ def episodes(found: DataFrame, events: DataFrame | None) -> DataFrame:
         else with_consumers(found, events)
     )
     return named.select(
-        *_QUEUE,
+        *QUEUE,
         "what",
         F.timestamp_millis("start_ms").alias("start"),
         F.timestamp_millis("end_ms").alias("end"),
@@ -98,13 +95,13 @@ def episodes(found: DataFrame, events: DataFrame | None) -> DataFrame:
 
 def over_range(made: DataFrame, found: DataFrame) -> DataFrame:
     """Return for each queue, over the whole range: publish `rate` (messages a second), longest backlog, `episodes`."""
-    each = made.groupBy(*_QUEUE).agg(
+    each = made.groupBy(*QUEUE).agg(
         (F.sum("pub") * 1e6 / F.sum("step_us")).alias("rate"),
         F.max("most").alias("longest"),
         F.timestamp_millis(F.min_by("most_ms", F.struct(-F.col("most"), "most_ms"))).alias("longest_at"),
     )
-    counts = found.groupBy(*_QUEUE).agg(F.count("what").cast("bigint").alias("episodes"))
-    return each.join(counts, list(_QUEUE), "left").fillna(0, ["episodes"])
+    counts = found.groupBy(*QUEUE).agg(F.count("what").cast("bigint").alias("episodes"))
+    return each.join(counts, list(QUEUE), "left").fillna(0, ["episodes"])
 
 
 def placed(rows: DataFrame, clocks: DataFrame) -> DataFrame:
@@ -179,7 +176,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
         rising("d_ready").alias("rising"),
         rising("d_unacked").alias("hoarding"),
     )
-    latest = F.max("since_ms").over(Window.partitionBy(*_QUEUE))
+    latest = F.max("since_ms").over(Window.partitionBy(*QUEUE))
     there = judged.withColumn("latest", latest).filter(F.col("since_ms") == F.col("latest"))
     has_some = (F.col("delivered") > 0) | ((F.col("consumers") > 0) & (F.col("unacked") > 0))
     nothing = F.col("settled") <= 0
@@ -193,7 +190,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
     )
     busy = (F.col("ready") > 0) & (F.col("consumers") > 0) & (F.col("capacity") < IDLE_CAPACITY)
     return there.select(
-        *_QUEUE,
+        *QUEUE,
         "mode",
         verdict.alias("verdict"),
         busy.alias("consumers_busy"),
@@ -207,7 +204,7 @@ def hot(queues: DataFrame) -> DataFrame:
     node = Window.partitionBy("node")
     rated = queues.fillna(0, ["rate", "episodes"])
     usual = rated.filter(F.col("rate") > 0).groupBy("node").agg(F.median("rate").alias("usual"))
-    place = F.row_number().over(node.orderBy(F.desc("rate"), *_QUEUE))
+    place = F.row_number().over(node.orderBy(F.desc("rate"), *QUEUE))
     return (
         rated.withColumn("share", quotient("rate", F.sum("rate").over(node)))
         .withColumn("place", place)
@@ -224,11 +221,11 @@ def describe(written: Written) -> Page:
     """Return the report."""
     totals = written.rows("totals", "node")
     number = written.table("queues").count()
-    past = written.rows("episodes", F.desc("worst"), *_QUEUE, "start", "what")
+    past = written.rows("episodes", F.desc("worst"), *QUEUE, "start", "what")
     wrong = written.rows(
-        "queues", "verdict", *_QUEUE, where=(F.col("verdict") != OK) | F.col("consumers_busy")
+        "queues", "verdict", *QUEUE, where=(F.col("verdict") != OK) | F.col("consumers_busy")
     )
-    busiest = written.rows("queues", F.desc("rate"), *_QUEUE, where=F.col("rate") > 0)[:SHOWN]
+    busiest = written.rows("queues", F.desc("rate"), *QUEUE, where=F.col("rate") > 0)[:SHOWN]
     judged = written.table("queues").groupBy("verdict").count().collect()
     counts = {row["verdict"]: row["count"] for row in judged}
     alone = written.count("queues", (F.col("verdict") == STOPPED) & (F.col("consumers") == 0))
@@ -257,7 +254,7 @@ def describe(written: Written) -> Page:
                 "greatest number of consumers; who: their users and connections, where the export has them. Times "
                 "are in UTC.",
                 columns=(
-                    *(*_QUEUE, "what", "start", "end", "minutes", "before", "worst", "worst_at", "after"),
+                    *(*QUEUE, "what", "start", "end", "minutes", "before", "worst", "worst_at", "after"),
                     *("pub", "settled", "fewest", "consumers", "who"),
                 ),
                 rows=past,
@@ -267,7 +264,7 @@ def describe(written: Written) -> Page:
                 "In messages. ready, unacked, consumers and capacity (consumer capacity, 0 to 1) are the values at the "
                 "end; grown (the increase of ready), delivered and settled cover the last window_s seconds.",
                 columns=(
-                    *_QUEUE,
+                    *QUEUE,
                     *("verdict", "consumers_busy", "ready", "grown", "unacked", "delivered", "settled"),
                     *("consumers", "capacity", "window_s"),
                 ),
@@ -284,7 +281,7 @@ def describe(written: Written) -> Page:
                 if busiest
                 else None,
                 "busiest",
-                columns=(*_QUEUE, "rate", "share", "hot", "longest", "longest_at", "episodes"),
+                columns=(*QUEUE, "rate", "share", "hot", "longest", "longest_at", "episodes"),
                 rows=busiest,
             ),
             Section(
@@ -301,7 +298,7 @@ def _told(past: list[Row]) -> list[str]:
     """Return the worst episodes in words."""
     if not past:
         return ["No queue fell behind, stalled or lacked a consumer for minutes in this range."]
-    queues = {tuple(row[name] for name in _QUEUE) for row in past}
+    queues = {tuple(row[name] for name in QUEUE) for row in past}
     words = {ALONE: "had no consumer", STALLED: "was stalled", BEHIND: "fell behind"}
     facts = []
     for row in past[:TOLD]:
@@ -326,9 +323,9 @@ def _backlogs(written: Written) -> Section:
     if not written.count("history", F.col("most") > 0):
         column, label = "pub", "messages published/s"
     longest = (
-        written.table("history").groupBy(*_QUEUE).agg(F.max(column).alias("level")).filter(F.col("level") > 0)
+        written.table("history").groupBy(*QUEUE).agg(F.max(column).alias("level")).filter(F.col("level") > 0)
     )
-    few = longest.orderBy(F.desc("level"), *_QUEUE).limit(DRAWN).collect()
+    few = longest.orderBy(F.desc("level"), *QUEUE).limit(DRAWN).collect()
     lines = [
         series_of(
             f"{row['vhost']} {row['queue']}",
@@ -345,7 +342,7 @@ def _backlogs(written: Written) -> Section:
 
 def _is(queue: Row) -> Column:
     condition = F.lit(True)
-    for name in _QUEUE:
+    for name in QUEUE:
         condition &= F.col(name) == F.lit(queue[name])
     return condition
 

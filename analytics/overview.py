@@ -13,7 +13,7 @@ from leveret.analytics.churn import ends
 from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
 from leveret.analytics.job import Job, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import bin_seconds, start_of_bin, steps
+from leveret.analytics.series import QUEUE, bin_seconds, start_of_bin, steps
 from leveret.analytics.site import MOST_PAGES, OverviewPage
 from leveret.analytics.troubles import COLUMNS, FEW, alarmed, boots, fan_outs, lost, restarts, troubles
 
@@ -23,7 +23,6 @@ CHANGED: Final = 1.5
 """Least factor between two ranges for a change."""
 LEAST_RATE: Final = 0.1
 """Messages a second that are added to rates before they are compared, so that trifles are no change."""
-_QUEUE: Final = ("node", "vhost", "queue")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -49,11 +48,11 @@ def compute(data: Input) -> dict[str, DataFrame]:
     has_nodes = data.has("node_interval") and not data.scope.has_objects
     nodes = data.successive("node_interval") if has_nodes else None
     return {
-        "history": past.orderBy(*_QUEUE, "bin"),
+        "history": past.orderBy(*QUEUE, "bin"),
         "findings": findings.orderBy(*COLUMNS),
-        "queues": queues(past, findings).orderBy(*_QUEUE),
+        "queues": queues(past, findings).orderBy(*QUEUE),
         # Kept: after a group and an explosion Sail orders by the keys of the group only.
-        "changes": data.keep(changes(past, seconds)).orderBy(*_QUEUE, "what"),
+        "changes": data.keep(changes(past, seconds)).orderBy(*QUEUE, "what"),
         "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
             "node", "bin"
         ),
@@ -70,7 +69,7 @@ def history(rows: DataFrame, seconds: int) -> DataFrame:
     return (
         steps(rows, "queue_interval", COUNTERS, ("ready", "unacked", "consumers", "capacity"))
         .withColumn("bin", start_of_bin(F.col("ts") - 1, seconds))
-        .groupBy(*_QUEUE, "bin")
+        .groupBy(*QUEUE, "bin")
         .agg(
             *[F.sum(f"d_{name}").alias(name) for name in COUNTERS],
             *[F.max_by(name, at).alias(name) for name in ("ready", "unacked", "consumers", "capacity")],
@@ -86,7 +85,7 @@ def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
     """Return each queue with its totals, its state at the end, and its `level`: that of its worst finding."""
     worst = (
         findings.filter(~F.col("kind").isin("fan_out", "lost") & F.col("queue").isNotNull())
-        .groupBy(*_QUEUE)
+        .groupBy(*QUEUE)
         .agg(
             F.max(
                 F.when(F.col("level") == CRITICAL, 2).when(F.col("level") == WARNING, 1).otherwise(0)
@@ -94,15 +93,15 @@ def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
         )
     )
     seconds = F.greatest(F.max("bin") - F.min("bin") + F.max("seconds") * 1000, F.lit(1)) / 1000
-    totals = past.groupBy(*_QUEUE).agg(
+    totals = past.groupBy(*QUEUE).agg(
         *[F.sum(name).alias(name) for name in COUNTERS],
         (F.sum("pub") / seconds).alias("pub_rate"),
         (F.sum("delivered") / seconds).alias("delivered_rate"),
         *[F.max_by(name, "bin").alias(name) for name in ("ready", "unacked", "consumers", "capacity")],
         F.max("ready_most").alias("worst"),
     )
-    return totals.join(worst, list(_QUEUE), "left").select(
-        *_QUEUE,
+    return totals.join(worst, list(QUEUE), "left").select(
+        *QUEUE,
         F.when(F.col("bad") == 2, CRITICAL)  # noqa: PLR2004 - the greatest above
         .when(F.col("bad") == 1, WARNING)
         .when(F.col("pub") + F.col("delivered") + F.col("ready") == 0, IDLE)
@@ -130,7 +129,7 @@ def changes(past: DataFrame, seconds: int) -> DataFrame:
         return F.coalesce(F.avg(F.when(wanted, F.col("ready").cast("double"))), F.lit(0.0))
 
     whats = {"published/s": "pub", "delivered/s": "delivered", "redelivered/s": "redelivered"}
-    grouped = halves.groupBy(*_QUEUE).agg(
+    grouped = halves.groupBy(*QUEUE).agg(
         *[
             rate(name, after=after).alias(f"{name}_{after}")
             for name in whats.values()
@@ -150,8 +149,8 @@ def changes(past: DataFrame, seconds: int) -> DataFrame:
     least = F.when(F.col("what") == "ready, mean", float(FEW)).otherwise(LEAST_RATE)
     factor = (F.col("after") + least) / (F.col("before") + least)
     return (
-        grouped.select(*_QUEUE, F.explode(F.array(*pairs)).alias("one"))
-        .select(*_QUEUE, "one.*")
+        grouped.select(*QUEUE, F.explode(F.array(*pairs)).alias("one"))
+        .select(*QUEUE, "one.*")
         .withColumn("factor", factor)
         .filter((F.col("factor") >= CHANGED) | (F.col("factor") <= 1 / CHANGED))
     )
@@ -201,10 +200,10 @@ def describe(written: Written) -> OverviewPage:
     found = written.rows("findings", *COLUMNS)
     levels = {CRITICAL: 2, WARNING: 1}
     severity = F.when(F.col("level") == CRITICAL, 0).when(F.col("level") == WARNING, 1).otherwise(2)
-    first = (severity, F.desc("worst"), F.desc("pub_rate"), *_QUEUE)
+    first = (severity, F.desc("worst"), F.desc("pub_rate"), *QUEUE)
     listed = written.rows("queues", *first)
-    shown = written.table("queues").orderBy(*first).limit(MOST_PAGES).select(*_QUEUE)
-    past = written.table("history").join(F.broadcast(shown), list(_QUEUE), "left_semi")
+    shown = written.table("queues").orderBy(*first).limit(MOST_PAGES).select(*QUEUE)
+    past = written.table("history").join(F.broadcast(shown), list(QUEUE), "left_semi")
     number = written.table("queues").count()
     counts = {
         row["level"]: row["count"] for row in written.table("queues").groupBy("level").count().collect()
@@ -225,9 +224,9 @@ def describe(written: Written) -> OverviewPage:
         sections=[],
         findings=told,
         queues=listed,
-        history=past.orderBy(*_QUEUE, "bin").collect(),
+        history=past.orderBy(*QUEUE, "bin").collect(),
         timeline=written.rows("timeline", "node", "bin"),
-        changes=written.rows("changes", order, *_QUEUE, "what"),
+        changes=written.rows("changes", order, *QUEUE, "what"),
         boots=written.rows("boots", "node", "from_ms"),
         published=total[0] or 0,
         delivered=total[1] or 0,

@@ -16,7 +16,7 @@ from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import bin_seconds, counted, last, quotient, start_of_bin, steps
+from leveret.analytics.series import QUEUE, bin_seconds, counted, last, quotient, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
@@ -36,8 +36,7 @@ WORDS: Final = {
 COUNTERS: Final = ("pub", "delivered", "acked", "requeued", "expired", "dropped", "dead_lettered", "purged")
 AREAS: Final = ("area_ready", "area_unacked", *(f"area_{state}" for state in STATES))
 _SUMMED: Final = (*COUNTERS, *MOVES, *AREAS)
-_QUEUE: Final = ("node", "vhost", "queue")
-_OBJECT: Final = (*_QUEUE, "boot_id", "since_ms")
+_OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
 SHOWN: Final = 20
 SETTLED: Final = 0.05
 """Maximum share of messages at the ends, relative to those that left, for comparing a queue with Little's law."""
@@ -67,7 +66,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     seconds = bin_seconds(rows)
     found = _parts(data, rows, seconds)
     return {
-        "queues": by_queue(lives(found)).orderBy(*_QUEUE),
+        "queues": by_queue(lives(found)).orderBy(*QUEUE),
         "residence": residence(found, seconds).orderBy("node", "time"),
         "moves": moves(found, seconds).orderBy("node", "time"),
         "totals": last(rows, "queue_interval", ("node", "mode"), COUNTERS).orderBy("node", "mode"),
@@ -87,7 +86,7 @@ def checked(data: Input, histograms: DataFrame | None) -> tuple[DataFrame, DataF
         return broken(rows, found), None
     waits = with_measured(by_queue(lives(found)), histograms)
     return broken(rows, found), waits.filter(F.col("gap").isNotNull()).select(
-        *_QUEUE, "little_ms", "measured_ms", "samples", "boundary", "gap"
+        *QUEUE, "little_ms", "measured_ms", "samples", "boundary", "gap"
     )
 
 
@@ -159,7 +158,7 @@ def by_queue(lives: DataFrame) -> DataFrame:
     def share(state: str) -> Column:
         return quotient(F.sum(f"d_area_{state}"), F.sum("d_area_ready"))
 
-    return lives.groupBy(*_QUEUE).agg(
+    return lives.groupBy(*QUEUE).agg(
         F.max_by("mode", F.struct("ts", "since_ms")).alias("mode"),
         seconds.alias("seconds"),
         *[F.sum(f"d_{name}").alias(name) for name in COUNTERS],
@@ -189,7 +188,7 @@ def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
             F.sum("count").alias("samples"),
         )
     )
-    return queues.join(sampled, list(_QUEUE), "left").withColumn(
+    return queues.join(sampled, list(QUEUE), "left").withColumn(
         "gap",
         F.when(
             F.col("boundary") <= SETTLED,
@@ -235,7 +234,7 @@ def moves(parts: DataFrame, seconds: int) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    queues = written.rows("queues", F.desc("mean_ready"), *_QUEUE)
+    queues = written.rows("queues", F.desc("mean_ready"), *QUEUE)
     totals = written.rows("totals", "node", "mode")
     over_time, moved = written.rows("residence", "time"), written.rows("moves", "time")
     sections: list[Section] = []
@@ -271,7 +270,7 @@ def describe(written: Written) -> Page:
             "fullest",
         )
     )
-    columns = [*_QUEUE, "mode", "seconds", "pub", "delivered", "acked", "mean_ready", "mean_unacked"]
+    columns = [*QUEUE, "mode", "seconds", "pub", "delivered", "acked", "mean_ready", "mean_unacked"]
     columns += [f"share_{state}" for state in STATES] + ["thrash", "little_ms"]
     sections += [
         Section(

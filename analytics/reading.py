@@ -18,6 +18,7 @@ from leveret.analytics.locations import Location, exists, has_files, source, url
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
+from leveret.analytics.series import clocks
 from leveret.analytics.writing import write_all
 
 UNREADABLE: Final = "not a row of the table"
@@ -338,3 +339,9 @@ def _reason(table: Table) -> Column:
         .when(F.col("row.v") != VERSION, OTHER_VERSION)
         .when(missing, INCOMPLETE)
     )
+
+
+def clocks_of(data: Input) -> DataFrame:
+    """Return the clocks (`series.clocks`) of the rows of queues and nodes, which several jobs use."""
+    names = [name for name in ("queue_interval", "node_interval") if data.has(name)]
+    return data.shared("clocks", lambda: clocks(*map(data.table, names)))

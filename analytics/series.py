@@ -21,6 +21,8 @@ FULL_US: Final = 60_000_000
 """Maximum time in microseconds between two rows of an unchanged object."""
 NEAR_MS: Final = 50_000
 """Distance in milliseconds below which two rows are not folded ones, which are a minute or more apart."""
+QUEUE: Final = ("node", "vhost", "queue")
+"""Columns that name a queue."""
 BEFORE: Final = "before_"
 """Beginning of the name of a column with the value that another one has in the row before."""
 USUAL_MS: Final = 5000

@@ -24,7 +24,6 @@ QUEUES: Final = "queues"
 NODES: Final = "nodes"
 _MIB: Final = 1 << 20
 _SPARK: Final = (96, 20)
-_QUEUE: Final = ("node", "vhost", "queue")
 _CHART: Final = {
     "unread": "backlog",
     "unserved": "backlog",

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.churn import alarms
 from leveret.analytics.findings import CRITICAL, WARNING
-from leveret.analytics.series import FULL_US, last
+from leveret.analytics.series import FULL_US, QUEUE, last
 
 LONG_MS: Final = 120_000
 """Milliseconds for which something must last to be a trouble."""
@@ -25,7 +25,6 @@ COLUMNS: Final = (
     *("kind", "level", "node", "vhost", "queue", "detail", "from_ms", "until_ms", "amount", "came", "went"),
 )
 """Columns of a finding."""
-_QUEUE: Final = ("node", "vhost", "queue")
 
 
 def troubles(past: DataFrame, seconds: int) -> list[DataFrame]:
@@ -33,7 +32,7 @@ def troubles(past: DataFrame, seconds: int) -> list[DataFrame]:
     length = seconds * 1000
     until = past.groupBy("node").agg((F.max("bin") + length).alias("until"))
     totals = (
-        past.groupBy(*_QUEUE)
+        past.groupBy(*QUEUE)
         .agg(
             F.min("bin").alias("first"),
             F.max("bin").alias("final"),
@@ -84,13 +83,13 @@ def unserved(totals: DataFrame, past: DataFrame, length: int) -> DataFrame:
     # Consumers that are gone for a moment, or because all ends, are no trouble.
     gone = gone.filter(F.col("until") - F.col("from_ms") - length >= LONG_MS / 2)
     came = (
-        past.join(gone.select(*_QUEUE, "from_ms"), list(_QUEUE))
+        past.join(gone.select(*QUEUE, "from_ms"), list(QUEUE))
         .filter(F.col("bin") > F.col("from_ms"))
-        .groupBy(*_QUEUE)
+        .groupBy(*QUEUE)
         .agg(F.sum("pub").alias("came"))
     )
     return _finding(
-        gone.join(came, list(_QUEUE), "left"),
+        gone.join(came, list(QUEUE), "left"),
         "unserved",
         F.lit(CRITICAL),
         amount="ready",
@@ -136,21 +135,21 @@ def behind(totals: DataFrame, past: DataFrame, length: int) -> DataFrame:
     """Return queues whose consumers took messages, but fewer than came, until the worst backlog was reached."""
     marked = past.join(
         totals.filter((F.col("worst") >= 2 * FEW) & (F.col("consumers_most") > 0)).select(
-            *_QUEUE, "worst", "worst_at", "until", "first", F.col("ready").alias("left"), "consumed_until"
+            *QUEUE, "worst", "worst_at", "until", "first", F.col("ready").alias("left"), "consumed_until"
         ),
-        list(_QUEUE),
+        list(QUEUE),
     )
     low = F.max(
         F.when(
             (F.col("bin") < F.col("worst_at")) & (F.col("ready") <= DRAINED * F.col("worst")), F.col("bin")
         )
     )
-    begun = marked.groupBy(*_QUEUE).agg(low.alias("low"))
+    begun = marked.groupBy(*QUEUE).agg(low.alias("low"))
     grown = (
-        marked.join(begun, list(_QUEUE))
+        marked.join(begun, list(QUEUE))
         .withColumn("from_ms", F.coalesce(F.col("low") + length, F.col("first")))
         .filter((F.col("bin") >= F.col("from_ms")) & (F.col("bin") <= F.col("worst_at")))
-        .groupBy(*_QUEUE, "from_ms", "worst", "worst_at", "until", "left", "consumed_until")
+        .groupBy(*QUEUE, "from_ms", "worst", "worst_at", "until", "left", "consumed_until")
         .agg(
             F.sum("pub").alias("pub"),
             F.sum("delivered").alias("delivered"),
@@ -181,9 +180,9 @@ def behind(totals: DataFrame, past: DataFrame, length: int) -> DataFrame:
 
 def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFrame:
     """Return fan-out exchanges whose copies nobody reads: unread queues that got as many messages as it routed."""
-    of_queues = last(rows, "queue_interval", _QUEUE, ("pub",))
+    of_queues = last(rows, "queue_interval", QUEUE, ("pub",))
     never = (
-        past.groupBy(*_QUEUE)
+        past.groupBy(*QUEUE)
         .agg(
             F.max("consumers_most").alias("most"),
             F.sum("delivered").alias("delivered"),
@@ -191,7 +190,7 @@ def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFram
             F.max_by("ready", "bin").alias("ready"),
         )
         .filter((F.col("most") == 0) & (F.col("delivered") == 0))
-        .join(of_queues, list(_QUEUE))
+        .join(of_queues, list(QUEUE))
         .filter(F.col("pub") >= FEW)
     )
     key = ("node", "vhost", "exchange")
