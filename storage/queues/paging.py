@@ -18,7 +18,7 @@ from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
 from leveret.storage.queues.arrivals import Arrivals
 from leveret.storage.queues.requeued import Item
-from leveret.storage.queues.sub_queues import NO_ENTRIES, SubQueues
+from leveret.storage.queues.sub_queues import NO_ENTRIES, NOTHING, SubQueues
 
 PAGE_AT_ONCE = 2048
 """Maximum number of messages that one call moves out of memory, to keep it short."""
@@ -163,6 +163,40 @@ class Paging(SubQueues):
         self.journal_paged += entries
         if not self.journaled:
             journal.touch(self)
+        return entries
+
+    def _q1_to_q4(self) -> None:
+        """Move q1 to q4, when no other part has messages on disk any more.
+
+        If q4 still has messages, those that followed were lost or withdrawn. Positions in q4 have no gaps, so its last
+        message goes to q3, and others are still published to q1.
+        """
+        assert not self.q2  # noqa: S101 - it comes before q1
+        if self.q4:
+            last = self._q4_first + len(self.q4) - 1
+            if self.q1 or last + 1 < self.next_seq:
+                self.count_octets()
+                self._q3().extend(self._exposed(range(last, last + 1), [self.q4.pop()]))
+        elif self.q1:
+            self.q4, self.q1 = self.q1, NOTHING
+            self._q4_counted = True
+            self._q4_first = self._q1_first
+
+    def _exposed(self, seq_ids: range, items: list[Item]) -> list[Entry]:
+        """Return alphas as entries that have their position, and keep their bodies."""
+        entries: list[Entry] = []
+        for seq_id, item in zip(seq_ids, items, strict=True):
+            if type(item) is Entry:
+                self._run_entries -= 1
+                entries.append(item)
+            else:
+                size = len(item.content)  # type: ignore[union-attr]
+                entries.append(Entry(seq_id, item, size, durable=False, expires=item.expires))  # type: ignore[arg-type]
+        bare = sum([not entry.durable for entry in entries])
+        if bare:
+            self._moved("alpha_to_beta", bare)
+        if len(entries) > bare:
+            self._moved("alpha_to_gamma", len(entries) - bare)
         return entries
 
     def _push_alphas_to_betas(self, quota: int, target: float) -> int:

@@ -6,7 +6,6 @@ of memory, `storage.queues.prefetch` reads them back. They are a chain of classe
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: PLR0915 - hot: one flat function is several times cheaper than small ones
-# ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 from collections import deque
 from collections.abc import Callable, Iterable, MutableMapping
@@ -290,15 +289,6 @@ class SubQueues:
         """Cancel the eviction of an entry."""
         entry.evict = False
         self._evicting -= entry.size
-
-    def _q1_to_q4(self) -> None:
-        """Move q1 to q4, when no other part has messages on disk any more."""
-        assert not self.q2
-        if self.q1:
-            assert not self.q4
-            self.q4, self.q1 = self.q1, NOTHING
-            self._q4_counted = True
-            self._q4_first = self._q1_first
 
     def _first_unfetched(self) -> int:
         """Return the position of the first message that was never fetched, or of the next one to be published."""

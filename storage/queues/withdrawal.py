@@ -220,23 +220,6 @@ class Withdrawing(Portions):
         else:
             self.q2.extend(entries)
 
-    def _exposed(self, seq_ids: range, items: list[Item]) -> list[Entry]:
-        """Return alphas as entries that have their position, and keep their bodies."""
-        entries: list[Entry] = []
-        for seq_id, item in zip(seq_ids, items, strict=True):
-            if type(item) is Entry:
-                self._run_entries -= 1
-                entries.append(item)
-            else:
-                size = len(item.content)  # type: ignore[union-attr]
-                entries.append(Entry(seq_id, item, size, durable=False, expires=item.expires))  # type: ignore[arg-type]
-        bare = sum([not entry.durable for entry in entries])
-        if bare:
-            self._moved("alpha_to_beta", bare)
-        if len(entries) > bare:
-            self._moved("alpha_to_gamma", len(entries) - bare)
-        return entries
-
     def _withdraw(
         self, places: Mapping[int, _Place], missed: list[int], seq_ids: Collection[int]
     ) -> list[int]:

@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import takewhile
 from math import inf
 from pathlib import Path
@@ -190,6 +191,8 @@ class HalfWalk:
         self.model = model
         self.chance = random.Random(seed)
         self.share = self.chance.choice([0.1, 0.5, 1])
+        self.chosen: set[int] = set()
+        """Messages that it withdraws in any case."""
         self.there = {copy.seq_id for state in (READY, UNACKED) for copy in model.having(state)}
         """Messages that it may show: those that are requeued meanwhile as well."""
         self.steps = model.queue.walk()
@@ -225,7 +228,11 @@ class HalfWalk:
         for peeked in piece.messages:
             assert peeked.message.content == copies[peeked.seq_id].content
             assert peeked.expires == copies[peeked.seq_id].expires
-        chosen = [peeked.seq_id for peeked in piece.messages if self.chance.random() < self.share]
+        chosen = [
+            peeked.seq_id
+            for peeked in piece.messages
+            if self.chance.random() < self.share or peeked.seq_id in self.chosen
+        ]
         if not chosen:
             return
         while not piece.prepare(chosen[0], chosen[-1]):
@@ -1361,6 +1368,23 @@ def test_a_delivery_count_that_a_crash_has_taken_is_not_written_later(machine: t
     state.requeue(number=0, seed=0)
     state.disaster(what="crash", number=0, twice=False, old=False)
     state.ack_in_flight(number=0, count=1, size=0)
+    state.teardown()
+
+
+def test_what_is_published_behind_withdrawn_messages_has_positions_of_its_own() -> None:
+    """All messages but those in front of the ones on disk are withdrawn, and the queue is used as before."""
+    state = LateMachine()
+    state.declare_all(messages=0, octets=300, segment=16, mode="persistent")
+    state.ack_in_flight(number=0, count=1, size=0)
+    publish = partial(state.publish, chosen_queues=2, expires=0, fan_out=0, sizes=[0])
+    publish(count=3, mode="persistent")
+    walk = HalfWalk(state.pick(1, _ready), 0)
+    walk.share = 0.0
+    walk.chosen = {seq_id for seq_id in walk.there if seq_id - min(walk.there) in {1, 2}}
+    state.walks.append(walk)
+    state.finish_walks()
+    publish(count=40, mode="transient")
+    state.fetch(number=1, count=10, ack_required=True)
     state.teardown()
 
 
