@@ -1,11 +1,12 @@
-"""The commands that are loaded when they are used: most are clients, and no start of the broker needs them."""
+"""The commands that are loaded when they are used: no start of the broker needs them."""
 
 import importlib
 from collections.abc import Mapping
 
 import click
 
-CLIENTS: Mapping[str, str] = {
+LIGHT: Mapping[str, str] = {
+    "analyze": "analyze.analyze",
     "copy": "messages.transfers.copy",
     "ctl": "ctl.main.ctl",
     "discard": "messages.transfers.discard",
@@ -19,15 +20,15 @@ CLIENTS: Mapping[str, str] = {
     "tail": "messages.tail.command",
     "top": "top.command.top",
 }
-"""Clients of a running broker: by the name of the command its place, `MODULE.ATTRIBUTE` below this package."""
+"""Commands that load no broker, most of them clients of a running one: by the name of the command its place,
+`MODULE.ATTRIBUTE` below this package."""
 LATE: Mapping[str, str] = {
-    **CLIENTS,
-    "analyze": "analyze.analyze",
+    **LIGHT,
     "definitions": "definitions.definitions",
     "perf": "perf.perf",
     "store": "store.store",
 }
-"""All of them, with those that work without a broker."""
+"""All of them."""
 
 
 def load(name: str) -> click.Command:

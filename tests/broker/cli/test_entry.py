@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from leveret.broker.cli.commands import CLIENTS
+from leveret.broker.cli.commands import LIGHT
 from leveret.broker.cli.main import main
 
 SECONDS = 60
@@ -75,9 +75,9 @@ def test_the_list_of_commands_has_whole_sentences():
         assert "..." not in CliRunner().invoke(main, [*words, "--help"]).stdout.replace("[ARGS]...", "")
 
 
-@pytest.mark.parametrize("words", [(name,) for name in CLIENTS] + [("dlq", "retry"), ("ctl", "ping")])
-def test_clients_have_the_short_option_for_help(words):
-    """`-h` prints the help of a client that is run without loading the broker, as it does of the other commands."""
+@pytest.mark.parametrize("words", [(name,) for name in LIGHT] + [("dlq", "retry"), ("ctl", "ping")])
+def test_light_commands_have_the_short_option_for_help(words):
+    """`-h` prints the help of a command that is run without loading the broker, as it does of the other commands."""
     done = subprocess.run(
         [sys.executable, "-m", "leveret", *words, "-h"],
         capture_output=True,

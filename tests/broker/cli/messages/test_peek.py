@@ -80,7 +80,7 @@ def test_errors_end_the_command(running, tmp_path):
 
 def test_every_command_has_examples():
     """The help of each command has a heading for them, and is one of `leveret`."""
-    for name in [name for name, place in commands.CLIENTS.items() if place.startswith("messages.")]:
+    for name in [name for name, place in commands.LIGHT.items() if place.startswith("messages.")]:
         text = CliRunner().invoke(commands.load(name), ["--help"]).stdout
         assert f"leveret {name} " in text.partition("Example")[2]
 
