@@ -11,6 +11,7 @@ kept in another file, and the first rows of objects, made from all of them, in o
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import tempfile
@@ -37,7 +38,7 @@ FORMAT: Final = 2
 MOST_BYTES: Final = 32 << 20
 """Size of the lines that are kept as one file."""
 MOST_THREADS: Final = 8
-"""Number of threads that parse: each takes four times the size of its lines, 130 MB of memory as a rule."""
+"""Number of threads that parse: each takes five times the size of its lines, 160 MB of memory as a rule."""
 MOST_KEPT_BYTES: Final = 256 << 20
 """Size of all that is kept, above which what was not used for the longest time is removed."""
 UNUSED_SECONDS: Final = 3600
@@ -252,11 +253,15 @@ def _make(
         NotPlainError: a line is not surely a row, or a file has changed.
     """
     made = []
-    for each in sources:
-        rows = fast_lines.parse(_read(directory, each), table)
+    # Files of a place are parsed as one: to begin anew for each of a minute takes a fifth of the time.
+    for place_of, files in itertools.groupby(sources, lambda each: each.place):
+        data = bytearray()
+        for each in files:
+            data += _read(directory, each)
+        rows = fast_lines.parse(data, table)
         if rows is None:
-            raise NotPlainError(f"{each.name} has lines of another form")
-        for column, value in zip(columns, each.place, strict=False):
+            raise NotPlainError(f"{each.name}, or a file before it, has lines of another form")
+        for column, value in zip(columns, place_of, strict=False):
             rows = rows.append_column(column, pa.repeat(pa.scalar(value), rows.num_rows))
         made.append(rows)
     rows = pa.concat_tables(made)
@@ -310,4 +315,6 @@ def _read(directory: Path, source: Source) -> bytes:
         raise NotPlainError(f"{source.name} has been removed") from error
     if _source(source.name, status) != source or len(data) != source.size:
         raise NotPlainError(f"{source.name} was written to while it was read")
+    if data and not data.endswith(b"\n"):
+        raise NotPlainError(f"{source.name} has lines of another form: the last one has no end")
     return data

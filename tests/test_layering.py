@@ -185,6 +185,7 @@ THIRD_PARTY = {
         "broker.metrics.waiting_monitor",
     ),
     "pytest": ("leveret.pytest_plugin",),
+    "numpy": ("analytics.fast_lines",),
     "psycopg": ("broker.replication.postgresql", "broker.replication.postgresql_servers"),
     "psutil": ("broker.process.resource_alarms",),
     "pyarrow": (

@@ -161,6 +161,18 @@ def test_lines_of_another_form_are_not_kept(places, more):
     assert [] == list(places[1].iterdir())
 
 
+def test_a_line_does_not_go_on_in_the_next_file(places):
+    """Files of an hour are parsed as one, but half a line and the rest of it in the next file are no row."""
+    path = write(places[0], "a.jsonl", 0, 5)
+    text = path.read_text()
+    for place in range(1, len(text), 97):
+        path.write_text(text[:place])
+        path.with_name("b.jsonl").write_text(text[place:])
+        if text[place - 1] != "\n":
+            with pytest.raises(parsed_files.NotPlainError, match="another form"):
+                parsed_files.kept(*places, TABLE)
+
+
 def test_a_file_that_the_parser_cannot_hold_is_not_read(places, count, monkeypatch):
     """A file of more bytes than the parser can count is left to an engine that reads it in parts."""
     path = write(places[0], "a.jsonl", 0)
