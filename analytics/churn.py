@@ -9,7 +9,7 @@ from leveret.analytics.figures import Panel, panels, series_of
 from leveret.analytics.folding import times
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import bin_seconds, start_of_bin
+from leveret.analytics.series import start_of_bin
 
 COMING: Final = ("connection_opened", "connection_closed", "queue_created", "queue_deleted", "auth_failed")
 SHOWN: Final = 50
@@ -21,7 +21,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     """Return `over_time`, `failures`, `clients` and `alarms`."""
     rows = data.table("event")
     seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
-    seconds = bin_seconds(rows)
+    seconds = data.bin_seconds("event")
     return {
         "over_time": over_time(rows, seconds).orderBy("node", "time"),
         "failures": failures(rows).orderBy(F.desc("failed"), "peer", "user"),

@@ -18,6 +18,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
+from leveret.analytics import paging
 from leveret.analytics.episodes import (
     ALONE,
     BEHIND,
@@ -32,7 +33,7 @@ from leveret.analytics.episodes import (
 from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
-from leveret.analytics.series import FULL_US, QUEUE, bin_seconds, last, quotient
+from leveret.analytics.series import FULL_US, QUEUE, quotient
 
 OK: Final = "ok"
 STOPPED: Final = "stopped"
@@ -53,8 +54,7 @@ _STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requ
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, each with its verdict at the end, `episodes`, `history` and `totals`."""
     rows = data.successive("queue_interval")
-    counters = ("pub", "delivered", "acked")
-    seconds = bin_seconds(rows)
+    seconds = data.bin_seconds("queue_interval")
     made = data.keep(bins(rows, min(seconds, MINUTE)))
     found_episodes = data.keep(found(made if seconds >= MINUTE else longer(made, MINUTE)))
     told = episodes(found_episodes, data.whole("event") if data.has("event") else None)
@@ -64,7 +64,10 @@ def compute(data: Input) -> dict[str, DataFrame]:
         "queues": hot(judged.join(over_range(made, found_episodes), list(QUEUE), "left")).orderBy(*QUEUE),
         "episodes": told.orderBy(F.desc("worst"), *QUEUE, "start", "what"),
         "history": history(made, seconds).orderBy(*QUEUE, "time"),
-        "totals": last(rows, "queue_interval", ("node",), counters).orderBy("node"),
+        "totals": paging.totals(data)
+        .groupBy("node")
+        .agg(*[F.sum(name).alias(name) for name in ("pub", "delivered", "acked")])
+        .orderBy("node"),
     }
 
 

@@ -18,7 +18,7 @@ from leveret.analytics.histograms import (
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
-from leveret.analytics.series import bin_seconds, start_of_bin
+from leveret.analytics.series import start_of_bin
 
 SLOWEST: Final = 100
 _WHAT: Final = ("metric", "mode")
@@ -39,7 +39,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
         raise InputError(
             f"unsupported histogram scheme in latency_hist: {', '.join(sorted(foreign))} (expected {SCHEME})"
         )
-    time = F.timestamp_millis(start_of_bin(F.col("ts"), bin_seconds(rows)))
+    time = F.timestamp_millis(start_of_bin(F.col("ts"), data.bin_seconds("latency_hist")))
     # A node's histograms have no queues, so for some queues theirs are added up.
     whole_of = "queue" if data.scope.has_objects else "node"
     node = rows.filter(F.col("scope") == whole_of).withColumn("time", time)

@@ -13,7 +13,7 @@ from leveret.analytics.churn import ends
 from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
 from leveret.analytics.job import Job, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import QUEUE, bin_seconds, start_of_bin, steps
+from leveret.analytics.series import QUEUE, start_of_bin, steps
 from leveret.analytics.site import MOST_PAGES, OverviewPage
 from leveret.analytics.troubles import COLUMNS, FEW, alarmed, boots, fan_outs, lost, restarts, troubles
 
@@ -28,7 +28,7 @@ LEAST_RATE: Final = 0.1
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `history`, `queues`, `findings`, `changes`, `timeline` and `boots`."""
     rows = data.successive("queue_interval")
-    seconds = bin_seconds(rows)
+    seconds = data.bin_seconds("queue_interval")
     past = data.keep(history(rows, seconds))
     seen = [rows, *(data.table(name) for name in ("node_interval", "event") if data.has(name))]
     started = data.keep(boots(*seen))

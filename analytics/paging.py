@@ -16,7 +16,7 @@ from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import QUEUE, bin_seconds, counted, last, quotient, start_of_bin, steps
+from leveret.analytics.series import QUEUE, counted, last, quotient, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
@@ -63,13 +63,13 @@ BROKEN_STEPS: Final = {
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves` and `totals`."""
     rows = data.successive("queue_interval")
-    seconds = bin_seconds(rows)
+    seconds = data.bin_seconds("queue_interval")
     found = _parts(data, rows, seconds)
     return {
         "queues": by_queue(lives(found)).orderBy(*QUEUE),
         "residence": residence(found, seconds).orderBy("node", "time"),
         "moves": moves(found, seconds).orderBy("node", "time"),
-        "totals": last(rows, "queue_interval", ("node", "mode"), COUNTERS).orderBy("node", "mode"),
+        "totals": totals(data).orderBy("node", "mode"),
     }
 
 
@@ -81,13 +81,19 @@ def checked(data: Input, histograms: DataFrame | None) -> tuple[DataFrame, DataF
         histograms: rows of `latency_hist`; without them there are no samples to compare with.
     """
     rows = data.successive("queue_interval")
-    found = _parts(data, rows, bin_seconds(rows))
+    found = _parts(data, rows, data.bin_seconds("queue_interval"))
     if histograms is None:
         return broken(rows, found), None
     waits = with_measured(by_queue(lives(found)), histograms)
     return broken(rows, found), waits.filter(F.col("gap").isNotNull()).select(
         *QUEUE, "little_ms", "measured_ms", "samples", "boundary", "gap"
     )
+
+
+def totals(data: Input) -> DataFrame:
+    """Return the totals of `COUNTERS` since the queues began, by `node` and `mode`."""
+    keys = ("node", "mode")
+    return data.shared("totals", lambda: last(data.table("queue_interval"), "queue_interval", keys, COUNTERS))
 
 
 def _parts(data: Input, rows: DataFrame, seconds: int) -> DataFrame:

@@ -18,7 +18,7 @@ from leveret.analytics.locations import Location, exists, has_files, source, url
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
-from leveret.analytics.series import clocks
+from leveret.analytics.series import bin_seconds, clocks
 from leveret.analytics.writing import write_all
 
 UNREADABLE: Final = "not a row of the table"
@@ -142,6 +142,16 @@ class Input:
             InputError: the table has no files.
         """
         return self.table(name)
+
+    def bin_seconds(self, name: str) -> int:
+        """Return the length of a bin (`series.bin_seconds`) of the rows of `table`, which has a clock.
+
+        Raises:
+            InputError: the table has no files.
+        """
+        self.placed(name)
+        seen = self.seen[name]
+        return bin_seconds(((seen.last_ms or 0) - (seen.first_ms or 0)) / 1000)
 
     def _wanted(self, name: str) -> DataFrame:
         """Return the rows of a table that are in the scope, with all columns there are."""

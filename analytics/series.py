@@ -29,9 +29,8 @@ USUAL_MS: Final = 5000
 """Sampling interval of a broker in milliseconds that is assumed if there are too few rows to derive it."""
 
 
-def bin_seconds(rows: DataFrame) -> int:
-    """Return the shortest of `BINS_S` with which all rows, which have `ts`, fit in `MOST_BINS` bins."""
-    span = rows.agg(((F.max("ts") - F.min("ts")) / 1000).alias("span")).collect()[0]["span"] or 0
+def bin_seconds(span: float) -> int:
+    """Return the shortest of `BINS_S` with which so many seconds fit in `MOST_BINS` bins."""
     return next((length for length in BINS_S if span / length <= MOST_BINS), BINS_S[-1])
 
 

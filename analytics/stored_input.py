@@ -56,6 +56,7 @@ class StoredInput(Input):
         self._scratch = scratch
         self._numbers = itertools.count(1)
         self._before: dict[str, list[str]] = {}
+        self._successive: dict[str, DataFrame] = {}
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Store rows that several results use; return them.
@@ -68,12 +69,14 @@ class StoredInput(Input):
         folder = self._scratch / str(next(self._numbers))
         rows.write.format(FORMAT).save(url(folder))
         parts = sorted(folder.glob(f"*.{FORMAT}"))
-        if sum(part.stat().st_size for part in parts) > SMALL_BYTES:
-            return self.spark.read.format(FORMAT).load(url(folder))
         if not parts:
             return self.spark.createDataFrame([], rows.schema)
-        # Of rows in memory the engine knows the number, and so joins others with them where those are.
-        return self.spark.createDataFrame(pa.concat_tables(map(pf.read_table, parts)), rows.schema)
+        stored = self.spark.read.format(FORMAT).load(url(folder))
+        if sum(part.stat().st_size for part in parts) > SMALL_BYTES:
+            return stored
+        # Of rows in memory the engine knows the number, and so joins others with them where those are. The columns are
+        # asked of what is stored: for those of the query it would be planned once more.
+        return self.spark.createDataFrame(pa.concat_tables(map(pf.read_table, parts)), stored.schema)
 
     def release(self) -> None:
         """Do nothing: the caller removes the directory."""
@@ -84,10 +87,13 @@ class StoredInput(Input):
         Raises:
             InputError: the table has no files.
         """
-        rows = self._wanted(name)
-        # The row before the first one of a range is not in it.
-        before = () if self.scope.has_range else self._before.get(name, ())
-        return rows.select(*tables()[name].schema.names, *before)
+        if name not in self._successive:
+            rows = self._wanted(name)
+            # The row before the first one of a range is not in it.
+            before = () if self.scope.has_range else self._before.get(name, ())
+            # One object for all jobs: it asks the engine only once for its columns.
+            self._successive.setdefault(name, rows.select(*tables()[name].schema.names, *before))
+        return self._successive[name]
 
     def _whole_lines(self, table: Table) -> DataFrame:
         return whole(self._stored(table, in_range=False))

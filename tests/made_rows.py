@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from leveret.analytics import report
@@ -13,6 +14,7 @@ from leveret.analytics.job import run
 from leveret.analytics.objective import DEFAULT
 from leveret.analytics.schemas import tables
 from leveret.analytics.scope import EVERYTHING
+from leveret.analytics.series import bin_seconds
 
 TABLES = json.loads((Path(__file__).parent.parent / "analytics" / "tables.json").read_text(encoding="utf-8"))
 START = 1_795_245_600_000
@@ -94,6 +96,11 @@ class Made:
         return self._tables[name]
 
     whole = successive = table
+
+    def bin_seconds(self, name):
+        """Return the length of a bin of the rows."""
+        first, last = self.table(name).agg(F.min("ts"), F.max("ts")).first()
+        return bin_seconds(((last or 0) - (first or 0)) / 1000)
 
     def keep(self, rows):
         """Return the rows unchanged: there are not many."""
