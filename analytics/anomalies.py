@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 from leveret.analytics.figures import Panel, Series, at, panels
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
-from leveret.analytics.series import FULL_US, NEAR_MS, QUEUE, clocks, steps
+from leveret.analytics.series import BEFORE, FULL_US, NEAR_MS, QUEUE, clocks, steps
 
 RATES: Final = ("pub", "delivered", "acked")
 FAR: Final = 6.0
@@ -52,48 +52,51 @@ def compute(data: Input) -> dict[str, DataFrame]:
 def rated(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> DataFrame:
     """Return the rates of each queue: a column for each of `RATES`, over the number of `intervals` up to `ts`.
 
+    `after` is the `ts` of the rates before, and null for the first ones of a queue and boot.
+
     As a queue has a row whenever something changes, the increase over several intervals belongs to the last of them. It
     is spread over all of them only if an expected row is missing, or if the row may stand for several that were folded
     and then has the weight of all of them.
     """
     # Every step here is per queue, so rows are partitioned only once.
-    taken = steps(rows.repartition(*QUEUE), "queue_interval", RATES).join(
+    taken = steps(rows.repartition(*QUEUE), "queue_interval", RATES, before=["ts"]).join(
         F.broadcast(clocks), ["node", "boot_id"]
     )
     interval = F.col("interval_us")
     quiet = (F.round(F.col("step_us") / interval) - 1).cast("int")
     is_whole = F.col("step_us") <= (F.lit(NEAR_MS * 1000) if is_folded else FULL_US + 2 * interval)
+    # A step of a time in which nothing happened and an interval in which everything did is two parts, others are one.
+    parts = F.when(F.col("is_two"), F.array(F.lit(True), F.lit(False))).otherwise(F.array(F.lit(False)))
+    increases = [f"d_{name}" for name in RATES]
+    split = taken.select(
+        *(*QUEUE, "ts", f"{BEFORE}ts", "step_us", "interval_us", *increases),
+        quiet.alias("quiet"),
+        ((quiet > 0) & is_whole).alias("is_two"),
+    ).select("*", F.explode(parts).alias("is_quiet"))
+    until = F.col("ts") - F.round(interval / 1000).cast("bigint")
+    over_us = F.when(F.col("is_two"), interval).otherwise(F.greatest(interval, "step_us"))
     one = F.lit(1)
-
-    def part(ts: Column, intervals: Column, over_us: Column | None) -> Column:
-        """Return the rates of a time in which everything since the row before happened, or nothing."""
-        rates = {
-            name: F.lit(0.0) if over_us is None else F.col(f"d_{name}") * 1e6 / over_us for name in RATES
-        }
-        return F.struct(
-            ts.alias("ts"),
-            intervals.alias("intervals"),
-            *[rate.alias(name) for name, rate in rates.items()],
-        )
-
-    before = part(F.col("ts") - F.round(interval / 1000).cast("bigint"), quiet, None)
-    last = part(F.col("ts"), one, interval)
-    even = part(
-        F.col("ts"),
-        F.greatest(one, quiet + 1) if is_folded else one,
-        F.greatest(interval, "step_us"),
+    intervals = (
+        F.when(F.col("is_two"), one).otherwise(F.greatest(one, F.col("quiet") + 1)) if is_folded else one
     )
-    parts = F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
-    return taken.select(*QUEUE, "interval_us", F.explode(parts).alias("one")).select(
-        *QUEUE, "interval_us", "one.*"
+    is_quiet = F.col("is_quiet")
+    return split.select(
+        *QUEUE,
+        "interval_us",
+        F.when(F.col("is_two") & ~is_quiet, until).otherwise(F.col(f"{BEFORE}ts")).alias("after"),
+        F.when(is_quiet, until).otherwise(F.col("ts")).alias("ts"),
+        F.when(is_quiet, F.col("quiet")).otherwise(intervals).alias("intervals"),
+        *[
+            F.when(is_quiet, F.lit(0.0)).otherwise(F.col(f"d_{name}") * 1e6 / over_us).alias(name)
+            for name in RATES
+        ],
     )
 
 
 def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> DataFrame:
     """Return the rates of each queue with the usual ones of the hour of the day, and their distances from these.
 
-    These are `ts`, `intervals` and `RATES` as in `rated`, a `usual_...` and a `z_...` for each of `RATES`, and
-    `number`, by which the rates of a queue follow each other.
+    These are `after`, `ts`, `intervals` and `RATES` as in `rated`, and a `usual_...` and a `z_...` for each of `RATES`.
     """
     rates = rated(rows, clocks, is_folded=is_folded).withColumn("hour", F.hour(F.timestamp_millis("ts")))
     group = Window.partitionBy(*QUEUE, "hour")
@@ -107,8 +110,7 @@ def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Da
         return F.when(F.col("known_us") >= ENOUGH_US, (F.col(name) - usual) / spread)
 
     return (
-        rates.withColumn("number", F.row_number().over(Window.partitionBy(*QUEUE).orderBy("ts")))
-        .select(
+        rates.select(
             "*",
             F.sum(F.col("intervals") * F.col("interval_us")).over(group).alias("known_us"),
             *[median(F.col(name)).alias(f"usual_{name}") for name in RATES],
@@ -122,10 +124,10 @@ def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Da
         )
         .select(
             *QUEUE,
+            "after",
             "ts",
             "intervals",
             *RATES,
-            "number",
             *[f"usual_{name}" for name in RATES],
             *[z(name).alias(f"z_{name}") for name in RATES],
         )
@@ -143,7 +145,7 @@ def of_each(rates: DataFrame) -> DataFrame:
         )
         for name in RATES
     ]
-    common = (*QUEUE, "ts", "intervals", "number")
+    common = (*QUEUE, "after", "ts", "intervals")
     return rates.select(*common, F.explode(F.array(*each)).alias("one")).select(*common, "one.*")
 
 
@@ -151,10 +153,8 @@ def runs(rates: DataFrame) -> DataFrame:
     """Return each time that a rate was unusual in at least `IN_A_ROW` successive intervals."""
     # Unusual rates are few: only these are taken apart and put in order.
     some = reduce(or_, [F.coalesce(F.abs(f"z_{name}") > FAR, F.lit(False)) for name in RATES])
-    order = Window.partitionBy(*_SERIES).orderBy("number")
-    goes_on = (F.col("number") == F.lag("number").over(order) + 1) & (
-        F.col("side") == F.lag("side").over(order)
-    )
+    order = Window.partitionBy(*_SERIES).orderBy("ts")
+    goes_on = (F.col("after") == F.lag("ts").over(order)) & (F.col("side") == F.lag("side").over(order))
     return (
         of_each(rates.filter(some))
         .filter(F.abs("z") > FAR)

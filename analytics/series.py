@@ -91,7 +91,13 @@ def with_before(rows: DataFrame, name: str, columns: Iterable[str], kept: Iterab
     )
 
 
-def steps(rows: DataFrame, name: str, columns: Sequence[str], kept: Sequence[str] = ()) -> DataFrame:
+def steps(
+    rows: DataFrame,
+    name: str,
+    columns: Sequence[str],
+    kept: Sequence[str] = (),
+    before: Sequence[str] = (),
+) -> DataFrame:
     """Return a row for each two successive rows: the values of the later one, and the increases since the earlier.
 
     Args:
@@ -99,6 +105,7 @@ def steps(rows: DataFrame, name: str, columns: Sequence[str], kept: Sequence[str
         name: name of the table.
         columns: the columns to take the difference of.
         kept: other columns to return.
+        before: columns whose values in the earlier row are returned, too, as `with_before` names them.
 
     Returns:
         `columns`, `kept`, `ts`, `mono_us` and the keys of the table, `step_us`, `from_ts` (ms: `step_us` before `ts`,
@@ -124,9 +131,10 @@ def steps(rows: DataFrame, name: str, columns: Sequence[str], kept: Sequence[str
 
     keys = table.of_kind("key")
     return (
-        with_before(rows, name, ("mono_us", *columns), kept)
+        with_before(rows, name, dict.fromkeys(("mono_us", *columns, *before)), kept)
         .select(
             *dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns)),
+            *[f"{BEFORE}{column}" for column in before],
             step_us.alias("step_us"),
             *[added(column).alias(f"d_{column}") for column in columns],
         )

@@ -248,6 +248,25 @@ def test_level_shifts_are_found_and_noise_is_not(spark):
     assert len(times["steady"]) < DAYS
 
 
+def test_rates_follow_each_other_until_the_broker_is_started_again(spark):
+    """Unusual rates are one time while none is missing between them: a usual one or a restart begins another."""
+    burst = [*range(700, 720), *range(800, 820)]
+    restart = 810
+    made, published = [], 0
+    for step in range(1000):
+        published = (0 if step == restart else published) + (5000 if step in burst else 50)
+        boot = "first" if step < restart else "second"
+        made.append(row("queue_interval", 5 * step, boot_id=boot, pub=published))
+    rows = Made(spark, {"queue_interval": made}).table("queue_interval")
+
+    found = anomalies.runs(anomalies.judged(rows, clocks(rows))).orderBy("start").collect()
+
+    starts = [round((each["start"].replace(tzinfo=UTC).timestamp() * 1000 - START) / 5000) for each in found]
+    assert [(700, 20), (800, 10), (811, 9)] == [
+        (start, each["intervals"]) for start, each in zip(starts, found, strict=True)
+    ]
+
+
 def test_a_rate_is_of_the_interval_in_which_things_happened(spark):
     """A queue without a row did nothing; only where a row is missing that had to be there is what it did spread out."""
     rows = Made(
@@ -279,6 +298,7 @@ def test_a_rate_is_of_the_interval_in_which_things_happened(spark):
         (305, 1.0, 1),
         (310, 0.0, 1),
     ] == [((each["ts"] - START) / 1000, each["pub"], each["intervals"]) for each in found]
+    assert [START, *(each["ts"] for each in found[:-1])] == [each["after"] for each in found]
 
 
 def test_what_runs_out_is_reported_beforehand(data, tmp_path, spark):
