@@ -208,7 +208,6 @@ def analyse(
     if data.is_folded:
         wanted = [name for name in wanted if name not in NOT_FOLLOWED]
     skipped: dict[str, str] = {}
-    pages: list[tuple[str, Page]] = []
     overview: site.OverviewPage | None = None
     has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
     for name in list(wanted):
@@ -219,21 +218,24 @@ def analyse(
     def compute(name: str) -> Page:
         return one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
 
-    # Pages are drawn while the engine computes the next jobs; by one thread, as matplotlib wants.
+    # Pages are drawn while the engine computes the next jobs; by one thread, as matplotlib wants. The last jobs are
+    # those with the least to draw.
+    order = wanted[::-1]
     with ThreadPoolExecutor(1, "pages") as drawing:
-        drawn: list[Future[None]] = []
-        for name, page in zip(wanted, _computed(compute, wanted, data.jobs_at_once), strict=True):
+        drawn: dict[str, tuple[Page, Future[None]]] = {}
+        for name, page in zip(order, _computed(compute, order, data.jobs_at_once), strict=True):
             if isinstance(page, site.OverviewPage):
                 overview = page
                 continue
             lines = about(data, JOBS[name].tables)
             counted = {each: data.counted[each] for each in JOBS[name].tables if each in data.counted}
-            drawn.append(
-                drawing.submit(_write, page, output / name, counted, lines, source, has_index=has_index)
+            drawn[name] = (
+                page,
+                drawing.submit(_write, page, output / name, counted, lines, source, has_index=has_index),
             )
-            pages.append((name, page))
-        for (name, _), each in zip(pages, drawn, strict=True):
-            each.result()
+        pages = [(name, drawn[name][0]) for name in wanted if name in drawn]
+        for name, _ in pages:
+            drawn[name][1].result()
             report_progress(f"{name}: {output / name / 'report.html'}")
     if overview is None and ALL not in names:
         return
