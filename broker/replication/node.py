@@ -205,6 +205,8 @@ class Node:
         self._not_before = [now, now]
         self.next_read = now
         """Time from which a waiting node reads the log."""
+        self._is_told = False
+        """True if there was news since the last read was asked for."""
         self._pause = self._settings.poll
         """Time between two reads of a waiting node."""
         self._next_report = now
@@ -305,8 +307,9 @@ class Node:
         self._open_if_replayed()
 
     def look(self, now: float) -> None:
-        """Read at once: the lease may have been given back."""
+        """Read at once, and again if a read is under way, which may not show it: the lease may have been given back."""
         self.next_read = min(self.next_read, now)
+        self._is_told = True
 
     def wiped(self, now: float) -> None:
         """Take note that the last `Wipe` is done."""
@@ -500,6 +503,7 @@ class Node:
                     or self.follower.is_waiting_for_settled
                 ):
                     self.next_read = now + self._pause
+                    self._is_told = False
                     return Read(self.follower.end.index, self._settings.read_octets)
                 return self._next_of_snapshot(now)
             case Role.RESTORING:
@@ -615,7 +619,7 @@ class Node:
     def _pace(self, found: Found, now: float) -> None:
         """Set the time of the next read: at once if there is more, soon behind entries, later and later without."""
         settings = self._settings
-        if (
+        if self._is_told or (
             found.entries and found.lease.last > self.follower.end.index
         ):  # in the next segment, or one read has enough
             self.next_read = now

@@ -1,0 +1,42 @@
+"""News of the lease: a waiting node that is told of something new reads the log at once."""
+
+from leveret.broker.replication.engine import ORIGIN, Read
+from leveret.broker.replication.memory import MemoryEngine
+from leveret.broker.replication.node import READ, Node
+
+IDS = b"i" * 16
+
+
+def reading(engine: MemoryEngine) -> tuple[Node, Read]:
+    """Return a waiting node whose read is under way."""
+    node = Node("a", "a:5672", ORIGIN, 0.0, lambda: IDS)
+    while not isinstance(request := node.next(READ, 0.0), Read):
+        assert request is not None
+        node.answered(READ, engine.perform(request), 0.0)
+    return node, request
+
+
+def test_a_node_that_is_told_while_it_reads_reads_again() -> None:
+    """Its read may be older than the news; without news it pauses, and so it does behind the second read."""
+    engine = MemoryEngine()
+    for is_told in (False, True):
+        node, request = reading(engine)
+        if is_told:
+            node.look(0.0)
+        node.answered(READ, engine.perform(request), 0.0)
+        again = node.next(READ, 0.0)
+
+        assert isinstance(again, Read) is is_told
+        if is_told:
+            node.answered(READ, engine.perform(again), 0.0)
+            assert node.next(READ, 0.0) is None
+
+
+def test_a_node_that_is_told_between_two_reads_reads_at_once() -> None:
+    """It does not wait for the end of the pause."""
+    engine = MemoryEngine()
+    node, request = reading(engine)
+    node.answered(READ, engine.perform(request), 0.0)
+    node.look(0.0)
+
+    assert isinstance(node.next(READ, 0.0), Read)
