@@ -192,7 +192,8 @@ class Committer:
     def _set_timer(self) -> None:
         """Schedule the next commit."""
         journal = self._journal
-        if journal.in_flight is not None or (self.is_held and self._host.turn.is_split):
+        is_under_way = journal.in_flight is not None and not self._cuts_ahead
+        if is_under_way or (self.is_held and self._host.turn.is_split):
             return
         environment = self._environment
         has_work = journal.has_work or environment.has_unfinished_durable
@@ -219,6 +220,11 @@ class Committer:
             self._timer = self._loop.call_soon(self._commit)
         else:
             self._timer = self._loop.call_later(due - now, self._commit)
+
+    @property
+    def _cuts_ahead(self) -> bool:
+        """True if the next batch may be cut although the last one is not committed."""
+        return False
 
     @property
     def _has_much(self) -> bool:
@@ -303,7 +309,7 @@ class Committer:
 
     def _commit(self) -> None:
         self._timer = None
-        if self._journal.in_flight is None:
+        if self._journal.in_flight is None or self._cuts_ahead:
             self._host.run_step("begin of a commit", self._begin_commit, "")
 
     def _begin_commit(self) -> None:
@@ -321,8 +327,9 @@ class Committer:
             journal.probe()
         self._started = self._loop.time()
         self._began = monotonic_ns()
+        may_page = self._started >= self._page_due and journal.in_flight is None
         try:
-            batch = journal.cut(min(self._page_octets, PAGE_OCTETS) if self._started >= self._page_due else 0)
+            batch = journal.cut(min(self._page_octets, PAGE_OCTETS) if may_page else 0)
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
             self._host.storage_failed(error)
             return

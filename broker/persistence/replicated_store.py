@@ -53,6 +53,10 @@ class Log(Protocol):
         """True while a batch is not on its way to the log yet."""
 
     @property
+    def is_in_pieces(self) -> bool:
+        """True while a batch goes through the log in pieces: what is submitted meanwhile may be logged before it."""
+
+    @property
     def is_behind(self) -> bool:
         """True if memory has no room for more that is not applied, and it is being applied."""
 
@@ -63,7 +67,9 @@ class Log(Protocol):
 class ReplicatedCommitter(Committer):
     """Commits batches through a log: each is settled once it is logged, and can be read once it is applied.
 
-    The next batch is cut, encoded and appended while earlier ones are applied, in another thread.
+    The next batch is cut, encoded and appended while earlier ones are applied, in another thread. Before a hand-over,
+    which waits for all of them, it is also cut and encoded while the last one is on its way; until then what gathers
+    meanwhile goes together.
     """
 
     log: Log
@@ -76,8 +82,21 @@ class ReplicatedCommitter(Committer):
         """True while an entry of the log cannot be applied for lack of space."""
         self._applies_late = False
         """True once what is logged need not be applied: another node is about to lead."""
+        self._is_unsent = False
+        """True from the cut of a batch until the log has it."""
+        self._unlogged: Callable[[], object] | None = None
+        """Settles a batch without anything to be logged, once the one before it is."""
+
+    @property
+    def _cuts_ahead(self) -> bool:
+        journal = self._journal
+        if not self._applies_late or self._is_unsent or self.log.is_in_pieces:
+            return False
+        # Unless somebody waits for it more is moved to go with it: each batch costs a flush.
+        return journal.urgent and journal.following is None
 
     def _write(self, batch: Batch) -> None:
+        self._is_unsent = True
         environment: Any = self._environment
         if batch.needs_sync and not (batch.paged or (batch.pages and environment.paged.unfinished)):
             self._encoder.submit(lambda: (encode_batch(batch), None), self._prepared)
@@ -91,10 +110,20 @@ class ReplicatedCommitter(Committer):
             self._host.storage_failed(error or RuntimeError("a batch without a result"))
             return
         octets, paging_error = result
-        if octets is None:
-            self._committed([], paging_error)
+        self._is_unsent = False
+        committed = partial(self._committed, [], paging_error)
+        if octets is not None:
+            self.log.submit(octets, committed, self._applied)
+        elif self._journal.following is None:
+            committed()
         else:
-            self.log.submit(octets, partial(self._committed, [], paging_error), self._applied)
+            self._unlogged = committed
+
+    def _committed(self, unlink: list[int] | None, error: BaseException | None) -> None:
+        super()._committed(unlink, error)
+        settle, self._unlogged = self._unlogged, None
+        if settle is not None:
+            settle()
 
     def _applied(self) -> None:
         backlogged = self.backlogged
@@ -141,8 +170,8 @@ class ReplicatedCommitter(Committer):
 
     @property
     def is_preparing(self) -> bool:
-        """True while the current batch is encoded, or waits to be appended."""
-        return bool(self._encoder.pending) or self.log.is_waiting
+        """True while a batch is encoded, or waits to be appended."""
+        return self._is_unsent or self.log.is_waiting
 
     @property
     def is_behind(self) -> bool:

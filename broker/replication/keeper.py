@@ -251,6 +251,11 @@ class Keeper:
         return leader is not None and leader.waiting_octets > 0
 
     @property
+    def is_in_pieces(self) -> bool:
+        """True while a batch goes through the log in pieces, in front of the entry that names them."""
+        return bool(self._pieces)
+
+    @property
     def is_behind(self) -> bool:
         """True if memory has no room for more that is not applied: the copy has room for it."""
         return self.node.is_behind and not self._is_full

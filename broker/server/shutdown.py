@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +19,9 @@ from leveret.broker.vhost.vhost import VHost
 
 if TYPE_CHECKING:
     from leveret.broker.persistence.data_store import DataStore
+
+_Commits = deque[tuple["asyncio.Future[bool]", int]]
+"""Commits that are under way, in order, and the number of messages of each."""
 
 log = logging.getLogger("leveret.connection")
 loop_log = logging.getLogger("leveret")
@@ -157,9 +161,9 @@ class Shutdown:
         await disk.stop(store for queue in self._queues() for store in queue.stores)
 
     @staticmethod
-    async def _on_its_way(disk: "DataStore", committing: "asyncio.Future[bool]") -> None:
-        """Wait until a commit is cut and on its way: the next messages are moved while it is written, not before."""
-        while not committing.done() and (  # noqa: ASYNC110 - an event would be set by each commit of a running broker
+    async def _on_its_way(disk: "DataStore", commits: "_Commits") -> None:
+        """Wait until the last commit is cut and on its way: the next messages are moved meanwhile, not before."""
+        while not _has_failed(commits) and (  # noqa: ASYNC110 - an event would be set by each commit of a running broker
             disk.journal.octets >= COMMIT_OCTETS or disk.commits.is_preparing
         ):
             await asyncio.sleep(CUT_SECONDS)
@@ -197,9 +201,9 @@ class Shutdown:
             log.info("writing unconfirmed messages of consumer-ack queues to disk: messages=%d", total)
         loop = asyncio.get_running_loop()
         journal = disk.journal
-        committing: asyncio.Future[bool] | None = None
-        """The last commit, which goes on while the next messages are moved."""
-        in_commit = uncommitted = 0
+        commits: _Commits = deque()
+        """Commits that go on while the next messages are moved."""
+        uncommitted = 0
         for flush in flushes:
             while flush.left:
                 if disk.commits.is_behind:
@@ -213,12 +217,25 @@ class Shutdown:
                     continue
                 uncommitted += before - flush.left
                 if journal.octets + journal.blob_octets >= COMMIT_OCTETS:
-                    if committing is not None and not await committing:
-                        return in_commit + uncommitted + sum(each.left for each in flushes)
-                    committing = asyncio.ensure_future(host.stored(files=True))
-                    in_commit, uncommitted = uncommitted, 0
-                    await self._on_its_way(disk, committing)
+                    commits.append((asyncio.ensure_future(host.stored(files=True)), uncommitted))
+                    uncommitted = 0
+                    await self._on_its_way(disk, commits)
+                    if not await _finished(commits, 1):
+                        return sum(count for _, count in commits) + sum(each.left for each in flushes)
                 await asyncio.sleep(0)  # a step is long, and the commit has results meanwhile
-        if committing is not None and not await committing:
-            return in_commit + uncommitted
+        if not await _finished(commits, 0):
+            return sum(count for _, count in commits) + uncommitted
         return 0 if await host.stored(files=True) else uncommitted
+
+
+async def _finished(commits: _Commits, left: int) -> bool:
+    """Wait until no more than some commits are left; False if one has failed, which is the first of those left."""
+    while len(commits) > left:
+        if not await commits[0][0]:
+            return False
+        commits.popleft()
+    return True
+
+
+def _has_failed(commits: _Commits) -> bool:
+    return any(commit.done() and not commit.result() for commit, _ in commits)

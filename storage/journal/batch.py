@@ -98,6 +98,8 @@ class Batch(NamedTuple):
     moved: list[tuple[Block, list[int]]]
     """Dead records, by block, whose messages live on in other queues."""
     waiters: list[Callable[[bool], object]]
+    late_waiters: list[Callable[[bool], object]]
+    """Callbacks that waited for an earlier batch, and then for ends that are in this one."""
     octets: int
     pages: bool
     """True if it may touch the environment of paged messages."""

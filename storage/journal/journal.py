@@ -6,7 +6,7 @@ whole or not at all. While a batch is being committed the next one gathers, whic
 settled before the cut is never written: its entry is GONE by then.
 
 With a replicated log a batch is safe once it is logged, and can be read from disk once it is applied, later: see
-`is_logged_first`.
+`is_logged_first`. There the next batch may be cut while one is on its way, as they are logged in the order of the cuts.
 
 Nothing is confirmed before `settled`. The end of a record whose own batch is being committed is written by the next
 batch, which is strictly later. Pure: the driver (`broker.persistence.committer`) decides when to cut, never while
@@ -62,7 +62,7 @@ class Journal:
     """
 
     __slots__ = (
-        "_deletes_late",
+        "_counted",
         "_dirty",
         "_file_waiters",
         "_late_waiters",
@@ -72,8 +72,8 @@ class Journal:
         "_paged_sweeps",
         "_paged_unrefs",
         "_paging",
+        "_postponed",
         "_queues",
-        "_records_unapplied",
         "_rows",
         "_sweeps",
         "_unapplied",
@@ -84,6 +84,7 @@ class Journal:
         "early",
         "embed_below",
         "files",
+        "following",
         "in_flight",
         "is_logged_first",
         "messages_to_page",
@@ -124,21 +125,25 @@ class Journal:
         self._rows: list[tuple[str, bytes, bytes | None]] = []
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []
-        """Callbacks that wait for ends that could be noted only when the last commit was done."""
-        self._deletes_late = False
-        """True if there are such ends, or will be when the current batch is settled."""
+        """Callbacks that wait for ends that could be noted only when a commit was done, and are not cut yet."""
+        self._postponed = 0
+        """Number of batches, those that are settled next, whose callbacks wait for such ends, too."""
         self.in_flight: Batch | None = None
+        """The current batch: the one that is settled next."""
+        self.following: Batch | None = None
+        """A batch that was cut while another one is in flight."""
+        self._counted: deque[tuple[int, int]] = deque()
+        """The bytes and records that each of them counts for."""
         self.is_logged_first = False
         """True if a batch that is settled is in a log, and not on disk before `applied` is called for it."""
         self._unapplied: deque[tuple[Batch, int, int]] = deque()
         """Batches that are settled and not applied, with the bytes and records that they count for."""
         self.octets_unapplied = 0
         """Bytes of batches that are settled and not applied."""
-        self._records_unapplied = 0
         self.octets = 0
         """Approximate bytes of memory that wait for a cut; some entries may be settled already."""
         self.octets_in_flight = 0
-        """Bytes of the current batch, and of those that are not applied."""
+        """Bytes of batches that are cut and not settled, and of those that are not applied."""
         self.records = 0
         """Copies of persistent messages that wait for a cut; some may be settled already."""
         self.records_in_flight = 0
@@ -182,8 +187,8 @@ class Journal:
         if self.has_work:
             self._waiters.append(callback)
             self.urgent = True
-        elif self.in_flight is not None:
-            self.in_flight.waiters.append(callback)
+        elif (last := self.in_flight if self.following is None else self.following) is not None:
+            last.waiters.append(callback)
         else:
             callback(True)
 
@@ -237,14 +242,15 @@ class Journal:
     def delete_late(self, entry: Entry) -> None:
         """Note that a record is no longer needed which was settled before its commit and is written by now.
 
-        Called only while a batch is settled. Callbacks that wait for that batch wait for this deletion, too.
+        Called only while a batch is settled. Callbacks that wait for that batch, or for the one that was cut behind it,
+        wait for this deletion, too.
         """
-        self._deletes_late = True
+        self._postponed = 1 if self.in_flight is None else 2
         self.dead(entry)
 
     def await_sweep(self) -> None:
-        """Make callbacks that wait for the current batch wait also for the sweep of its settled records."""
-        self._deletes_late = True
+        """Make callbacks that wait for what is cut wait also for the sweep of its settled records."""
+        self._postponed = 1 if self.following is None else 2
 
     def sweep(self, qid: int, first: int, stop: int, *, paged: bool = True) -> None:
         """Delete all records of a queue from seq_id `first` to before `stop`.
@@ -284,10 +290,12 @@ class Journal:
     def cut(self, page: float = inf) -> Batch:
         """Take everything noted so far as one batch. The caller must call `settled` before the next cut.
 
+        If batches are logged first, one more may be cut before that, with `page` 0.
+
         `page` is the maximum number of bytes of transient messages to write, including `OVERHEAD` for each. With 0 the
         environment of paged messages is not touched; the rest waits for another cut (`has_unpaged`).
         """
-        assert self.in_flight is None
+        assert self.in_flight is None or (self.is_logged_first and self.following is None and not page)
         durable, paged = Changes(), Changes()
         entries: list[tuple[Journaled, list[Entry]]] = []
         for queue in self._queues:
@@ -335,16 +343,24 @@ class Journal:
             durable.moves = moves
         durable.unrefs += self._unrefs
         octets = durable.octets + paged.octets + sum([len(value) for _, _, value in self._rows if value])
-        batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets, page > 0)
+        late, self._late_waiters = self._late_waiters, []
+        batch = Batch(
+            durable, paged, self._rows, entries, acked, moved, self._waiters, late, octets, page > 0
+        )
         self._queues = []
         self._dirty = []
         self._unrefs = []
         self._rows = []
         self._waiters = []
-        self.octets_in_flight, self.octets = self.octets + self.octets_unapplied, 0
-        self.records_in_flight, self.records = self.records + self._records_unapplied, 0
+        self._counted.append((self.octets, self.records))
+        self.octets_in_flight += self.octets
+        self.records_in_flight += self.records
+        self.octets = self.records = 0
         self.urgent = False
-        self.in_flight = batch
+        if self.in_flight is None:
+            self.in_flight = batch
+        else:
+            self.following = batch
         return batch
 
     def _cut_moved(self, block: Block, durable: Changes, moves: Changes) -> None:
@@ -483,15 +499,14 @@ class Journal:
         """
         batch = self.in_flight
         assert batch is not None
-        self.in_flight = None
+        self.in_flight, self.following = self.following, None
+        octets, records = self._counted.popleft()
         if self.is_logged_first and batch.needs_sync:
-            octets = self.octets_in_flight - self.octets_unapplied
-            records = self.records_in_flight - self._records_unapplied
             self._unapplied.append((batch, octets, records))
             self.octets_unapplied += octets
-            self._records_unapplied += records
         else:
-            self.octets_in_flight, self.records_in_flight = self.octets_unapplied, self._records_unapplied
+            self.octets_in_flight -= octets
+            self.records_in_flight -= records
         safe = error is None or error.durable is Done.ALL
         self.commits += safe
         self.octets_written += batch.written(error)
@@ -500,10 +515,10 @@ class Journal:
                 self._settle_entries(queue, entries)
         else:
             self._note_again(batch, error)
-        due, self._late_waiters = self._late_waiters, []
-        if self._deletes_late:
-            self._deletes_late = False
-            self._late_waiters = batch.waiters
+        due = batch.late_waiters
+        if self._postponed:
+            self._postponed -= 1
+            self._late_waiters += batch.waiters
             self.urgent |= bool(batch.waiters)
         else:
             due = due + batch.waiters
@@ -544,7 +559,6 @@ class Journal:
         """Take note that the oldest batch that was settled and not applied is on disk."""
         batch, octets, records = self._unapplied.popleft()
         self.octets_unapplied -= octets
-        self._records_unapplied -= records
         self.octets_in_flight -= octets
         self.records_in_flight -= records
         for queue, entries in batch.entries:
@@ -639,8 +653,9 @@ class Journal:
         """Yield one queue's entries that are not known to be on disk; some may be settled."""
         yield from queue.journal_fresh
         yield from queue.journal_paged
-        unapplied = [batch for batch, _, _ in self._unapplied]
-        for batch in unapplied if self.in_flight is None else [*unapplied, self.in_flight]:
+        cut = [batch for batch, _, _ in self._unapplied]
+        cut += [batch for batch in (self.in_flight, self.following) if batch is not None]
+        for batch in cut:
             for whose, entries in batch.entries:
                 if whose is queue:
                     yield from entries

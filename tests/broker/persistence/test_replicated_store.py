@@ -54,7 +54,7 @@ class HeldLog:
         self.handed_over: list[int] = []
         """The number of batches that were logged when the lease was given back."""
         self.applies_late = False
-        self.is_behind = self.is_waiting = False
+        self.is_behind = self.is_waiting = self.is_in_pieces = False
         self.unanswered: list[Callable[[], object]] | None = None
         """Callbacks of batches that are not logged yet; None if each is at once."""
 
@@ -280,6 +280,63 @@ async def test_a_stop_moves_messages_while_others_are_logged(tmp_path: Path) -> 
     assert 0 == flushing.result()
     assert list(range(1, 9)) == leading.publisher.accepts
     await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_a_stop_cuts_the_next_batch_while_one_is_logged(tmp_path: Path) -> None:
+    """One more, and not while pieces of one are logged: its entry would come behind. Before a stop it waits for more."""
+    leading = Leading(tmp_path / "data")
+    log, journal = leading.log, leading.disk.journal
+    log.unanswered = []
+    leading.publish(1)
+    await leading.until(lambda: log.count == 1)
+    leading.publish(2)
+    await asyncio.sleep(20 * committer.MIN_GAP)
+    assert (1, None) == (log.count, journal.following)
+
+    leading.disk.commits.prepare_stop()
+    log.is_in_pieces = True
+    leading.disk.commits.wake()
+    await asyncio.sleep(20 * committer.MIN_GAP)
+    assert (1, None) == (log.count, journal.following)
+
+    log.is_in_pieces = False
+    leading.disk.commits._page_due = 0.0  # as when the disk was full a while ago
+    leading.disk.commits.wake()
+    await leading.until(lambda: log.count == 2)
+    leading.publish(3)
+    await asyncio.sleep(20 * committer.MIN_GAP)
+    assert (2, []) == (log.count, leading.publisher.accepts)
+
+    log.unanswered.pop(0)()
+    assert [1] == leading.publisher.accepts
+    await leading.until(lambda: log.count == 3)
+    while log.unanswered:
+        log.unanswered.pop(0)()
+    assert [1, 2, 3] == leading.publisher.accepts
+    await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
+
+
+async def test_a_batch_without_anything_to_log_is_settled_behind_the_one_before_it(tmp_path: Path) -> None:
+    """A callback that waits for it does not run earlier."""
+    leading = Leading(tmp_path / "data")
+    log, journal = leading.log, leading.disk.journal
+    log.unanswered = []
+    called: list[bool] = []
+    leading.disk.commits.prepare_stop()
+    leading.publish(1)
+    await leading.until(lambda: log.count == 1)
+    other = leading.disk.make_backing(leading.disk.next_id(), {})
+    settled = [Persistent(b"\0\0", b"", 1, leading.publisher, 2, 1)]
+    other.ack(other.publish_delivered(settled, ack_required=True, persistent=True))
+    journal.when_safe(called.append)
+    leading.disk.commits.wake()
+    await leading.until(lambda: journal.following is not None and not leading.disk.commits.is_preparing)
+    assert (1, []) == (log.count, called)
+
+    log.unanswered.pop(0)()
+    assert [True] == called
+    assert (None, None) == (journal.in_flight, journal.following)
+    await asyncio.wait_for(leading.disk.stop([leading.queue, other]), SECONDS)
 
 
 async def test_nothing_is_paged_at_a_stop(tmp_path: Path) -> None:

@@ -131,6 +131,56 @@ def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
     assert [] == second.durable.blocks
 
 
+def test_the_next_batch_is_cut_while_one_is_on_its_way_to_a_log(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """Both are settled in order, each with its own callbacks, and ends of the first are in the second."""
+    journal.is_logged_first = True
+    called: list[int] = []
+    entries = [queue.take(message(publisher, 1), 1)]
+    journal.when_safe(lambda _: called.append(1))
+    first = journal.cut()
+    entries.append(queue.take(message(publisher, 2), 2))
+    queue.settle(entries[0])
+    journal.when_safe(lambda _: called.append(2))
+    second = journal.cut(0)
+    journal.when_safe(lambda _: called.append(3))
+
+    assert [plan.block.key for plan in first.durable.blocks] == second.durable.deletes
+    assert (first, second) == (journal.in_flight, journal.following)
+    assert entries[1:] == list(journal.unwritten_of(queue))[1:]
+    assert [GONE, WRITING] == [entry.state for entry in entries]
+    assert first is journal.settled()
+    assert ([1], second, None) == (called, journal.in_flight, journal.following)
+    assert second is journal.settled()
+    assert ([1, 2, 3], [("accepted", 1), ("accepted", 2)]) == (called, publisher.outcomes)
+    journal.applied()
+    journal.applied()
+    assert (0, 0, 0) == (journal.octets_in_flight, journal.octets_unapplied, journal.records_in_flight)
+
+
+def test_callbacks_of_both_batches_wait_for_an_end_that_is_noted_late(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """The end of a record of the first is noted when that is settled, and so written by the third."""
+    journal.is_logged_first = True
+    called: list[int] = []
+    entry = queue.take(message(publisher, 1), 1)
+    entry.evict = True
+    queue.logged = lambda entries: [journal.delete_late(each) for each in entries]  # type: ignore[attr-defined]
+    for number in (1, 2):
+        journal.when_safe(lambda _, number=number: called.append(number))  # type: ignore[misc]
+        journal.cut(0)
+        queue.take(message(publisher, 2), 2)
+    journal.settled()
+    journal.settled()
+
+    assert [] == called
+    assert journal.cut(0).durable.deletes
+    journal.settled()
+    assert [1, 2] == called
+
+
 def test_part_of_a_block_is_marked(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
     """Records that died are bits in the block's bitmap, which is written as a whole each time."""
     entries = [queue.take(message(publisher, seq_id), seq_id) for seq_id in range(10)]

@@ -56,7 +56,7 @@ IO_BATCH, LOAD_OCTETS, EMBED_BELOW, BLOB_THRESHOLD, SWEEP_WORK = 4, 1500, 300, 2
 MEMORY = Path("/dev/shm")
 
 READY, UNACKED, GONE = "ready", "unacked", "gone"
-NOWHERE, IN_BLOB, NOTED, WRITING, WRITTEN = "nowhere", "file", "noted", "writing", "written"
+NOWHERE, IN_BLOB, NOTED, AHEAD, WRITING, WRITTEN = "nowhere", "file", "noted", "ahead", "writing", "written"
 FAULTS = ("store", "paged", "deletions")
 NO_ROOM = [("store",), ("store",), ("store", "many deletions"), ("store", "deletions")]
 DELETIONS = ("marks", "merges", "deletes", "unrefs", "sweeps")
@@ -1243,6 +1243,11 @@ class LoggedMachine(Machine):
     def __init__(self) -> None:
         self.logged: deque[bytes] = deque()
         """Batches that are in the log, and not applied."""
+        self.following: Batch | None = None
+        """A batch that was cut and encoded while another one is on its way."""
+        self.encoded: bytes | None = None
+        """Bytes of the batch that was cut so, which may be the current one by now."""
+        self.ahead_definitions: list[tuple[int, bool]] = []
         self.boots = 0
         self.place = 0
         super().__init__()
@@ -1256,6 +1261,29 @@ class LoggedMachine(Machine):
     def open(self) -> None:
         super().open()
         self.journal.is_logged_first = True
+        self.following = self.encoded = None
+        self.ahead_definitions = []
+
+    @precondition(lambda self: self.committed and self.following is None and self.journal.has_work)
+    @rule()
+    def cut_ahead(self) -> None:
+        """The next batch is cut and encoded while the answer to the last one is awaited."""
+        assert isinstance(self.environment, ReplicaEnvironment)
+        for copy in self.every_copy():
+            copy.cut_returns = copy.returns if copy.disk == WRITTEN and copy.fetched else 0
+            if copy.disk == NOTED:
+                copy.disk = AHEAD if copy.is_needed(late=self.late) else NOWHERE
+            elif copy.state == GONE and copy.death == NOWHERE:
+                # the end of one that was settled early is noted when its own batch is settled
+                is_early = copy.disk == WRITING and copy.is_needed(late=self.late)
+                if copy.disk in {WRITING, WRITTEN} and not is_early:
+                    copy.death = AHEAD
+        self.ahead_definitions, self.noted_definitions = self.noted_definitions, []
+        self.following = self.journal.cut(0)
+        self.encoded, error = self.environment.prepare(self.following)
+        assert error is None
+        self.note("cut ahead")
+        self.verify()
 
     @precondition(lambda self: self.batch is not None and not self.committed)
     @rule(faults=st.sampled_from([(), (), ("paged",)]))
@@ -1263,8 +1291,10 @@ class LoggedMachine(Machine):
         assert isinstance(self.environment, ReplicaEnvironment)
         assert self.batch is not None
         self.committed = True
-        with self.failing(faults):
-            octets, self.error = self.environment.prepare(self.batch)
+        octets, self.encoded, self.error = self.encoded, None, None
+        if octets is None:
+            with self.failing(faults):
+                octets, self.error = self.environment.prepare(self.batch)
         if octets is not None:
             self.logged.append(octets)
         for copy in self.every_copy():
@@ -1275,6 +1305,16 @@ class LoggedMachine(Machine):
         for qid, exists in self.writing_definitions:
             (self.definitions.add if exists else self.definitions.discard)(qid)
         self.verify()
+
+    @precondition(lambda self: self.committed and self.batch is not None)
+    @rule()
+    def settle(self) -> None:
+        super().settle()
+        self.batch, self.following = self.following, None
+        self.writing_definitions, self.ahead_definitions = self.ahead_definitions, []
+        for copy in self.every_copy():
+            copy.disk = WRITING if copy.disk == AHEAD else copy.disk
+            copy.death = WRITING if copy.death == AHEAD else copy.death
 
     @precondition(lambda self: len(self.logged) > self.committed)
     @rule()
@@ -1293,6 +1333,8 @@ class LoggedMachine(Machine):
 
     def commit_all(self) -> None:
         while True:
+            if self.following is not None:
+                self.settle()
             super().commit_all()
             while self.logged:
                 self.apply()
