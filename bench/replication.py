@@ -45,6 +45,7 @@ from bench.replication_load import (
     flooded,
     next_confirm,
     promised,
+    reuse_log_files,
     wait_until,
 )
 from bench.results import Report
@@ -219,6 +220,8 @@ def hand_over(report: Report, options: argparse.Namespace) -> None:
     }
     with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
         filled(cluster, 10_000, 100)
+        if options.reused_log:
+            reuse_log_files(cluster.database)
         for name, load in loads.items():
             gaps = [handed_over(cluster, partial(load, cluster, options)) for _ in range(options.kills)]
             report.line(f"{name}: next confirm after {len(gaps)} SIGTERMs: p50", median(gaps), "s")
@@ -319,6 +322,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stored", type=int, default=1_000_000, help="messages stored before kills")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--unlogged-mebibytes", type=int, default=64, help="to be logged at a hand-over")
+    parser.add_argument(
+        "--reused-log",
+        action="store_true",
+        help="hand-overs with servers that use files of PostgreSQL's log again, as those in use do; about 20 s more",
+    )
     parser.add_argument("--megabytes", type=int, default=200, help="missed by the node that catches up")
     parser.add_argument("--snapshot-megabytes", type=int, default=2000)
     options = parser.parse_args(arguments)

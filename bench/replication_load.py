@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pamqp import commands
 from replicated.cluster import Cluster, probed
+from replicated.database import Database
 
 from bench.brokers import BrokerError
 from bench.bulk import Bulk, BulkError, chunks
@@ -20,6 +21,8 @@ ATTEMPT_SECONDS = 0.1
 PATIENCE = 120.0
 SNAPSHOT_PATIENCE = 900.0
 BODY = 1500
+LOG_FILES = 64
+"""Files of PostgreSQL's log of 16 MB each, twice as many as a server keeps for its standbys."""
 FLOOD, FLOOD_BEGUN = 10_000_000, 2000
 """Messages of a flood at most, all without waiting for confirms; and confirms from which it counts as begun."""
 
@@ -137,6 +140,17 @@ def _closed_by_leader(client: Bulk) -> None:
     with contextlib.suppress(OSError, BulkError):
         client.reply()
     client.close()
+
+
+def reuse_log_files(database: Database) -> None:
+    """Have servers use files of their logs again, as those in use for long do: new ones are filled with zeroes."""
+    primary = database.primary
+    for _ in range(LOG_FILES):
+        database.sql(primary, "select pg_logical_emit_message(false, 'bench', '')", "select pg_switch_wal()")
+    database.sql(primary, "checkpoint")
+    for name in database.standbys:
+        database.position(name)  # once it has replayed that
+        database.sql(name, "checkpoint")
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
