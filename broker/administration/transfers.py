@@ -16,6 +16,7 @@ from leveret.broker.administration.access import (
     translated,
 )
 from leveret.broker.administration.detached_channel import check_key, check_permission
+from leveret.broker.administration.lasting_rights import Needed, refusal
 from leveret.broker.administration.messages import found_queue
 from leveret.broker.administration.peeking import condition_of, facts_of
 from leveret.broker.auth.users import User
@@ -98,7 +99,7 @@ class Transfers:
         place, source = self._source(actor, vhost, queue)
         to = self._destination(actor, place, source, destination)
         action = Action.COPY if is_copy else Action.MOVE
-        return self._start(actor, Wish(action, source, to), chosen)
+        return self._start(Wish(action, source, to), chosen, Needed(actor, place, queue, destination))
 
     def start_discard(
         self,
@@ -113,7 +114,8 @@ class Transfers:
         """
         place, source = self._source(actor, vhost, queue)
         check_permission(self._broker, actor, place, "configure", "queue", queue)
-        return self._start(actor, Wish(Action.DISCARD, source, None), chosen)
+        needed = Needed(actor, place, queue, permissions=("read", "configure"))
+        return self._start(Wish(Action.DISCARD, source, None), chosen, needed)
 
     def start_retry(
         self,
@@ -149,7 +151,8 @@ class Transfers:
         may_write = partial(_passes, partial(check_permission, self._broker, actor, place, "write", "queue"))
         retry = Retry(place.queues.get, to, first=first, most=most_retries, may_write=may_write)
         also = _died_of(reason) if reason else None
-        return self._start(actor, Wish(Action.RETRY, source, retry), chosen, also=also)
+        needed = Needed(actor, place, queue, destination)
+        return self._start(Wish(Action.RETRY, source, retry), chosen, needed, also=also)
 
     def start_replay(
         self,
@@ -185,7 +188,8 @@ class Transfers:
             raise BadRequestError("'until' must be later than 'since'")
         to = self._destination(actor, place, retained, destination)
         wish = Wish(Action.REPLAY, retained, Replay(to, queue))
-        return self._start(actor, wish, chosen, also=_acked(since, until))
+        needed = Needed(actor, place, queue, destination)
+        return self._start(wish, chosen, needed, also=_acked(since, until))
 
     def transfers(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the running transfers and the latest others: the actor's own, or all for a monitoring user."""
@@ -255,7 +259,12 @@ class Transfers:
         return ToExchange(place, exchange, key, partial(_passes, check))
 
     def _start(
-        self, actor: User | None, wish: Wish, chosen: Chosen, *, also: Callable[[Peeked], bool] | None = None
+        self,
+        wish: Wish,
+        chosen: Chosen,
+        needed: Needed,
+        *,
+        also: Callable[[Peeked], bool] | None = None,
     ) -> int:
         condition = _both(also, _condition(self._broker, wish.source, chosen.where))
         if chosen.limit is not None and chosen.limit < 0:
@@ -264,7 +273,9 @@ class Transfers:
             raise BadRequestError("'rate' must not be negative")
         running = [each for each, _ in self._transfers.values() if each.state is State.RUNNING]
         if len(running) >= MOST_RUNNING:
-            raise BadRequestError(f"{MOST_RUNNING} transfers are running already")
+            raise BadRequestError(
+                f"{MOST_RUNNING} transfers are running already: wait until one has ended, or cancel one"
+            )
         for number in [number for number, (each, _) in self._transfers.items() if each.ended is not None]:
             if len(self._transfers) < MOST_KEPT:
                 break
@@ -276,7 +287,9 @@ class Transfers:
             rate=chosen.rate,
             is_dry=chosen.is_dry,
             blob_threshold=self._broker.blob_threshold,
+            refusal=partial(refusal, self._broker, needed),
         )
+        actor = needed.actor
         self._transfers[number] = Transfer(wish, self._broker), None if actor is None else actor.name
         return number
 

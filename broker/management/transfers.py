@@ -141,7 +141,7 @@ _CHOSEN = (
     Key("rate", "integer", doc="maximum number of messages a second"),
     Key("dry_run", "boolean", doc="only count"),
 )
-_DESTINATION = "name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`"
+_DESTINATION = "name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`; a slash in `NAME` is `%2F`"
 _PATH = "leveret/queues/{vhost}/{queue}"
 
 

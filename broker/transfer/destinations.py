@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
+from urllib.parse import unquote
 
 from leveret.broker.amqp.properties import FLAGS_AT, Properties
 from leveret.broker.auth.users import DEFAULT_EXCHANGE
@@ -155,9 +156,11 @@ class Named(NamedTuple):
 def parsed(text: str) -> Named:
     """Parse a destination: the name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`.
 
-    The name of the exchange ends at the first slash; the default exchange is '' or amq.default.
+    The name of the exchange ends at the first slash; slashes of its own are %2F, percent signs %25, as in a URL. The
+    default exchange is '' or amq.default.
     """
     if not text.startswith(_EXCHANGE):
         return Named("queue", text)
     name, slash, key = text.removeprefix(_EXCHANGE).partition("/")
+    name = unquote(name, errors="surrogateescape")
     return Named("exchange", "" if name == DEFAULT_EXCHANGE else name, key if slash else None)

@@ -5,8 +5,8 @@ other work. A batch of messages is withdrawn, put into the inboxes of its destin
 hence in one commit: whenever the broker is killed, each message is in exactly one place. Bodies in files of their own
 take longer; their originals stay, as those of dead letters, until the commit that follows their files.
 A message stays where it is if its destination cannot take it, which is found out before it is withdrawn; causes are
-counted. A transfer goes on when those who started it leave, and ends after a whole batch when it is cancelled. It is
-over when all that it has done is on disk. A replay copies the retained messages of a queue
+counted. A transfer goes on when its user leaves, and ends after a whole batch when it is cancelled, or its user may no
+longer do that. It is over when all that it has done is on disk. A replay copies the retained messages of a queue
 (`broker.queue.retained_queue`); those that have expired are left out, also if they could not be discarded yet.
 
 Pure: reads and waits are left to its host.
@@ -93,6 +93,7 @@ class Wish(NamedTuple):
         rate: maximum number of messages a second; 0 for no limit.
         is_dry: True to count only.
         blob_threshold: bytes from which a content is written to a file of its own.
+        refusal: returns why its user may not go on, '' if that is allowed; raises NotYet if it has to be asked.
 
     """
 
@@ -104,10 +105,7 @@ class Wish(NamedTuple):
     rate: int = 0
     is_dry: bool = False
     blob_threshold: int = 1 << 62
-
-
-def _ignored() -> None:
-    """Do nothing when a transfer is over."""
+    refusal: Callable[[], str] = str
 
 
 class Transfer:
@@ -140,7 +138,7 @@ class Transfer:
         self.refused: Counter[str] = Counter()
         self.began = host.context.clock()
         self.ended: int | None = None
-        self.on_ended: Callable[[], object] = _ignored
+        self.on_ended: Callable[[], object] = str
         self._room = Room(wish.source)
         self._due = 0
         """Time (epoch ms) before which the rate allows no further batch."""
@@ -168,10 +166,8 @@ class Transfer:
 
     def _go_on(self) -> None:
         """Run the job in a later step, after which a turn follows."""
-        self._host.turn.slices.later(self._add_job)
-
-    def _add_job(self) -> None:
-        self._host.turn.add_writing_job(self._job(), self.name)
+        turn = self._host.turn
+        turn.slices.later(lambda: turn.add_writing_job(self._job(), self.name))
 
     def _job(self) -> Iterator[None]:
         """Run the steps until they need something else than time."""
@@ -291,12 +287,18 @@ class Transfer:
             yield undecided
 
     def _pause(self) -> NotYet | None:
-        """Return the wait that is necessary now, for the rate or for space on the disk."""
+        """Return the wait that is necessary now: for the rate, for space on the disk, or for an answer about rights."""
         context = self._host.context
         if self._due > context.clock():
             return NotYet(partial(self._at, self._due))
         if not self.wish.is_dry and self._host.turn.is_full():
             return NotYet(partial(self._at, context.clock() + _FULL_MS))
+        try:
+            refusal = self.wish.refusal()
+        except NotYet as wait:
+            return wait
+        if refusal and self.state is State.RUNNING:
+            self.state, self.error = State.FAILED, refusal
         return None
 
     def _batch(self, piece: Piece, chosen: list[Peeked], at: int) -> int:

@@ -61,9 +61,9 @@ def moment(text: str, now: datetime, after: datetime | None = None) -> datetime:
 def replay(target: Target, *, queue: str, since: str, until: str, destination: str, **choice: Any) -> None:
     """Copy messages that consumers of QUEUE have acked to DESTINATION: a queue, exchange:NAME or exchange:NAME/KEY.
 
-    The queue must retain them: x-retain-for, or a policy with retain-for. Copies have the header x-leveret-replayed.
-    A local time of day is the last one, for --until the next one after --since. A message that the destination cannot
-    take is counted, and the exit code is 1.
+    A slash in NAME is written %2F. The queue must retain them: x-retain-for, or a policy with retain-for. Copies have
+    the header x-leveret-replayed. A local time of day is the last one, for --until the next one after --since. A
+    message that the destination cannot take is counted, and the exit code is 1.
 
     \b
     Examples:

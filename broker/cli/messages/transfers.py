@@ -34,8 +34,9 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
 def move(target: Target, *, queue: str, destination: str, **choice: Any) -> None:
     """Move messages of QUEUE to DESTINATION: a queue, or exchange:NAME, or exchange:NAME/KEY.
 
-    Batches are whole: whenever this command or the broker is killed, each message is in exactly one place. A message
-    that the destination cannot take stays in its place, is counted, and the exit code is 1.
+    A slash in NAME is written %2F. Batches are whole: whenever this command or the broker is killed, each message is
+    in exactly one place. A message that the destination cannot take stays in its place, is counted, and the exit code
+    is 1.
 
     \b
     Examples:

@@ -159,6 +159,35 @@ def test_a_transfer_needs_permissions(node, path, body, status):
     assert status == Api(node, "ann:ann").post(f"leveret/queues/%2F/{path}", body).status
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("q/move", {"destination": "to", "rate": 10}),
+        ("q/copy", {"destination": "to", "rate": 10}),
+        ("q/discard", {"rate": 10}),
+    ],
+)
+@pytest.mark.parametrize("change", ["user", "permissions", "tags"])
+def test_a_transfer_ends_when_its_user_loses_a_right(node, path, body, change):
+    """A running transfer fails with the reason before its next batch, and what it has not moved stays in the queue."""
+    api, own = Api(node), Api(node, "ann:ann")
+    api.put("permissions/%2F/ann", {"configure": ".*", "write": ".*", "read": ".*"})
+    number = own.post(f"leveret/queues/%2F/{path}", body).body["id"]
+    node.clock.run()
+    if change == "user":
+        api.delete("users/ann")
+    elif change == "permissions":
+        api.put("permissions/%2F/ann", {"configure": "", "write": "", "read": ""})
+    else:
+        api.put("users/ann", {"password": "ann", "tags": ""})
+    node.pass_time(1000)
+    ended = finished(api, {"id": number})
+
+    assert ("failed", 1) == (ended["state"], ended["done"] + ended["refused"])
+    assert "ann" in ended["error"] or "Not management user" == ended["error"]
+    assert 10 == node.vhosts["/"].queues["q"].ready_count + (0 if path == "q/copy" else ended["done"])
+
+
 def test_transfers_of_others_are_hidden(node):
     """A user without further tags sees and cancels only the own transfers."""
     started = Api(node).post(f"{QUEUE}/move", {"destination": "to", "rate": 1}).body
@@ -181,7 +210,10 @@ def test_transfers_are_limited(node, monkeypatch):
     body = {"destination": "to", "rate": 1}
     started = [api.post(f"{QUEUE}/move", body).body for _ in range(2)]
     refused = api.post(f"{QUEUE}/move", body)
-    assert (400, "2 transfers are running already") == (refused.status, refused.body["reason"])
+    assert 400 == refused.status
+    assert (
+        "2 transfers are running already: wait until one has ended, or cancel one" == refused.body["reason"]
+    )
     for each in started:
         api.delete(f"leveret/transfers/{each['id']}")
     node.clock.run()

@@ -225,6 +225,16 @@ def test_an_exchange_is_a_destination(node, client):
     assert b"\1x\5other" == ready(node, "to")[3].address
 
 
+def test_an_exchange_may_have_a_slash_in_its_name(node, client):
+    """A slash and a percent sign of the name are written as in a URL; those of the routing key as they are."""
+    say(client, make(Exchange.Declare, 0, "100%/x", "topic", False, True, False, False, False, {}))
+    say(client, make(Wire.Bind, 0, "to", "100%/x", "a/b%2F", False, {}))
+    fill(client, "q", 1)
+
+    assert 1 == move(node, "q", "exchange:100%25%2Fx/a/b%2F")["done"]
+    assert b"100%/xa/b%2F" == ready(node, "to")[0].address
+
+
 def test_times_are_not_carried_over(node, client):
     """A message that moves gets the TTL of its new queue, and its own from the beginning."""
     declare(client, "short", durable=True, arguments={"x-message-ttl": ("signedint", 10_000)})
