@@ -287,6 +287,8 @@ class Ledger:
             return None
         if copy.gone or copy.held:
             self.violate("delivery", f"{copy} again")
+        elif not book.deleted:
+            copy.discarded = False  # a purge that has waited for a read comes too late for it
         if redelivered is not (copy.delivered > 0):
             self.violate("delivery", f"{copy} for the {copy.delivered + 1}. time, redelivered={redelivered}")
         if not copy.delivered and book.ordered:
@@ -323,6 +325,12 @@ class Ledger:
     # -- queues -------------------------------------------------------------------------------------------------------
 
     @staticmethod
+    def purging(book: Book) -> None:
+        """Note that the ready copies are about to be discarded, but for those that are delivered meanwhile."""
+        for copy in book.live:
+            copy.discarded = copy.discarded or not copy.held
+
+    @staticmethod
     def changed(book: Book, mode: str) -> None:
         """The queue has another mode: where nothing is light any more, what is ready is not either."""
         book.mode = mode
@@ -331,14 +339,19 @@ class Ledger:
                 copy.light = copy.light and copy.held
 
     def purged(self, book: Book) -> None:
-        """Note that the ready copies are about to be discarded."""
+        """Note that the ready copies are discarded."""
         for copy in [copy for copy in book.live if not copy.held]:
             copy.discarded = True
             self._leave(copy)
 
     def deleted(self, book: Book) -> None:
-        """The queue is about to go, or is gone."""
+        """The queue is gone."""
+        self.deleting(book)
         self.purged(book)
+
+    def deleting(self, book: Book) -> None:
+        """Note that the queue is about to go; it may deliver meanwhile."""
+        self.purging(book)
         book.deleted = True
         for copy in book.live:
             copy.discarded = copy.discarded or not copy.light

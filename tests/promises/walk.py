@@ -507,14 +507,16 @@ class Walk:
 
     def purge(self) -> None:
         book = self.random.choice(list(self.books.values()))
-        self.ledger.purged(book)
+        self.ledger.purging(book)
         self.ask(make(Queue.Purge, 0, book.name, False))
+        self.ledger.purged(book)
 
     def delete(self) -> None:
         kind = self.random.choice(list(self.books))
         book = self.books.pop(kind)
-        self.ledger.deleted(book)
+        self.ledger.deleting(book)
         self.ask(make(Queue.Delete, 0, book.name, False, False, False))
+        self.ledger.purged(book)
         self.forget_consumers(book)
         self.declare(kind)
 
@@ -636,6 +638,8 @@ class Walk:
             self.commit()
             self.node.read()
             self.look()
+            if self.node.disk.loads:
+                quiet = 0
             if consumer.held:
                 quiet = 0
                 for copy in consumer.held.values():
