@@ -18,6 +18,7 @@ from bench.brokers import BrokerError
 from bench.bulk import Bulk, BulkError, chunks
 
 ATTEMPT_SECONDS = 0.1
+QUICK_SECONDS = 0.02
 PATIENCE = 120.0
 SNAPSHOT_PATIENCE = 900.0
 BODY = 1500
@@ -65,8 +66,8 @@ def filled(cluster: Cluster, count: int, size: int) -> float:
     return rate
 
 
-def next_confirm(ports: Sequence[int]) -> float:
-    """Try all addresses each 100 ms until a message is confirmed; returns the time."""
+def next_confirm(ports: Sequence[int], pause: float = ATTEMPT_SECONDS) -> float:
+    """Try all addresses each `pause` seconds until a message is confirmed; returns the time."""
     deadline = time.monotonic() + PATIENCE
     while (began := time.monotonic()) < deadline:
         for port in ports:
@@ -78,7 +79,7 @@ def next_confirm(ports: Sequence[int]) -> float:
             except (OSError, BulkError):
                 continue
             return time.monotonic()
-        time.sleep(max(0.0, began + ATTEMPT_SECONDS - time.monotonic()))
+        time.sleep(max(0.0, began + pause - time.monotonic()))
     message = "nothing is confirmed any more"
     raise BrokerError(message)
 
