@@ -54,13 +54,27 @@ class Clock:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self.soon.append(callback)
 
-    def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
-        self.later.append((self.now + seconds, partial(callback, *args) if args else callback))
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> "Timer":
+        timer = Timer(self, (self.now + seconds, partial(callback, *args) if args else callback))
+        self.later.append(timer.entry)
+        return timer
 
     def run(self) -> None:
         """Run the calls that are due soon, and those that they cause."""
         while self.soon:
             self.soon.pop(0)()
+
+
+class Timer:
+    """A call of a `Clock` that is due later."""
+
+    def __init__(self, clock: Clock, entry: tuple[float, Callable[[], object]]) -> None:
+        self._clock = clock
+        self.entry = entry
+
+    def cancel(self) -> None:
+        if self.entry in self._clock.later:
+            self._clock.later.remove(self.entry)
 
 
 class ClockTime(TimeSource):

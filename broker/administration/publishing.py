@@ -112,8 +112,9 @@ class _PublishingChannel(Channel):
             return True
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
 
-    def flush_confirms(self) -> None:
+    def flush_confirms(self, since: int = 0) -> None:
         """Report the verdict on the message."""
+        del since
         confirms = self.confirms
         assert confirms is not None  # noqa: S101 - set above
         for verdict in confirms.take():

@@ -101,6 +101,8 @@ class ChannelHost(Protocol):
 
 
 _FEW_CONSUMERS = 64
+MANY_OPEN = 32
+"""Open publishes of a channel from which on its confirms may wait for others."""
 
 
 class Channel:
@@ -573,8 +575,16 @@ class Channel:
         """Schedule the confirms to be sent at the end of the turn."""
         self.outbox.turn.channels.append(self)
 
-    def flush_confirms(self) -> None:
-        """Send the confirms that are due."""
+    def may_wait(self) -> bool:
+        """Return whether confirms may wait for others; see `turn_protocols.Confirming`."""
+        confirms = self.confirms
+        if confirms is None or len(confirms.held) < MANY_OPEN:
+            return False
+        confirms.scheduled = False
+        return True
+
+    def flush_confirms(self, since: int = 0) -> None:
+        """Send the confirms that are due; `since` as in `turn_protocols.Confirming`."""
         confirms = self.confirms
         if confirms is not None:
             new_count = confirms.seq_no - confirms.taken
@@ -584,7 +594,8 @@ class Channel:
             if times.watched:
                 times.look(confirms, new_count, self.vhost.context)
             if confirms.seq_no >= times.due:
-                times.watch(confirms, new_count, self.numbered.confirm_mode, self.vhost.context)  # type: ignore[union-attr]
+                mode = self.numbered.confirm_mode  # type: ignore[union-attr]
+                times.watch(confirms, new_count, mode, self.vhost.context, since)
             self.numbered = None
 
     # -- settling ---------------------------------------------------------------------------------------------------

@@ -310,6 +310,7 @@ class Connection(ReceiveLoop):
                 # without a reply to wait for, nothing else would bound what the client has written
                 self.stalled = self.has_declared = True
         elif isinstance(method, ChannelMethods.Close):
+            channel.flush_confirms()
             self.run_in_slices(
                 number, self._drop_channel(channel), encode_method(number, ChannelMethods.CloseOk())
             )
@@ -507,6 +508,7 @@ class Connection(ReceiveLoop):
             level, "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
         )
         self.node.turn.run()
+        channel.flush_confirms()
         self.channels.pop(channel.number, None)
         self._closing_channels.add(channel.number)
         close = make(ChannelMethods.Close, int(error.code), error.reply_text, class_id, method_id)
@@ -632,6 +634,8 @@ class Connection(ReceiveLoop):
         if after is None:
             turn.slices.add(self._release_steps(None), f"cleanup of connection {self.name}")
         else:
+            for channel in self.channels.values():
+                channel.flush_confirms()
             self.run_in_slices(0, self._release_steps(after))
         turn.run()
 

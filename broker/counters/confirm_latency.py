@@ -46,7 +46,9 @@ class ConfirmTimes:
             self._last = confirms.seq_no - came  # numbers of a long wait do not represent later ones
             self.due = self._last + SAMPLE_EVERY
 
-    def watch(self, confirms: ChannelConfirms, came: int, mode: str, context: MeteringContext) -> None:
+    def watch(
+        self, confirms: ChannelConfirms, came: int, mode: str, context: MeteringContext, since: int = 0
+    ) -> None:
         """Sample one of the numbers published in this turn: record its latency, or watch it until it is confirmed.
 
         Args:
@@ -54,6 +56,7 @@ class ConfirmTimes:
             came: count of numbers published in this turn, at least one.
             mode: confirm mode of the last of them, assumed for all.
             context: the context of the node.
+            since: time (ns) from which on they came, if not all in this turn; 0 otherwise.
 
         """
         last = confirms.seq_no
@@ -61,12 +64,13 @@ class ConfirmTimes:
         number = one_of(last, came, self._place)
         stands_for = last - self._last
         self._last = last
+        published = since + (context.now - since) * (came - last + number) // came if since else context.now
         if number not in confirms.held:
-            context.latencies.ended(context.latencies.confirm[mode], context.now, stands_for)
+            context.latencies.ended(context.latencies.confirm[mode], published, stands_for)
         else:
             if len(self.watched) >= WATCHED_CONFIRMS:
                 self._thin_out()
-            self.watched.append((number, mode, context.now, stands_for))
+            self.watched.append((number, mode, published, stands_for))
         self.due = last + self._every
 
     def _thin_out(self) -> None:

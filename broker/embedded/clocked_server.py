@@ -117,7 +117,7 @@ class ClockedServer(Server):
         turn = self.turn
         if self._turn_scheduled or turn.slices or turn.queues or turn.channels or turn.outboxes:
             return True
-        if turn.unfinished or turn.has_deferred_input:
+        if turn.unfinished or turn.has_deferred_input or turn.withheld:
             return True
         return self.disk is not None and (bool(self.disk.reads_pending) or self._is_writing)
 
@@ -149,6 +149,7 @@ class ClockedServer(Server):
 
     async def carry_on(self) -> None:
         """Wait for some of the work that is under way."""
+        self.send_withheld()
         await self.finish_jobs()
         if self.disk is None:
             return

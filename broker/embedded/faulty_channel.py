@@ -109,7 +109,7 @@ class FaultyChannel(RecordedChannel):
         else:
             super().confirm_unroutable(route, confirms)
 
-    def flush_confirms(self) -> None:
+    def flush_confirms(self, since: int = 0) -> None:
         """Send the confirms that are due, unless a fault holds them or drops the connection."""
         faults = self.faults
         if self.confirms is None or self._connection.state != OPEN:
@@ -119,7 +119,7 @@ class FaultyChannel(RecordedChannel):
             return
         frames = self.outbox.frames
         before = len(frames)
-        super().flush_confirms()
+        super().flush_confirms(since)
         if len(frames) == before:
             return
         confirms = [confirm for frame in frames[before:] for confirm in _confirm_in(bytes(frame))]

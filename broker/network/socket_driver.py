@@ -215,6 +215,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             return
         self._gathered = len(data)
         turn = server.turn
+        turn.is_shared = True
         if turn.gather(self, len(data), began) or connection.stalled:
             turn.run()
             server.finish_turn()

@@ -19,7 +19,8 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from leveret.broker.scheduling.turn import Runnable, Turn
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.scheduling.turn_protocols import Runnable
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
 

@@ -9,10 +9,10 @@ Hot path: see docs/performance.md.
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
 
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
+from leveret.broker.scheduling.turn_protocols import Confirming, Flushing, Read, Runnable, Settling
 
 log = logging.getLogger("leveret.queue")
 
@@ -22,63 +22,6 @@ GATHER_NS = 2_000_000
 """Nanoseconds from the first of these reads after which a further one runs the turn."""
 INPUT_PRIORITY_NS = 50_000_000
 """Nanoseconds for which arrivals go before other deferred work; after that the other work gets the time of one step."""
-
-
-class Runnable(Protocol):
-    """A queue with work to do."""
-
-    touched: bool
-
-    @property
-    def durable(self) -> bool:
-        """True if its input may be written to disk. Constant."""
-
-    @property
-    def has_input(self) -> bool:
-        """True if acks or arrivals wait for the next run."""
-
-    @property
-    def stores_input(self) -> bool:
-        """True if some of them are written to disk: no commit begins while this is deferred."""
-
-    def run(self) -> bool:
-        """Do the accumulated work; return true if some is left because the turn's budget is used up."""
-
-    def give_up(self) -> None:
-        """Drop the accumulated work after an internal error."""
-
-
-class Settling(Protocol):
-    """Acks that have no effect yet (`broker.queue.retention`)."""
-
-    def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back once when they have."""
-
-
-class Flushing(Protocol):
-    """The outgoing frames of a connection (`broker.scheduling.outbox.Outbox`)."""
-
-    def flush(self) -> None:
-        """Hand the frames to the transport."""
-
-
-class Read(Protocol):
-    """A read from a socket whose messages and acks are noted, but not processed (`Turn.gather`)."""
-
-    def turn_ran(self, *, is_deferred: bool) -> None:
-        """Called once, after the next run of the turn.
-
-        Args:
-            is_deferred: as returned by `Turn.run`.
-
-        """
-
-
-class Confirming(Protocol):
-    """A channel in confirm mode with published messages."""
-
-    def flush_confirms(self) -> None:
-        """Send the confirms that are due."""
 
 
 def _never() -> bool:
@@ -106,8 +49,10 @@ class Turn:
         "_reads",
         "_stored",
         "channels",
+        "confirm_wait",
         "is_backlogged",
         "is_full",
+        "is_shared",
         "outboxes",
         "queues",
         "reads",
@@ -115,6 +60,8 @@ class Turn:
         "slices",
         "unfinished",
         "waiting_for_disk",
+        "withheld",
+        "withheld_since",
     )
 
     def __init__(self, slices: TimeSlices | None = None) -> None:
@@ -122,7 +69,15 @@ class Turn:
         self.queues: list[Runnable] = []
         self.reads = 0
         """Number of reads from sockets so far."""
+        self.is_shared = False
+        """True if many sockets have taken turns since the driver has reset this."""
+        self.confirm_wait = 0
+        """Nanoseconds for which confirms of channels with many open publishes wait for others; set by the driver."""
+        self.withheld_since = 0
+        """Time (ns) at which the first of `withheld` began to wait."""
         self.channels: list[Confirming] = []
+        self.withheld: dict[Confirming, None] = {}
+        """Channels whose confirms wait; the driver must call `send_withheld` after `confirm_wait`."""
         self.outboxes: list[Flushing] = []
         self.unfinished: list[Runnable] = []
         """Queues that used up their budget: the driver must give them another turn soon."""
@@ -155,7 +110,7 @@ class Turn:
         self._is_turn_of_others = False
         self._is_running_deferred = False
 
-    def run(self) -> bool:
+    def run(self) -> bool:  # noqa: C901 - hot: one flat function is cheaper than small ones
         """Run every touched queue (which may touch others) while the step has time, then send the confirms.
 
         Returns:
@@ -184,6 +139,8 @@ class Turn:
             queues.clear()
         channels = self.channels
         if channels:
+            if self.confirm_wait:
+                self._withhold()
             for channel in channels:
                 channel.flush_confirms()
             channels.clear()
@@ -213,6 +170,30 @@ class Turn:
             self._gathered_octets, self._gathered_since = octets, now
         self._reads.append(read)
         return self._gathered_octets >= GATHER_OCTETS or now - self._gathered_since >= GATHER_NS
+
+    def _withhold(self) -> None:
+        """Have channels wait that await many confirms, if those before them have not waited long enough by now."""
+        now = self.slices.clock()
+        if not self.withheld:
+            self.withheld_since = now
+        elif now - self.withheld_since >= self.confirm_wait:
+            withheld, self.withheld = self.withheld, {}
+            for channel in withheld:
+                channel.flush_confirms(self.withheld_since)
+            return
+        due = []
+        for channel in self.channels:
+            if channel.may_wait():
+                self.withheld[channel] = None
+            else:
+                due.append(channel)
+        self.channels[:] = due
+
+    def send_withheld(self) -> None:
+        """Start a job that sends the confirms withheld so far."""
+        if self.withheld:
+            withheld, self.withheld = self.withheld, {}
+            self.slices.add(_flush_each(withheld, self.withheld_since), "withheld confirms")
 
     @property
     def is_split(self) -> bool:
@@ -368,6 +349,12 @@ class Turn:
                 queue.touched = True
                 self.queues.append(queue)
         self.unfinished.clear()
+
+
+def _flush_each(channels: Iterable[Confirming], since: int) -> Iterator[None]:
+    for channel in channels:
+        channel.flush_confirms(since)
+        yield
 
 
 def _give_up(queue: Runnable) -> None:

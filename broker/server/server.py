@@ -38,6 +38,7 @@ from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.node import Backends
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
+from leveret.broker.counters.confirm_wait import ConfirmWait
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
@@ -277,6 +278,9 @@ class Server:
         self.all_closed = asyncio.Event()
         """Set whenever the last socket is closed."""
         self._turn_scheduled = False
+        self._confirm_wait = ConfirmWait()
+        self._withheld: asyncio.TimerHandle | None = None
+        """Sends the confirms that are withheld."""
         self._jobs_scheduled = False
         self._paging_due = 0.0
         self._timer: TimerHandle | None = None
@@ -628,7 +632,7 @@ class Server:
             self._loading_shovels.cancel()
         if self._shovels is not None:
             self._shovels.abandon()
-        for handle in (self._ticker, self._timer):
+        for handle in (self._ticker, self._timer, self._withheld):
             if handle is not None:
                 handle.cancel()
         self.resource_monitor.stop()
@@ -648,8 +652,18 @@ class Server:
             latencies.settle(self.monotonic())
         if self.disk is not None:
             self.disk.commits.wake()
+        if turn.withheld and self._withheld is None:
+            self._withheld = self.call_later(turn.confirm_wait / 1e9, self.send_withheld)
         if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
             self.schedule_turn()
+
+    def send_withheld(self) -> None:
+        """Send the confirms that wait for others of their channels."""
+        if self._withheld is not None:
+            self._withheld.cancel()
+            self._withheld = None
+        self.turn.send_withheld()
+        self.finish_turn()
 
     def schedule_turn(self) -> None:
         """Run the turn in the next step."""
@@ -977,6 +991,10 @@ class Server:
         now = self._ticked = self.now()
         self.context.latencies.loop_lag.record((self.context.now - self._tick_due) // 1000)
         self._schedule_tick()
+        self.turn.confirm_wait = self._confirm_wait.next(
+            self.context.latencies.confirm, is_shared=self.turn.is_shared
+        )
+        self.turn.is_shared = False
         self.run_timeouts(self.time_source.now())
         self._peer_checks.run(now)
         self.collector.collect_due(now, self.resource_monitor.memory.used, self.turn.reads)

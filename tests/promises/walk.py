@@ -29,6 +29,8 @@ SIZES = (0, 10, 10, 50, 50, 200, 1000, 5000)
 DEAD = "dead"
 CHECK_EVERY = 40
 """Steps between two looks at who waits for nothing."""
+CONFIRM_WAIT = 1 << 62
+"""Nanoseconds: confirms wait for the next look."""
 BACKLOG = 4000
 """Ready messages above which publishing pauses."""
 
@@ -601,8 +603,13 @@ class Walk:
             if not self.steps % CHECK_EVERY:
                 self.commit()
                 self.node.read()
+                self.node.send_withheld()
                 self.look()
                 self.ledger.check_open()
+                self.node.turn.confirm_wait = rng.choice((0, CONFIRM_WAIT))
+        self.node.turn.confirm_wait = 0
+        self.node.send_withheld()
+        self.look()
         self.drain()
 
     @property

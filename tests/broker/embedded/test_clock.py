@@ -10,6 +10,7 @@ from conformance.wire import Client, ClosedError
 from hypothesis import given, settings, strategies as st
 
 import leveret
+from leveret.broker.network.socket_driver import MANY
 
 SECOND = 1000
 DELAY_EXCHANGE = {"arguments": {"x-delayed-type": "fanout"}}
@@ -36,6 +37,25 @@ def test_messages_expire(broker, connect):
 
     assert 1 == before
     assert [0, 1] == [channel.ready("short"), channel.ready("long", 1)]
+
+
+def test_confirms_that_wait_for_others_are_sent_when_advance_returns(broker, connect):
+    """A confirm among many sockets, of a channel with many open ones, is on its way when `advance` returns."""
+    channels = [connect(broker).channel() for _ in range(MANY + 2)]
+    publisher, consumer = channels[0], channels[1]
+    publisher.queue("q", arguments={"x-confirm-mode": "consumer-ack"})
+    consumer.consume("q")
+    publisher.call("confirm.select")
+    for number in range(8):
+        publisher.publish("", "q", b"%d" % number)
+    tags = [consumer.deliver().delivery_tag for _ in range(8)]
+    for each in channels[2:]:
+        each.sync()
+    broker.clock.freeze()
+    consumer.send("basic.ack", delivery_tag=tags[0])
+    broker.clock.advance(0)
+
+    assert 1 == publisher.receive("basic.ack", timeout=0.05).delivery_tag
 
 
 def test_everything_is_done_when_advance_returns(broker, connect):

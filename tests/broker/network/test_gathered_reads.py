@@ -4,7 +4,8 @@ import pytest
 from conformance.codec import encode_header, encode_method, frame
 from fakes import Client, Node, hurry
 
-from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
+from leveret.broker.channel.channel import MANY_OPEN
 from leveret.broker.network.socket_driver import MANY, SocketDriver
 from leveret.broker.scheduling.turn import GATHER_NS, GATHER_OCTETS
 
@@ -143,6 +144,82 @@ def test_replies_come_at_the_end_of_the_round(node, sockets):
     for each in sockets:
         (ack,) = each.client.take()
         assert (2, True) == (ack.method.delivery_tag, ack.method.multiple)
+
+
+def acks(client: Client) -> list[int]:
+    """Return the delivery tags of acks since the last call."""
+    return [sent.method.delivery_tag for sent in client.take() if isinstance(sent.method, Basic.Ack)]
+
+
+WAIT = 50_000_000
+"""Nanoseconds for which confirms wait."""
+
+
+def publishing(node: Node, publisher: Socket, count: int) -> None:
+    """Publish messages of which a consumer acks the second, while confirms wait for others."""
+    consumer = Client(node)
+    consumer.declare("late", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})
+    consumer.consume("late")
+    publisher.client.ask(make(Confirm.Select, False))
+    node.turn.confirm_wait = WAIT
+    publisher.publish(*[b"m"] * count, key="late")
+    node.clock.run()
+    assert count == len(bodies(consumer))
+    assert [] == acks(publisher.client)
+    consumer.send(make(Basic.Ack, 2, False))
+    node.clock.run()
+
+
+@pytest.fixture
+def publisher(node, sockets) -> Socket:
+    """A publisher with a confirm that waits for others."""
+    publishing(node, sockets[0], MANY_OPEN + 1)
+    return sockets[0]
+
+
+def test_a_confirm_of_a_publisher_that_awaits_many_waits_for_others(node, publisher):
+    """It is sent after the wait, which its latency contains."""
+    latency = node.context.latencies.confirm["consumer-ack"]
+    assert [] == acks(publisher.client)
+    assert not latency.take().count
+    (due,) = [callback for at, callback in node.clock.later if at == node.clock.now + WAIT / 1e9]
+    node.clock.now += WAIT / 1e9
+    due()
+    node.clock.run()
+    assert [2] == acks(publisher.client)
+
+
+def test_a_publisher_that_awaits_few_is_told_at_once(node, sockets):
+    """A confirm of a publisher with few open ones does not wait."""
+    publishing(node, sockets[0], MANY_OPEN)
+    assert [2] == acks(sockets[0].client)
+
+
+def test_a_wait_ends_with_the_first_turn_after_its_time(node, publisher):
+    """Confirms are sent by the turn that finds that they have waited, without the timer."""
+    node.turn.confirm_wait = 0
+    node.turn.slices.clock = lambda: WAIT
+    node.turn.confirm_wait = WAIT
+    node.turn.channels += node.turn.withheld
+    node.run_turn()
+    assert [2] == acks(publisher.client)
+
+
+def test_a_publisher_that_closes_its_channel_gets_its_confirms_before(node, publisher):
+    """A confirm that is withheld is sent before the answer to `channel.close`, not lost."""
+    publisher.client.send(make(Channel.Close, 200, "", 0, 0))
+    assert ["Basic.Ack", "Channel.CloseOk"] == [
+        type(sent.method).__qualname__ for sent in publisher.client.take()
+    ]
+
+
+def test_a_broker_that_stops_sends_the_confirms_before(node, publisher):
+    """A confirm that is withheld is sent before `connection.close`, too."""
+    publisher.client.connection.force_close("shutdown")
+    node.finish_turn()
+    assert ["Basic.Ack", "Connection.Close"] == [
+        type(sent.method).__qualname__ for sent in publisher.client.take()
+    ]
 
 
 def test_the_last_octets_of_a_client_that_leaves_take_effect(node, sockets):

@@ -38,7 +38,10 @@ class Publisher:
         self.queue = queue
         self.flushed_after: list[int] = []
 
-    def flush_confirms(self) -> None:
+    def may_wait(self) -> bool:
+        return False
+
+    def flush_confirms(self, since: int = 0) -> None:
         self.flushed_after.append(self.queue.ran)
 
 
