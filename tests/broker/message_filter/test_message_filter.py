@@ -1,5 +1,6 @@
 """Conditions on messages: the language, its limits, and what it costs."""
 
+import re
 import time
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -211,6 +212,21 @@ def test_the_examples_of_the_page_are_conditions():
     with pytest.raises(FilterError) as refused:
         MessageFilter("size = 1")
     assert error == [str(refused.value)]
+
+
+def test_the_hints_of_the_web_page_are_conditions():
+    """Every example in the fields of the web page, and in its guide, is in the language."""
+    sources = "".join(
+        each.read_text() for each in (ROOT / "broker" / "page" / "static" / "pages").glob("*.js")
+    )
+    hints = re.findall(r'"(?:Such as )?(headers\.[^";]+)', sources)
+    guide = (ROOT / "docs" / "howto" / "use-the-web-page.md").read_text()
+    examples = re.findall(r"^(headers\..+)$", guide, re.MULTILINE)
+
+    assert len(hints) > 2
+    assert examples
+    for example in hints + examples:
+        MessageFilter(example)
 
 
 # -- generated conditions ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import { done, failed } from "../shell/notices.js";
 const TITLES = { move: "Move messages", copy: "Copy messages", retry: "Retry dead letters", discard: "Discard messages" };
 const DONE = { move: "moved", copy: "copied", retry: "put back where they died", discard: "discarded" };
 const TO = "Name of a queue, or exchange:NAME, or exchange:NAME/KEY";
-const WHERE = "Such as headers.tenant == 'eu' and x_death.reason == 'rejected'; empty for all";
+const WHERE = "Such as headers.tenant == 'eu' and death.reason == 'rejected'; empty for all";
 const STEP_MS = 250;
 
 /**
