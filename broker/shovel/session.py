@@ -381,13 +381,15 @@ async def _in_time(work: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def _ensure_queue(client: Client, name: str, arguments: Table) -> None:
-    """Declare a durable queue unless there is one of that name, as RabbitMQ's shovels do."""
-    channel = await client.open_channel()
+    """Declare a durable queue unless there is one of that name, as RabbitMQ's shovels do.
+
+    Nothing may have been done on the client's channel yet: it is opened again if there is none. A `channel_max` of 1 in
+    the URI allows no other.
+    """
     try:
-        await client.call(make(Queue.Declare, 0, name, True, False, False, False, False, {}), channel)
+        await client.call(make(Queue.Declare, 0, name, True, False, False, False, False, {}))
     except ReplyError as error:
         if error.code != _NOT_FOUND:
             raise
-        channel = await client.open_channel()
-        await client.call(make(Queue.Declare, 0, name, False, True, False, False, False, arguments), channel)
-    await client.call(make(Channel.Close, 200, "", 0, 0), channel)
+        await client.call(make(Channel.Open, ""))
+        await client.call(make(Queue.Declare, 0, name, False, True, False, False, False, arguments))

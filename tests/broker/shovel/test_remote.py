@@ -46,12 +46,12 @@ def await_bodies(broker: leveret.Broker, queue: str, count: int) -> list[bytes]:
 
 def test_messages_come_from_another_broker_and_go_there(here, other, http):
     """The connection has the options of the URI, and a name for operators."""
-    http.shovel("in", src_uri=f"{other.url}?heartbeat=7&channel_max=5", src_queue="a", dest_queue="b")
+    http.shovel("in", src_uri=f"{other.url}?heartbeat=7&channel_max=1", src_queue="a", dest_queue="b")
 
     assert [str(number).encode() for number in range(10)] == await_bodies(here, "b", 10)
     (connection,) = [each for each in other.connections if "Shovel in" in str(each)]
-    assert (7, 5) == (connection["timeout"], connection["channel_max"])
-    http.shovel("out", dest_uri=other.url, src_queue="b", dest_queue="c")
+    assert (7, 1) == (connection["timeout"], connection["channel_max"])
+    http.shovel("out", dest_uri=f"{other.url}?channel_max=1", src_queue="b", dest_queue="c")
     assert [str(number).encode() for number in range(10)] == await_bodies(other, "c", 10)
 
 
