@@ -13,6 +13,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.queue.suspension import Suspendable
 from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.scheduling.turn_protocols import Runnable
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 
@@ -45,32 +46,13 @@ class DeliveryChannel(Protocol):
         """Remove a consumer whose queue was deleted, and notify the client."""
 
 
-class ConsumedQueue(Suspendable, Protocol):
+class ConsumedQueue(Suspendable, Runnable, Protocol):
     """A queue, as its consumers see it."""
 
     name: str
     delivered: int
     acks: list[int]
-    touched: bool
     settings: QueueSettings
-
-    @property
-    def durable(self) -> bool:
-        """True if the queue survives a restart."""
-
-    @property
-    def has_input(self) -> bool:
-        """True if acks or arrivals wait for the next run."""
-
-    @property
-    def stores_input(self) -> bool:
-        """True if some of them are written to disk."""
-
-    def run(self) -> bool:
-        """Do the accumulated work (see `broker.scheduling.turn.Runnable`)."""
-
-    def give_up(self) -> None:
-        """Drop the accumulated work after an internal error."""
 
     def touch(self) -> None:
         """Schedule a run of the queue at the end of this turn."""
