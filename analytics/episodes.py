@@ -16,7 +16,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from leveret.analytics.series import QUEUE, start_of_bin, steps
+from leveret.analytics.series import OBJECT, QUEUE, start_of_bin, steps
 
 BEHIND: Final = "falling behind"
 STALLED: Final = "stalled"
@@ -27,7 +27,6 @@ TOGETHER: Final = 3
 """Number of bins that decide together, and number of successive bins that make a growing backlog an episode."""
 NAMED: Final = 5
 """Maximum number of consumers that an episode names."""
-_OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
 _COUNTS: Final = ("pub", "delivered", "settled")
 
 
@@ -54,7 +53,7 @@ def bins(rows: DataFrame, seconds: int) -> DataFrame:
 
     settled = F.col("d_delivered") - F.col("d_requeued") - F.coalesce("d_unacked", "unacked")
     each = taken.select(
-        *_OBJECT,
+        *OBJECT,
         F.col("from_ts").alias("from_ms"),
         F.col("ts").alias("until_ms"),
         "step_us",
@@ -77,7 +76,7 @@ def longer(made: DataFrame, seconds: int) -> DataFrame:
     """Add bins up to longer ones."""
     return (
         made.withColumn("bin", start_of_bin(F.col("until_ms") - 1, seconds))
-        .groupBy(*_OBJECT, "bin")
+        .groupBy(*OBJECT, "bin")
         .agg(
             F.min("from_ms").alias("from_ms"),
             F.max("until_ms").alias("until_ms"),
@@ -104,20 +103,20 @@ def found(minutes: DataFrame) -> DataFrame:
     islands = _islands(minutes, (BEHIND, STALLED, ALONE)).unionByName(
         _islands(longer(minutes, QUARTER), (BEHIND,))
     )
-    order = Window.partitionBy(*_OBJECT, "what").orderBy("start_ms")
+    order = Window.partitionBy(*OBJECT, "what").orderBy("start_ms")
     so_far = F.max("end_ms").over(order.rowsBetween(Window.unboundedPreceding, -1))
     merged = (
         islands.withColumn("new", F.coalesce(F.col("start_ms") > so_far, F.lit(True)).cast("int"))
         .withColumn("number", F.sum("new").over(order))
-        .groupBy(*_OBJECT, "what", "number")
+        .groupBy(*OBJECT, "what", "number")
         .agg(F.min("start_ms").alias("start_ms"), F.max("end_ms").alias("end_ms"))
         .drop("number")
     )
-    inside = minutes.join(F.broadcast(merged), list(_OBJECT)).filter(
+    inside = minutes.join(F.broadcast(merged), list(OBJECT)).filter(
         (F.col("until_ms") > F.col("start_ms")) & (F.col("until_ms") <= F.col("end_ms"))
     )
     return (
-        inside.groupBy(*_OBJECT, "what", "start_ms", "end_ms")
+        inside.groupBy(*OBJECT, "what", "start_ms", "end_ms")
         .agg(
             F.min_by("least", "until_ms").alias("before"),
             F.min_by("most_ms", F.struct(-F.col("most"), "most_ms")).alias("worst_ms"),
@@ -136,7 +135,7 @@ def found(minutes: DataFrame) -> DataFrame:
 
 def _islands(made: DataFrame, kinds: Sequence[str]) -> DataFrame:
     """Return successive bins of the same of these kinds, as `what`, `start_ms`, `end_ms`."""
-    order = Window.partitionBy(*_OBJECT).orderBy("bin")
+    order = Window.partitionBy(*OBJECT).orderBy("bin")
     recent = order.rowsBetween(1 - TOGETHER, Window.currentRow)
     nothing = F.sum("settled").over(recent) <= 0
     waited = (F.min("least").over(recent) > 0) & (F.count("bin").over(recent) == TOGETHER)
@@ -165,7 +164,7 @@ def _islands(made: DataFrame, kinds: Sequence[str]) -> DataFrame:
     return (
         marked.withColumn("island", F.sum(changed.cast("int")).over(order))
         .filter(F.col("what").isin(*kinds))
-        .groupBy(*_OBJECT, "what", "island")
+        .groupBy(*OBJECT, "what", "island")
         .agg(
             F.min("begun_ms").alias("start_ms"),
             F.max("until_ms").alias("end_ms"),

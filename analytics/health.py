@@ -33,7 +33,7 @@ from leveret.analytics.episodes import (
 from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
-from leveret.analytics.series import FULL_US, QUEUE, quotient
+from leveret.analytics.series import FULL_US, OBJECT, QUEUE, quotient
 
 OK: Final = "ok"
 STOPPED: Final = "stopped"
@@ -47,7 +47,6 @@ DRAWN: Final = 7
 """Number of queues in a figure of lines."""
 TOLD: Final = 5
 """Number of episodes among the facts."""
-_OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
 _STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requeued", "pub")
 
 
@@ -110,7 +109,7 @@ def over_range(made: DataFrame, found: DataFrame) -> DataFrame:
 def placed(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     """Return the rows of each node's last boot, with the end of it and the start of the window before."""
     return (
-        rows.select(*_OBJECT, "mono_us", "mode", *_STATE)
+        rows.select(*OBJECT, "mono_us", "mode", *_STATE)
         .join(F.broadcast(clocks.filter("is_last").drop("is_last")), ["node", "boot_id"])
         .withColumn("window_start", F.col("until_us") - INTERVALS * F.col("interval_us"))
     )
@@ -121,7 +120,7 @@ def alive(placed: DataFrame) -> DataFrame:
     initial_us = F.max(F.when(F.col("mono_us") <= F.col("window_start"), F.col("mono_us")))
     silent_us = F.max("until_us") - F.max("mono_us") - 2 * F.max("interval_us")
     return (
-        placed.groupBy(*_OBJECT)
+        placed.groupBy(*OBJECT)
         .agg(initial_us.alias("initial_us"), silent_us.alias("silent_us"))
         .filter(F.col("silent_us") <= FULL_US)
         .drop("silent_us")
@@ -136,7 +135,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
         clocks: their clocks.
         alive: the queues that exist.
     """
-    order = Window.partitionBy(*_OBJECT).orderBy("mono_us")
+    order = Window.partitionBy(*OBJECT).orderBy("mono_us")
     # The row before the window is the initial state: a missing row means that nothing has changed. Of most rows their
     # time is enough to leave them out, and only those that are left are put in order.
     earliest = alive.groupBy("node", "boot_id").agg(
@@ -145,7 +144,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
     seen = (
         placed(rows, clocks.join(earliest, ["node", "boot_id"]))
         .filter(F.col("mono_us") >= F.col("earliest_us"))
-        .join(F.broadcast(alive), list(_OBJECT))
+        .join(F.broadcast(alive), list(OBJECT))
         .filter(F.col("mono_us") >= F.coalesce("initial_us", "mono_us"))
         .select(
             "*",
@@ -164,7 +163,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
             F.count_if(inside) >= INTERVALS - 1
         )
 
-    judged = seen.groupBy(*_OBJECT).agg(
+    judged = seen.groupBy(*OBJECT).agg(
         (INTERVALS * F.max("interval_us") / 1e6).alias("window_s"),
         F.max_by("mode", "mono_us").alias("mode"),
         F.max_by("ready", "mono_us").alias("ready"),

@@ -16,7 +16,7 @@ from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import QUEUE, counted, last, quotient, start_of_bin, steps
+from leveret.analytics.series import OBJECT, QUEUE, counted, last, quotient, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
@@ -36,7 +36,6 @@ WORDS: Final = {
 COUNTERS: Final = ("pub", "delivered", "acked", "requeued", "expired", "dropped", "dead_lettered", "purged")
 AREAS: Final = ("area_ready", "area_unacked", *(f"area_{state}" for state in STATES))
 _SUMMED: Final = (*COUNTERS, *MOVES, *AREAS)
-_OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
 SHOWN: Final = 20
 SETTLED: Final = 0.05
 """Maximum share of messages at the ends, relative to those that left, for comparing a queue with Little's law."""
@@ -121,7 +120,7 @@ def parts(taken: DataFrame, seconds: int) -> DataFrame:
     return (
         taken.withColumn("d_ready", grown)
         .groupBy(
-            *_OBJECT,
+            *OBJECT,
             "mode",
             F.greatest(first, end).alias("bin"),
             F.when(is_over, F.col("from_ts")).alias("over_from"),
@@ -146,7 +145,7 @@ def lives(parts: DataFrame) -> DataFrame:
 
     `at_ends` is the number of messages at its beginning and at its end.
     """
-    return parts.groupBy(*_OBJECT).agg(
+    return parts.groupBy(*OBJECT).agg(
         F.max_by("mode", "mono_us").alias("mode"),
         F.max("ts").alias("ts"),
         *[F.sum(name).alias(name) for name in ("step_us", "d_ready", *(f"d_{name}" for name in _SUMMED))],

@@ -23,6 +23,8 @@ NEAR_MS: Final = 50_000
 """Distance in milliseconds below which two rows are not folded ones, which are a minute or more apart."""
 QUEUE: Final = ("node", "vhost", "queue")
 """Columns that name a queue."""
+OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
+"""Columns that name a queue from its declaration to its deletion, within one run of a broker."""
 BEFORE: Final = "before_"
 """Beginning of the name of a column with the value that another one has in the row before."""
 USUAL_MS: Final = 5000
