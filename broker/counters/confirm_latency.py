@@ -49,11 +49,11 @@ class ConfirmTimes:
     def watch(
         self, confirms: ChannelConfirms, came: int, mode: str, context: MeteringContext, since: int = 0
     ) -> None:
-        """Sample one of the numbers published in this turn: record its latency, or watch it until it is confirmed.
+        """Sample one of the numbers that came: record its latency, or watch it until it is confirmed.
 
         Args:
             confirms: the channel's confirms, with those of this turn already sent.
-            came: count of numbers published in this turn, at least one.
+            came: count of numbers published since confirms were sent before, at least one.
             mode: confirm mode of the last of them, assumed for all.
             context: the context of the node.
             since: time (ns) from which on they came, if not all in this turn; 0 otherwise.

@@ -658,7 +658,7 @@ class Server:
             self.schedule_turn()
 
     def send_withheld(self) -> None:
-        """Send the confirms that wait for others of their channels."""
+        """Send the confirms that are withheld (`Turn.withheld`)."""
         if self._withheld is not None:
             self._withheld.cancel()
             self._withheld = None
