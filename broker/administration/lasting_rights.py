@@ -40,6 +40,8 @@ def refusal(broker: AdministeredBroker, needed: Needed) -> str:
     user = actor if isinstance(actor, BackendUser) else broker.users.get(actor.name)
     if user is None:
         return f"user '{actor.name}' was deleted"
+    if isinstance(user, BackendUser) and user.has_expired(broker.wall_clock()):
+        return f"the login of user '{actor.name}' has ended"
     try:
         authorize(broker.users, user, Right.MANAGEMENT, place.name, change=True)
         for permission in needed.permissions:

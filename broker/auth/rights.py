@@ -116,6 +116,10 @@ class BackendUser(User):
         """Return whether the login has ended; `now` is milliseconds since the epoch."""
         return self.expires is not None and now >= self.expires * 1000
 
+    def has_expired(self, now: int) -> bool:
+        """Return whether a backend's login has ended, as with a token; the end of a browser's session is none."""
+        return any(login.expires is not None and now >= login.expires * 1000 for _, login in self.authorizers)
+
 
 class Asks(Protocol):
     """Asks the backends (`broker.auth.backends.access_control.AccessControl`).

@@ -36,7 +36,10 @@ class Destination(Protocol):
     """A destination of messages."""
 
     def obstacle(self) -> str:
-        """Return why nothing can go there any more; '' if it can."""
+        """Return why nothing can go there any more; '' if it can.
+
+        Asked before each batch. What was decided about the user's rights for earlier messages is forgotten.
+        """
 
     def resolve(self, message: Message) -> Resolved | str:
         """Return where a message goes, or why it cannot go anywhere: a cause, to be counted.
@@ -98,6 +101,7 @@ class ToExchange:
 
     def obstacle(self) -> str:
         """Return why nothing can go there any more; '' if it can."""
+        self._latest = None, UNROUTABLE
         is_there = self._vhost.router.get(self._exchange.name) is self._exchange
         return "" if is_there else f"{self} was deleted"
 

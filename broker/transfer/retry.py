@@ -119,6 +119,7 @@ class Retry:
 
     def obstacle(self) -> str:
         """Return why nothing can be retried any more; '' if it can."""
+        self._allowed.clear()
         return "" if self._to is None else self._to.obstacle()
 
     def resolve(self, message: Message) -> Resolved | str:
