@@ -20,7 +20,7 @@ CANNOT_CREATE: Final[int] = os.EX_CANTCREAT
 IO: Final[int] = os.EX_IOERR
 """A disk I/O error."""
 TEMPORARY: Final[int] = os.EX_TEMPFAIL
-"""The broker did not answer in time."""
+"""The broker did not answer in time, or is too busy with others of these: the same command is possible later."""
 NO_PERMISSION: Final[int] = os.EX_NOPERM
 """The broker refused the login, or the socket of the data directory belongs to another user."""
 CONFIG: Final[int] = os.EX_CONFIG

@@ -2,8 +2,8 @@
 
 Theory. Every operation takes the acting `User`, or None for the operator on the host, who may do everything; one
 function, `access.authorize`, decides what a user's tags and permissions allow, with the rules of RabbitMQ's management
-plugin. Results are plain values under RabbitMQ's names, which can be written as JSON unchanged. There are three errors,
-all of them `access.AdministrationError`.
+plugin. Results are plain values under RabbitMQ's names, which can be written as JSON unchanged. All errors are
+`access.AdministrationError`.
 
 Nothing here waits, reads a clock or uses a socket. Operations take effect at once and journal what is durable; the
 caller must call the server's `run_turn` afterwards, and may reply only after `Journal.when_safe`.
@@ -16,6 +16,7 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     AdministrationError,
     BadRequestError,
+    BusyError,
     DefinitionsError,
     ForbiddenError,
     NotFoundError,
@@ -44,6 +45,7 @@ __all__ = [
     "Administration",
     "AdministrationError",
     "BadRequestError",
+    "BusyError",
     "DefinitionsError",
     "ForbiddenError",
     "NotFoundError",

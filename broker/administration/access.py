@@ -41,6 +41,10 @@ class BadRequestError(AdministrationError):
     """The request is invalid; RabbitMQ's text where it has one."""
 
 
+class BusyError(AdministrationError):
+    """As much of this kind is under way as may be: the request is possible when some of it is over."""
+
+
 class MalformedError(BadRequestError):
     """A document is not what it should be at all, such as JSON."""
 

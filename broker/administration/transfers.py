@@ -9,6 +9,7 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     AdministrationError,
     BadRequestError,
+    BusyError,
     ForbiddenError,
     NotFoundError,
     Right,
@@ -32,6 +33,8 @@ from leveret.storage.queues.backing_queue import Peeked
 
 MOST_RUNNING = 16
 """Maximum number of transfers that run at once."""
+MOST_OF_ONE = 8
+"""Maximum number of those that one user has started, so that others can start some; the operator has no such limit."""
 MOST_KEPT = 64
 """Number of transfers whose result is kept."""
 REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
@@ -62,7 +65,7 @@ class Transfers:
     """Transfers of messages. Every method takes the acting user first (`access.authorize`).
 
     Each `start_*` checks everything, begins a transfer, which goes on by itself, and returns its number. They raise
-    NotFoundError, ForbiddenError and BadRequestError.
+    NotFoundError, ForbiddenError and BadRequestError, and BusyError if as many run as may.
 
     Args:
         broker: the administered broker.
@@ -271,11 +274,8 @@ class Transfers:
             raise BadRequestError("'limit' must not be negative")
         if chosen.rate < 0:
             raise BadRequestError("'rate' must not be negative")
-        running = [each for each, _ in self._transfers.values() if each.state is State.RUNNING]
-        if len(running) >= MOST_RUNNING:
-            raise BadRequestError(
-                f"{MOST_RUNNING} transfers are running already: wait until one has ended, or cancel one"
-            )
+        user = None if needed.actor is None else needed.actor.name
+        self._check_number(user)
         for number in [number for number, (each, _) in self._transfers.items() if each.ended is not None]:
             if len(self._transfers) < MOST_KEPT:
                 break
@@ -289,9 +289,21 @@ class Transfers:
             blob_threshold=self._broker.blob_threshold,
             refusal=partial(refusal, self._broker, needed),
         )
-        actor = needed.actor
-        self._transfers[number] = Transfer(wish, self._broker), None if actor is None else actor.name
+        self._transfers[number] = Transfer(wish, self._broker), user
         return number
+
+    def _check_number(self, user: str | None) -> None:
+        """Raise BusyError if no further transfer may run now."""
+        running = [owner for each, owner in self._transfers.values() if each.state is State.RUNNING]
+        if len(running) >= MOST_RUNNING:
+            raise BusyError(
+                f"{MOST_RUNNING} transfers are running already: wait until one has ended, or cancel one"
+            )
+        if user is not None and running.count(user) >= MOST_OF_ONE:
+            raise BusyError(
+                f"{MOST_OF_ONE} transfers of user '{user}' are running already: "
+                "wait until one has ended, or cancel one"
+            )
 
 
 def _passes(check: Callable[[str], None], name: str) -> bool:

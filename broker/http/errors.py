@@ -6,6 +6,7 @@ from typing import Any
 from leveret.broker.administration import (
     AdministrationError,
     BadRequestError,
+    BusyError,
     ForbiddenError,
     NotFoundError,
     ProtectedError,
@@ -96,5 +97,7 @@ def translated(error: AdministrationError) -> ApiError:
         return not_authorised(str(error))
     if isinstance(error, ProtectedError):
         return ApiError(412, "precondition_failed", str(error))
-    assert isinstance(error, BadRequestError)  # noqa: S101 - there are four
+    if isinstance(error, BusyError):
+        return ApiError(429, "too_many_requests", str(error))
+    assert isinstance(error, BadRequestError)  # noqa: S101 - there are five
     return bad_request(error.reason or str(error))

@@ -27,7 +27,8 @@ is on disk. Required keys of a body are **bold**.
 
 Errors are `{"error": "...", "reason": "..."}`: 400 for an invalid request, 401 for a missing or wrong login and for
 missing rights, 404 for what does not exist, 405 for a method that the path does not have, 429 after too many failed
-logins of an address, 503 from a node that waits to lead, and for changes while a required audit log cannot be written.
+logins of an address, and for a transfer while too many run, 503 from a node that waits to lead, and for changes while a
+required audit log cannot be written.
 
 ## Parameters of lists
 

@@ -227,4 +227,6 @@ class ApiClient:
 def explained(error: ApiError) -> CtlError:
     """Return the error of a command whose request the broker refused; its reason is escaped for HTML."""
     reason = error.reason.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    if error.status == http.client.TOO_MANY_REQUESTS:
+        return CtlError(f"Error:\n{reason}", exit_codes.TEMPORARY)
     return refused(reason)

@@ -14,7 +14,7 @@ exit codes of `rabbitmqctl` and `rabbitmq-diagnostics`. They reach the broker th
 directory, which only its user and root can open, or with `--uri` through the [management API](management.md).
 
 Exit codes: 0 done, 64 wrong usage, 65 wrong data, 67 no such user, 69 refused or not running, 70 exists already or
-internal error, 75 no answer in time, 77 not allowed.
+internal error, 75 no answer in time or too many at once, 77 not allowed.
 
 ## Options
 

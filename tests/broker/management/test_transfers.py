@@ -165,12 +165,16 @@ def test_a_transfer_needs_permissions(node, path, body, status):
         ("q/move", {"destination": "to", "rate": 10}),
         ("q/copy", {"destination": "to", "rate": 10}),
         ("q/discard", {"rate": 10}),
+        ("dead/retry", {"rate": 10}),
+        ("qr/replay", {"destination": "to", "rate": 10}),
     ],
 )
 @pytest.mark.parametrize("change", ["user", "permissions", "tags"])
 def test_a_transfer_ends_when_its_user_loses_a_right(node, path, body, change):
     """A running transfer fails with the reason before its next batch, and what it has not moved stays in the queue."""
     api, own = Api(node), Api(node, "ann:ann")
+    dead_letters(node, 10)
+    acked(node, 10)
     api.put("permissions/%2F/ann", {"configure": ".*", "write": ".*", "read": ".*"})
     number = own.post(f"leveret/queues/%2F/{path}", body).body["id"]
     node.clock.run()
@@ -185,7 +189,62 @@ def test_a_transfer_ends_when_its_user_loses_a_right(node, path, body, change):
 
     assert ("failed", 1) == (ended["state"], ended["done"] + ended["refused"])
     assert "ann" in ended["error"] or "Not management user" == ended["error"]
-    assert 10 == node.vhosts["/"].queues["q"].ready_count + (0 if path == "q/copy" else ended["done"])
+    name, _, action = path.partition("/")
+    if action == "replay":
+        assert 10 == api.get("queues/%2F/qr")["messages_retained"]
+    else:
+        assert 10 == node.vhosts["/"].queues[name].ready_count + (0 if action == "copy" else ended["done"])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "permissions"),
+    [
+        ("dead/retry", {}, {"write": "^none$"}),
+        ("same/copy", {"destination": "exchange:amq.topic"}, {}),
+    ],
+)
+def test_the_right_to_each_destination_may_be_lost(node, path, body, permissions):
+    """A user who may no longer write to an origin, or with a routing key, moves no further message there."""
+    api, own = Api(node), Api(node, "ann:ann")
+    dead_letters(node, 5)
+    client = Client(node, port=50003)
+    client.declare("same")
+    client.send(make(Wire.Bind, 0, "to", "amq.topic", "#", False, {}))
+    for _ in range(5):
+        client.publish("same", b"equal")
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    api.put("permissions/%2F/ann", everything)
+    number = own.post(f"leveret/queues/%2F/{path}", {**body, "rate": 10}).body["id"]
+    node.clock.run()
+    if permissions:
+        api.put("permissions/%2F/ann", everything | permissions)
+    else:
+        api.put("topic-permissions/%2F/ann", {"exchange": "amq.topic", "write": "^none$", "read": ""})
+    for _ in range(5):
+        node.pass_time(1000)
+    ended = finished(api, {"id": number})
+
+    assert (1, {"not permitted": 4}) == (ended["done"], ended["causes"])
+
+
+def dead_letters(node: Node, number: int) -> None:
+    """Let messages of a queue `work` die into a queue `dead`."""
+    client = Client(node, port=50001)
+    client.declare("dead")
+    client.declare("work", arguments=REJECTED)
+    client.consume("work", "c")
+    for tag in range(1, number + 1):
+        client.publish("work", b"poison")
+        client.send(make(Basic.Reject, tag, False))
+
+
+def acked(node: Node, number: int) -> None:
+    """Ack messages of a queue `qr`, which retains them."""
+    client = Client(node, port=50002)
+    client.declare("qr", arguments={"x-retain-for": ("signedint", 60_000)})
+    for _ in range(number):
+        client.publish("qr", b"acked")
+        client.send(make(Basic.Get, 0, "qr", True))
 
 
 def test_transfers_of_others_are_hidden(node):
@@ -210,7 +269,7 @@ def test_transfers_are_limited(node, monkeypatch):
     body = {"destination": "to", "rate": 1}
     started = [api.post(f"{QUEUE}/move", body).body for _ in range(2)]
     refused = api.post(f"{QUEUE}/move", body)
-    assert 400 == refused.status
+    assert (429, "too_many_requests") == (refused.status, refused.body["error"])
     assert (
         "2 transfers are running already: wait until one has ended, or cancel one" == refused.body["reason"]
     )
@@ -221,6 +280,25 @@ def test_transfers_are_limited(node, monkeypatch):
         finished(api, api.post(f"{QUEUE}/move", {"destination": "to", "limit": 0}).body)
 
     assert [4, 5, 6] == [each["id"] for each in api.get("leveret/transfers")]
+
+
+def test_a_user_leaves_transfers_to_others(node, monkeypatch):
+    """One user has a part of the transfers that may run; a user beside, and the operator, begin more."""
+    monkeypatch.setattr(module, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(module, "MOST_RUNNING", 4)
+    own, api = Api(node, "ann:ann"), Api(node)
+    body = {"destination": "to", "rate": 1}
+    mine = own.post(f"{QUEUE}/move", body)
+    refused = own.post(f"{QUEUE}/copy", body)
+
+    assert (202, 429) == (mine.status, refused.status)
+    assert "1 transfers of user 'ann' are running already" in refused.body["reason"]
+    assert [202, 202, 202] == [
+        each.post(f"{QUEUE}/move", body).status for each in (api, Api(node, OPERATOR), Api(node, OPERATOR))
+    ]
+    own.delete(f"leveret/transfers/{mine.body['id']}")
+    node.clock.run()
+    assert 202 == own.post(f"{QUEUE}/copy", body).status
 
 
 def test_dead_letters_are_listed(node):
