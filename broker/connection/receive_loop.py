@@ -154,6 +154,7 @@ class ReceiveLoop:
         "channels",
         "frame_limit",
         "has_declared",
+        "heartbeats",
         "is_trusted",
         "max_message_size",
         "name",
@@ -222,6 +223,8 @@ class ReceiveLoop:
         """True if the last read had a publish, or some of its content."""
         self.has_declared = False
         """True if a declaration, binding or deletion has stopped the last read, because the disk has a backlog."""
+        self.heartbeats = 0
+        """Number of heartbeats received."""
         self.stalled = False
         """True if the last read is unfinished because its replies are large or its time slice was over: the driver must
         call `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
@@ -1189,6 +1192,8 @@ class ReceiveLoop:
         if number:
             self._current = (0, 0)
             raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
+        self.heartbeats += 1
+        self.node.turn.heartbeats += 1
 
     def _stray_content(self, number: int, data: bytes, at: int, end: int, kind: int) -> None:
         """Reject a content frame that follows no publish."""

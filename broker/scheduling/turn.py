@@ -50,6 +50,7 @@ class Turn:
         "_stored",
         "channels",
         "confirm_wait",
+        "heartbeats",
         "is_backlogged",
         "is_full",
         "is_shared",
@@ -69,6 +70,8 @@ class Turn:
         self.queues: list[Runnable] = []
         self.reads = 0
         """Number of reads from sockets so far."""
+        self.heartbeats = 0
+        """Number of heartbeats from clients so far; nearly all came in a read of their own."""
         self.is_shared = False
         """True if many sockets have taken turns since the driver has reset this."""
         self.confirm_wait = 0
@@ -280,17 +283,21 @@ class Turn:
                 self._not_stored.discard(queue)
             queue.touched = False
             slices.latest = queue
-            try:
-                if queue.run():
-                    self.unfinished.append(queue)
-            except Exception:  # as in `run`
-                log.exception("internal error in %r", queue)
-                _give_up(queue)
+            self.run_one(queue)
             if self._is_turn_of_others and (not others or slices.clock() >= self._others_due):
                 self._is_turn_of_others = False
                 self._others_due = slices.clock() + INPUT_PRIORITY_NS
             yield
         self._is_running_deferred = False
+
+    def run_one(self, queue: Runnable) -> None:
+        """Run a queue at once, as `run` does."""
+        try:
+            if queue.run():
+                self.unfinished.append(queue)
+        except Exception:  # as in `run`
+            log.exception("internal error in %r", queue)
+            _give_up(queue)
 
     def wait_for_arrivals(self, queue: Runnable) -> bool:
         """Return whether a queue must not discard now, because others with acks or arrivals are deferred.

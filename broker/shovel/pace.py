@@ -1,4 +1,4 @@
-"""The rests of a shovel, so that other clients of the broker need not wait for it. No clock.
+"""The rests of shovels, so that other clients of the broker need not wait for them. No clock.
 
 Theory. A shovel always has more to do, and all of it happens in the event loop that serves the clients: at full speed
 the loop is never idle, so each read of another client waits for what the shovel, its two connections and its two queues
@@ -6,8 +6,10 @@ do. Clients of other processes do not fill the loop like that, because a part of
 are other clients, a shovel rests after each of its two steps (messages to the destination, acks to the source) for a
 multiple of the processor time that the loop has used since the last one. Whatever a message costs, on whatever machine,
 that leaves the loop idle for most of the time, and between two steps: a client on the same processor waits for that
-even after a confirm is sent to it. Without other clients a shovel does not rest; other shovels within the broker are
-none.
+even after a confirm is sent to it. All shovels of a broker share these rests: the next step of any of them comes when
+the rest after the last step of any is over, so that ten shovels leave as much of the loop to others as one does.
+Without other clients a shovel does not rest; other shovels within the broker are none, nor are connections that only
+send heartbeats.
 """
 
 from typing import Final, Protocol
@@ -21,13 +23,18 @@ BESIDE_NS: Final = 1_000_000_000
 
 
 class Reading(Protocol):
-    """A connection: counts the reads from it."""
+    """A connection: counts the reads from it, and the heartbeats among them."""
 
     reads: int
+    heartbeats: int
+
+
+def _busy_reads(connection: Reading) -> int:
+    return connection.reads - connection.heartbeats
 
 
 class OwnReads:
-    """Counts the reads from the connections of a broker's shovels to the broker itself."""
+    """Counts the reads from the connections of a broker's shovels to the broker itself, without heartbeats."""
 
     __slots__ = ("_connections", "_ended")
 
@@ -44,41 +51,51 @@ class OwnReads:
         """Forget a connection that has ended, and not what was read from it; no effect if that was done before."""
         if connection in self._connections:
             self._connections.remove(connection)
-            self._ended += connection.reads
+            self._ended += _busy_reads(connection)
 
     def total(self) -> int:
         """Return the number of reads so far."""
-        return self._ended + sum([each.reads for each in self._connections])
+        return self._ended + sum(map(_busy_reads, self._connections))
 
 
 class Pace:
-    """The pace of one shovel.
+    """The pace of all shovels of a broker.
 
     Args:
         used: processor time of the event loop so far, in nanoseconds.
-        reads: number of reads from other clients so far.
+        reads: number of reads from all clients so far, without heartbeats.
+
+    Attributes:
+        own_reads: those of the shovels themselves.
 
     """
 
-    __slots__ = ("_beside_until", "_reads", "_used")
+    __slots__ = ("_beside_until", "_reads", "_rested_at", "_used", "own_reads")
 
     def __init__(self, used: int = 0, reads: int = 0) -> None:
+        self.own_reads = OwnReads()
         self._used = used
         self._reads = reads
         self._beside_until = 0
+        self._rested_at = 0
+        """Time at which the latest rest is over."""
 
     def rest(self, used: int, reads: int, now: int) -> int:
-        """Return the nanoseconds to rest after a step; 0 for no rest.
+        """Return the nanoseconds until the next step of the shovel that has just done one; 0 for no rest.
 
         Args:
             used: processor time of the event loop so far, in nanoseconds.
-            reads: number of reads from other clients so far.
+            reads: number of reads from all clients so far, without heartbeats.
             now: time of a monotonic clock in nanoseconds.
 
         """
         work = min(used - self._used, MOST_NS)
         self._used = used
-        if reads != self._reads:
-            self._reads = reads
+        others = reads - self.own_reads.total()
+        if others != self._reads:
+            self._reads = others
             self._beside_until = now + BESIDE_NS
-        return round(FACTOR * work) if now < self._beside_until else 0
+        if now >= self._beside_until:
+            return 0
+        self._rested_at = max(self._rested_at, now) + FACTOR * work
+        return self._rested_at - now

@@ -20,7 +20,7 @@ from leveret.broker.errors import AMQPError
 from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
 from leveret.broker.shovel.local import LocalHost, Login, connected
-from leveret.broker.shovel.pace import OwnReads, Pace
+from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.rewriting import rewriting
 from leveret.broker.shovel.timer import Timer
 from leveret.broker.vhost.vhost import VHost
@@ -61,7 +61,7 @@ class Session:
     Args:
         definition: the shovel.
         host: the broker that it runs in.
-        own_reads: those of all its shovels.
+        pace: that of all its shovels.
         left: number of messages until it ends; None for no limit or not known yet.
         level: level of the log lines about brokers that it cannot connect to.
 
@@ -74,7 +74,7 @@ class Session:
         self,
         definition: Definition,
         host: ShovelHost,
-        own_reads: OwnReads,
+        pace: Pace,
         left: int | None,
         level: int = logging.WARNING,
     ) -> None:
@@ -88,8 +88,7 @@ class Session:
         self._ack_mode = ON_PUBLISH if is_limited and definition.ack_mode == NO_ACK else definition.ack_mode
         self.forwarding = Forwarding(self._ack_mode, to.exchange, to.routing_key)
         self._deliveries = Deliveries(self.forwarding)
-        self._pace = Pace()
-        self._own_reads = own_reads
+        self._pace = pace
         self._timer = Timer(self._rested)
         self._is_resting = False
         self._clients: list[Client] = []
@@ -198,7 +197,7 @@ class Session:
         except AMQPError as error:
             raise RefusedError(error.reply_text) from None
         self._own.append(connection)
-        self._own_reads.add(connection)
+        self._pace.own_reads.add(connection)
         client = await Client.attach(sock, incoming, options)
         client.frame_max = options.frame_max
         return client
@@ -281,8 +280,8 @@ class Session:
         if self._is_resting or self._is_closing:
             return
         host = self._host
-        others = host.turn.reads - self._own_reads.total()
-        if rest := self._pace.rest(host.used(), others, host.monotonic()):
+        reads = host.turn.reads - host.turn.heartbeats
+        if rest := self._pace.rest(host.used(), reads, host.monotonic()):
             self._is_resting = True
             self._timer.set(rest)
 
@@ -368,7 +367,7 @@ class Session:
         for client in self._clients:
             client.drop()
         for connection in self._own:
-            self._own_reads.remove(connection)
+            self._pace.own_reads.remove(connection)
 
 
 async def _in_time(work: Callable[[], Awaitable[Any]]) -> None:

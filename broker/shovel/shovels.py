@@ -6,7 +6,7 @@ import time
 from typing import Any, Protocol
 
 from leveret.broker.shovel.definition import Definition
-from leveret.broker.shovel.pace import OwnReads
+from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.session import ShovelHost
 from leveret.broker.shovel.worker import State, Worker
 from leveret.broker.vhost.parameter_checks import SHOVEL
@@ -31,7 +31,7 @@ class Shovels:
 
     def __init__(self, host: ShovelsHost) -> None:
         self._host = host
-        self._own_reads = OwnReads()
+        self._pace = Pace()
         self._workers: dict[tuple[str, str], Worker] = {}
         self._ending: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._is_stopping = False
@@ -55,7 +55,7 @@ class Shovels:
         except Exception:  # of another version: it must not keep the broker from starting
             log.exception("shovel '%s' in vhost '%s' cannot run", name, vhost)
             return
-        worker = Worker(definition, self._host, self._own_reads, lambda: self._completed(vhost, name, value))
+        worker = Worker(definition, self._host, self._pace, lambda: self._completed(vhost, name, value))
         self._workers[vhost, name] = worker
         worker.start(self._ending.get((vhost, name)))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from leveret.broker.client.errors import ClientError
 from leveret.broker.shovel.definition import Definition
-from leveret.broker.shovel.pace import OwnReads
+from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.session import Session, ShovelHost
 from leveret.broker.vhost.shovel_keys import PROTOCOL
 
@@ -35,7 +35,7 @@ class Worker:
     Args:
         definition: the shovel.
         host: the broker that it runs in.
-        own_reads: those of all its shovels.
+        pace: that of all its shovels.
         on_complete: called once all messages are moved, if it has a limit.
 
     Attributes:
@@ -50,12 +50,12 @@ class Worker:
         self,
         definition: Definition,
         host: ShovelHost,
-        own_reads: OwnReads,
+        pace: Pace,
         on_complete: Callable[[], object],
     ) -> None:
         self.definition = definition
         self._host = host
-        self._own_reads = own_reads
+        self._pace = pace
         self._on_complete = on_complete
         self.state = State.STARTING
         self.reason = ""
@@ -175,7 +175,7 @@ class Worker:
     async def _attempt(self) -> bool:
         """Run once; returns whether all messages are moved."""
         level = logging.DEBUG if self._is_logged else logging.WARNING
-        session = self.session = Session(self.definition, self._host, self._own_reads, self._left, level)
+        session = self.session = Session(self.definition, self._host, self._pace, self._left, level)
         drains = False
         try:
             await session.open()

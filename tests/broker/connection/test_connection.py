@@ -426,6 +426,7 @@ def test_heartbeats_keep_a_silent_connection_open():
         assert (now + 5, ["0 heartbeat"]) == (again, client.sent())
 
     assert 13 == number
+    assert [10, 10] == [connection.heartbeats, client.node.turn.heartbeats]
     assert ("missed heartbeats", 0.0) == (connection.close_reason, client.driver.closed)
     assert {} == client.node.vhosts["/"].queues
 

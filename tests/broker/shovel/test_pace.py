@@ -10,8 +10,9 @@ MS = 1_000_000
 class Reading:
     """A connection from which something was read so often."""
 
-    def __init__(self, reads):
+    def __init__(self, reads, heartbeats=0):
         self.reads = reads
+        self.heartbeats = heartbeats
 
 
 def test_a_shovel_alone_does_not_rest():
@@ -26,7 +27,7 @@ def test_beside_others_it_rests_for_a_multiple_of_the_work():
     pace = Pace(used=10 * MS, reads=0)
 
     assert round(FACTOR * MS) == pace.rest(11 * MS, 1, 0)
-    assert round(FACTOR * 1.5 * MS) == pace.rest(12 * MS + MS // 2, 2, 0)
+    assert round(FACTOR * 1.5 * MS) == pace.rest(12 * MS + MS // 2, 2, FACTOR * MS)
 
 
 def test_it_rests_for_a_while_after_the_last_read_of_others():
@@ -54,11 +55,58 @@ def test_reads_of_shovels_are_no_others():
     assert [7, 7, 7, 8] == [*found, own.total()]
 
 
+def test_heartbeats_of_shovels_are_no_reads():
+    """They are left out of the reads of all clients, and so of the shovels' own, also when the connection has ended."""
+    own, connection = OwnReads(), Reading(5, heartbeats=2)
+    own.add(connection)
+    found = [own.total()]
+    own.remove(connection)
+
+    assert [3, 3] == [*found, own.total()]
+
+
+def test_what_shovels_read_makes_none_of_them_rest():
+    """Their own reads grow with those of all clients."""
+    pace, own = Pace(), Reading(0)
+    pace.own_reads.add(own)
+    own.reads = 3
+
+    assert 0 == pace.rest(MS, 3, 0)
+    assert 0 < pace.rest(2 * MS, 4, 0)
+
+
+def test_shovels_share_their_rests():
+    """A shovel's next step comes when the rests after the steps of all others before it are over."""
+    pace = Pace()
+    first, second = pace.rest(MS, 1, 0), pace.rest(2 * MS, 1, 0)
+
+    assert [3 * MS, 6 * MS] == [first, second]
+    assert 3 * MS + 3 * MS == pace.rest(3 * MS, 1, 3 * MS)
+
+
 @given(st.lists(st.integers(0, 10**10), max_size=20))
 def test_a_rest_is_never_long(works):
-    """Others may use all of the loop, and the shovel still goes on."""
-    pace, used = Pace(), 0
+    """Others may use all of the loop, and a shovel alone still goes on."""
+    pace, used, now = Pace(), 0, 0
     for number, work in enumerate(works, 1):
         used += work
+        rest = pace.rest(used, number, now)
+        now += rest
 
-        assert pace.rest(used, number, number) <= FACTOR * MOST_NS
+        assert rest <= FACTOR * MOST_NS
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 10**7), min_size=30, max_size=60))
+def test_shovels_leave_the_loop_to_others(number, works):
+    """However many there are, the loop rests three times as long as it works, as far as the work counts."""
+    pace, now, used = Pace(), 0, 0
+    waiting = dict.fromkeys(range(number), 0)
+    worked = 0
+    for reads, work in enumerate(works, 1):
+        shovel = min(waiting, key=waiting.__getitem__)
+        now = max(now, waiting[shovel])
+        used += work
+        worked += min(work, MOST_NS)
+        waiting[shovel] = now + pace.rest(used, reads, now)
+
+    assert max(waiting.values()) == FACTOR * worked

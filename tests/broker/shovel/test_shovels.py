@@ -5,9 +5,12 @@ from collections.abc import Iterator
 
 import pika
 import pytest
+from conformance.wire import Client
 from shovelling import Http, await_true
 
 import leveret
+from leveret.broker.amqp.fastpath import HEARTBEAT
+from leveret.broker.shovel import pace
 from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.session import Session
 
@@ -472,8 +475,8 @@ def test_shovels_do_not_rest_for_each_other(broker, http, monkeypatch):
     rests = []
     rest = Pace.rest
 
-    def noted(pace: Pace, *arguments: int) -> float:
-        rests.append(rest(pace, *arguments))
+    def noted(one: Pace, *arguments: int) -> float:
+        rests.append(rest(one, *arguments))
         return rests[-1]
 
     monkeypatch.setattr(Pace, "rest", noted)
@@ -486,6 +489,32 @@ def test_shovels_do_not_rest_for_each_other(broker, http, monkeypatch):
     await_depth(broker, "d", 500)
 
     assert {0.0} == set(rests)
+
+
+def test_idle_clients_make_no_shovel_rest(broker, http, monkeypatch):
+    """Heartbeats are all that an idle client sends: however many come, messages are moved as fast as without it."""
+    rests = []
+    rest = Pace.rest
+
+    def noted(one: Pace, *arguments: int) -> float:
+        rests.append(rest(one, *arguments))
+        return rests[-1]
+
+    monkeypatch.setattr(pace, "BESIDE_NS", 1)
+    monkeypatch.setattr(Pace, "rest", noted)
+    client = Client(("127.0.0.1", broker.port), timeout=10.0)
+    with contextlib.closing(client.socket):
+        client.login()
+        broker.publish("", "a", "after the login")
+        http.shovel("s", src_queue="a", dest_queue="b")
+        await_depth(broker, "b", 11)
+        rests.clear()
+        for number in range(50):
+            client.socket.sendall(HEARTBEAT)
+            broker.publish("", "a", str(number))
+        await_depth(broker, "b", 61)
+
+    assert {0} == set(rests)
 
 
 def test_messages_are_moved_beside_other_clients(broker, http):
