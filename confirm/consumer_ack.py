@@ -266,6 +266,10 @@ class ConsumerAckQueue:
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
+    def before_commit(self, callback: Callable[[], object]) -> bool:
+        """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
+        return self.inner.before_commit(callback)
+
     def ack(self, seq_ids: Collection[Key], *, moved: bool = False) -> None:
         """Remove and accept messages that consumers have settled, or that were `moved` (dead-lettered)."""
         promises: Sequence[Awaited] = ()

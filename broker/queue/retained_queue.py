@@ -11,9 +11,10 @@ same time and leave together, so all that a queue does for each of its messages 
 bundle of an earlier run has is not known before it is read: until it leaves it counts as one. The sizes of all others
 are kept here, so nothing is read from disk when they leave.
 
-Messages that are not written are gathered over several turns: a client that acks each message alone acks a dozen of
-them in a turn. They are appended when there are enough for a bundle, after `GATHERING`, when anything else has to be
-appended, so the order is that of the acks, and when somebody asks for counts or contents (`settle`).
+Messages are gathered over several turns: a client that acks each message alone acks a dozen of them in a turn. They are
+appended when there are enough for a bundle, when anything else has to be appended, so the order is that of the acks,
+when somebody asks for counts or contents (`settle`), and at the latest after `GATHERING`; those that are written also
+at the beginning of the next commit, which has the ends of their originals, too.
 
 Nothing puts messages into it but `broker.queue.retention`.
 """
@@ -44,10 +45,10 @@ class RetainedLimits(QueueLimits):
         return self._clock() - (self.settings.message_ttl or 0)
 
     def take_in(self, inbox: list[Message]) -> None:
-        """Pass acked messages to the queue, each with the current time."""
+        """Pass acked messages to the queue, with the time of the last ack among them."""
         queue = self._queue
         queue.known_count()  # notes damage before there are others
-        queue.take_in(inbox, expires=max(1, self._clock()))
+        queue.take_in(inbox, expires=max(1, queue.acked_at or self._clock()))
         self._octets += queue.came(inbox)
 
     def _drop(self, count: int, reason: str) -> int:
@@ -83,7 +84,18 @@ class RetainedQueue(Queue):
     The expiry of each (`storage.message.Message.expires`) is the time of its ack in milliseconds since the epoch.
     """
 
-    __slots__ = ("_damaged", "_gathered", "_is_timed", "_likeness", "_share", "_sizes", "message_count")
+    __slots__ = (
+        "_damaged",
+        "_gathered",
+        "_gathered_at",
+        "_is_awaited",
+        "_is_timed",
+        "_likeness",
+        "_share",
+        "_sizes",
+        "acked_at",
+        "message_count",
+    )
 
     limits_class: type[QueueLimits] = RetainedLimits
 
@@ -99,11 +111,17 @@ class RetainedQueue(Queue):
         self._gathered: list[Message] = []
         """Messages, all alike, that wait for others of their bundle."""
         self._likeness: tuple[Any, ...] = ()
-        """That of all of them."""
+        """That of all of them; first whether they are written."""
         self._share = 0
         """Bytes that their bundle may have."""
         self._is_timed = False
         """True if a timer ends their wait."""
+        self._is_awaited = False
+        """True if the next commit does."""
+        self._gathered_at = 0
+        """Time (epoch ms) of the last ack of one of them; 0 if it is unknown."""
+        self.acked_at = 0
+        """That of what the next run appends; 0 for the current time."""
 
     @property
     def is_counted(self) -> bool:
@@ -154,41 +172,63 @@ class RetainedQueue(Queue):
         if own != self.settings:
             self.configure(own)
 
-    def gather(self, messages: Sequence[Message], share: int) -> None:
-        """Append acked messages that are not written: at the latest after `GATHERING`, or if anything else comes.
+    def gather(self, messages: Sequence[Message], share: int, *, is_saved: bool) -> None:
+        """Append acked messages: at the latest after `GATHERING` or with the next commit, or if anything else comes.
 
         Args:
             messages: the messages, which are small and alike (`broker.queue.bundle`).
             share: maximum number of bytes of a bundle.
+            is_saved: True to write them to disk, in the commit with the ends of their originals.
 
         """
         first, gathered = messages[0], self._gathered
         most = share // record_octets(first)
-        same = likeness(first)
+        same = is_saved, *likeness(first)
         if gathered and (len(gathered) + len(messages) > most or same != self._likeness):
             self._end_gathering()
+            self.touch()
         self._likeness = same
         gathered += messages
         self._share = share
-        if len(gathered) >= most:
+        if self._parent is not None:
+            self._gathered_at = self._parent.context.clock()
+        if len(gathered) >= most or not self._may_wait(is_saved=is_saved):
             self._end_gathering()
-        elif not self._is_timed and self._parent is not None:
+            self.touch()
+
+    def _may_wait(self, *, is_saved: bool) -> bool:
+        """Make sure that something ends the wait of what is gathered; returns false if it may not wait at all."""
+        if not self._is_timed and self._parent is not None:
             self._is_timed = True
             context = self._parent.context
             context.timers.at(context.clock() + GATHERING, self._timed_out)
+        if is_saved and not self._is_awaited:
+            self._is_awaited = self.backing.before_commit(self._commit_begins)
+        return self._is_awaited or not is_saved
+
+    def _commit_begins(self) -> None:
+        self._is_awaited = False
+        if not self.deleted:
+            self._end_gathering()
+            if self.inbox:
+                self.turn.run_one(self)
 
     def _timed_out(self) -> None:
         self._is_timed = False
         if not self.deleted:
             self._end_gathering()
+            self.touch()
 
     def _end_gathering(self) -> None:
-        """Append what has been gathered at the end of this turn."""
+        """Let the next run append what has been gathered."""
         gathered = self._gathered
         if gathered:
-            bundles = bundles_of_alike(gathered, self._share, is_saved=False)
+            is_saved = self._likeness[0]
+            bundles = bundles_of_alike(gathered, self._share, is_saved=is_saved)
             gathered.clear()
-            self._append(bundles, max([len(each.content) for each in bundles]))
+            self.inbox_persistent = self.inbox_persistent or is_saved
+            self.acked_at = self._gathered_at
+            self._put(bundles, max([len(each.content) for each in bundles]))
 
     def settle(self) -> None:
         """Process what has come so far, gathered messages included, so that counts and contents are exact."""
@@ -207,10 +247,11 @@ class RetainedQueue(Queue):
         self._end_gathering()
         if persistent:
             self.inbox_persistent = True
-        self._append(messages, largest)
+        self.acked_at = 0
+        self._put(messages, largest)
+        self.touch()
 
-    def _append(self, messages: Collection[Message], largest: int) -> None:
+    def _put(self, messages: Collection[Message], largest: int) -> None:
         self.inbox += messages
         if largest > SMALL and largest > self.largest:
             self.largest = largest
-        self.touch()

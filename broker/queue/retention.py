@@ -28,7 +28,6 @@ from leveret.broker.queue.bundle import (
     Kept,
     are_alike,
     are_small,
-    bundles_of_alike,
     record_octets,
 )
 from leveret.broker.queue.retention_protocols import RetainedMessages, RetainingQueue
@@ -322,24 +321,11 @@ class Retention:
         return moved, left
 
     def _keep_alike(self, messages: list[Message], share: int) -> bool:
-        """Append messages in bundles of at most `share` bytes if they are small and alike; return whether they are.
-
-        Those that are not written wait for others until there are enough for a bundle.
-        """
+        """Gather messages for bundles of at most `share` bytes if they are small and alike; return whether they are."""
         first = messages[0]
-        is_saved = self._is_saved(first)
-        if (
-            (is_saved and len(messages) == 1)
-            or may_expire(first.content)
-            or not are_alike(messages)
-            or not are_small(messages, share)
-        ):
+        if may_expire(first.content) or not are_alike(messages) or not are_small(messages, share):
             return False
-        if is_saved:
-            bundles = bundles_of_alike(messages, share, is_saved=True)
-            self.retained.keep(bundles, largest=max([len(each.content) for each in bundles]), persistent=True)
-        else:
-            self.retained.gather(messages, share)
+        self.retained.gather(messages, share, is_saved=self._is_saved(first))
         return True
 
     def _is_saved(self, message: Message) -> bool:

@@ -51,7 +51,7 @@ class RetainedMessages(Protocol):
     def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
         """Append messages; see `RetainedQueue.keep`."""
 
-    def gather(self, messages: Sequence[Message], share: int) -> None:
+    def gather(self, messages: Sequence[Message], share: int, *, is_saved: bool) -> None:
         """Append messages that may wait for others; see `RetainedQueue.gather`."""
 
     def retain(self, settings: Any) -> None:

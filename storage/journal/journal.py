@@ -45,6 +45,8 @@ from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies
 from leveret.storage.message import Persistent
 
 EMBED_BELOW = 4096
+MOST_BEFORE_CUT = 64
+"""Number of callbacks at the beginning of a cut, each of which may take tens of microseconds."""
 ROW_OCTETS = 4096
 """Bytes of memory that a row counts for besides its own: the commit copies the page it is on."""
 _MSG_ID = Struct(">Q").pack
@@ -62,6 +64,7 @@ class Journal:
     """
 
     __slots__ = (
+        "_before_cut",
         "_counted",
         "_dirty",
         "_file_waiters",
@@ -123,6 +126,8 @@ class Journal:
         self._sweeps: list[Range] = []
         self._paged_sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
+        self._before_cut: list[Callable[[], object]] = []
+        """Callbacks that note something more when the next batch is cut."""
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []
         """Callbacks that wait for ends that could be noted only when a commit was done, and are not cut yet."""
@@ -178,6 +183,16 @@ class Journal:
         self._rows.append((table, key, None))
         self.octets += ROW_OCTETS
         self.urgent = True
+
+    def before_cut(self, callback: Callable[[], object]) -> bool:
+        """Call back at the beginning of the next cut, which then has what the callback notes.
+
+        Returns false, and does not call, if `MOST_BEFORE_CUT` are to be called already: they are one step of the loop.
+        """
+        if len(self._before_cut) >= MOST_BEFORE_CUT:
+            return False
+        self._before_cut.append(callback)
+        return True
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
         """Call back once everything noted so far is on disk (True), or failed to get there (False).
@@ -277,7 +292,13 @@ class Journal:
     def has_work(self) -> bool:
         """Return whether a cut would have any work, apart from work for a cut that pages."""
         return bool(
-            self._queues or self._dirty or self._rows or self._sweeps or self._unrefs or self._waiters
+            self._queues
+            or self._dirty
+            or self._rows
+            or self._sweeps
+            or self._unrefs
+            or self._waiters
+            or self._before_cut
         )
 
     @property
@@ -296,6 +317,9 @@ class Journal:
         environment of paged messages is not touched; the rest waits for another cut (`has_unpaged`).
         """
         assert self.in_flight is None or (self.is_logged_first and self.following is None and not page)
+        callbacks, self._before_cut = self._before_cut, []
+        for callback in callbacks:
+            callback()
         durable, paged = Changes(), Changes()
         entries: list[tuple[Journaled, list[Entry]]] = []
         for queue in self._queues:

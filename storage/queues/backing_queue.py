@@ -179,6 +179,12 @@ class BackingQueue(Protocol):
     def loading(self) -> bool:
         """True if messages are being read from disk."""
 
+    def before_commit(self, callback: Callable[[], object]) -> bool:
+        """Call back once, so that what is published then is in the next commit.
+
+        Returns false, and does not call, if nothing is ever written, or too many wait for that commit already.
+        """
+
     def publish(
         self,
         messages: Collection[Message],

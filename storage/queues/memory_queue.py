@@ -162,6 +162,11 @@ class MemoryQueue:
             self._unacked = fitting(self._unacked)
         return Fetched([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=False)
 
+    def before_commit(self, callback: Callable[[], object]) -> bool:
+        """Return false: there are no commits."""
+        del callback
+        return False
+
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Remove fetched messages for good."""
         del moved

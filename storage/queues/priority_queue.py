@@ -268,6 +268,10 @@ class PriorityQueue(Generic[Level]):
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
+    def before_commit(self, callback: Callable[[], object]) -> bool:
+        """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
+        return self.level(0).before_commit(callback)
+
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Remove fetched messages for good; `moved`: they live on in copies published in this turn."""
         for _, queue, own in self._by_level(seq_ids):

@@ -34,7 +34,7 @@ Hot path: see docs/performance.md.
 # ruff: noqa: C901, PLR0912 - hot: one flat function is several times cheaper than small ones
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import itemgetter
 
@@ -290,6 +290,10 @@ class VariableQueue(Withdrawing):
         return Fetched([seq_id for seq_id, _ in taken], messages, redelivered=redelivered)
 
     # -- settling ---------------------------------------------------------------------------------------------------
+
+    def before_commit(self, callback: Callable[[], object]) -> bool:
+        """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
+        return self._journal.before_cut(callback)
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Remove fetched messages for good; `moved`: they live on in copies published in this turn."""

@@ -26,6 +26,7 @@ from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.queue.retained_queue import GATHERING, RetainedQueue
 from leveret.broker.queue.retention import STEP
+from leveret.storage.journal import journal
 
 QUORUM = {"queue_type": ("longstr", "quorum")}
 PRIORITIES = {"max_priority": ("signedint", 3)}
@@ -335,6 +336,7 @@ def test_retained_messages_of_an_earlier_run_are_counted_when_they_leave(disk):
 
     disk[0].pass_time(1000)
     consume_together(Client(disk[0]), b"4", b"5")
+    disk[0].commit()
     assert (3, False) == (found.message_count, found.is_counted)
     disk[0].pass_time(HOUR - 1000)
     assert [b"4", b"5"] == retained(disk[0])
@@ -436,6 +438,57 @@ def test_transient_messages_wait_for_others_no_longer_than_their_bundle_has_spac
     assert 5 == waiting(node)
     assert [b"%100d" % number for number in range(11)] == retained(node)
     assert (6, 11) == (waiting(node), queue(node).retained_count)
+
+
+def test_persistent_messages_of_several_turns_are_retained_in_one_place(disk):
+    """Persistent messages that are acked before the same commit are one bundle, and that commit has it and their ends."""
+    client = Client(disk[0])
+    declare(client)
+    publish(client, b"1", b"2", b"3")
+    disk[0].commit()
+    for _ in range(2):
+        ack(client, get(client))
+    found = waiting(disk[0])
+    disk[0] = disk[0].killed()
+
+    assert 0 == found
+    assert ([], [b"1", b"2", b"3"]) == (retained(disk[0]), ready(disk[0]))
+    client = Client(disk[0])
+    for _ in range(2):
+        ack(client, get(client))
+    disk[0].commit()
+    assert 1 == waiting(disk[0])
+    disk[0] = disk[0].killed()
+    assert ([b"1", b"2"], [b"3"]) == (retained(disk[0]), ready(disk[0]))
+
+
+def test_only_so_many_queues_wait_for_a_commit(disk, monkeypatch):
+    """Those beyond, which would make the step of the commit long, retain at the end of their turn, and lose nothing."""
+    monkeypatch.setattr(journal, "MOST_BEFORE_CUT", 0)
+    client = Client(disk[0])
+    declare(client)
+    consume(client, b"1")
+
+    assert 1 == waiting(disk[0])
+    disk[0].commit()
+    disk[0] = disk[0].killed()
+    assert [b"1"] == retained(disk[0])
+
+
+def test_an_error_while_a_commit_begins_loses_the_bundle_only(disk, monkeypatch, caplog):
+    """An internal error in a queue of retained messages is logged, and the commit, and those after it, go on."""
+    client = Client(disk[0])
+    declare(client)
+    consume(client, b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(RetainedQueue, "run", lambda _: 1 // 0)
+        disk[0].commit()
+    consume(client, b"2")
+    disk[0].commit()
+    disk[0] = disk[0].killed()
+
+    assert "internal error" in caplog.text
+    assert ([b"2"], []) == (retained(disk[0]), ready(disk[0]))
 
 
 def test_messages_that_wait_for_others_are_deleted_with_their_queue(node):

@@ -105,6 +105,7 @@ def test_nothing_past_its_retention_is_replayed(node):
     consume(client, b"old")
     node.pass_time(1000)
     consume(client, b"new")
+    commit(node)
     node.clock.now += (HOUR - 1000) / 1000  # no timer has run
     backing = queue(node).retained.backing  # type: ignore[union-attr]
     assert 2 == backing.ready_count
@@ -118,12 +119,14 @@ def test_a_bundle_past_its_retention_is_not_replayed(monkeypatch, node):
     """Messages acked together whose retention is over are not replayed; a replay that looked at none of them would."""
     client = Client(node)
     consume_together(client, b"1", b"2", b"3")
+    commit(node)
     node.clock.now += HOUR / 1000  # no timer has run
 
     found = replay(node)
     assert (3, 0) == (found["examined"], found["done"])
     monkeypatch.setattr(Transfer, "_has_expired", lambda transfer, peeked: False)
     consume_together(client, b"4", b"5")
+    commit(node)
     node.clock.now += HOUR / 1000
     assert 0 < replay(node)["done"]
 

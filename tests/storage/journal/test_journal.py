@@ -1,10 +1,12 @@
 """The journal: what is written, what need not be, and when waiters are notified."""
 
+from functools import partial
 from time import thread_time
 
 import pytest
 
 from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.journal import journal as module
 from leveret.storage.journal.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
 from leveret.storage.journal.journal import ROW_OCTETS, Journal
 from leveret.storage.journal.shared_bodies import OVERHEAD
@@ -661,3 +663,26 @@ def test_a_probe_is_written_once(journal: Journal) -> None:
     journal.probe()
 
     assert [("defs", b"k", b"v")] == journal.cut().rows
+
+
+def test_what_is_noted_at_the_beginning_of_a_cut_is_in_it(journal: Journal) -> None:
+    """A callback counts as work, is called once, and what it notes is in the batch."""
+    assert journal.before_cut(lambda: journal.put("meta", b"key", b"value"))
+    assert journal.has_work
+    first = journal.cut()
+    journal.settled()
+
+    assert ([("meta", b"key", b"value")], False) == (first.rows, journal.has_work)
+    assert [] == journal.cut().rows
+
+
+def test_a_cut_begins_with_so_many_callbacks_only(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused until they were called."""
+    monkeypatch.setattr(module, "MOST_BEFORE_CUT", 2)
+    called: list[int] = []
+    taken = [journal.before_cut(partial(called.append, number)) for number in range(3)]
+    journal.cut()
+    journal.settled()
+
+    assert ([True, True, False], [0, 1]) == (taken, called)
+    assert journal.before_cut(list)
