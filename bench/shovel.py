@@ -2,8 +2,9 @@
 
 Fills a queue with messages of 1 KB and measures how fast a shovel with on-confirm moves them to another queue,
 transient and persistent ones, while another client publishes at a steady rate: its confirm latency during the shovel is
-compared with that before. That client has a processor of its own, as one on another machine has: else its latency would
-also be the scheduler's choice whether it or the broker runs (`--shared` measures it like that).
+compared with that before. `--shovels` divides the messages among several queues with a shovel each.
+The other client has a processor of its own, as one on another machine has: else its latency would also be the
+scheduler's choice whether it or the broker runs (`--shared` measures it like that).
 """
 
 import argparse
@@ -79,21 +80,21 @@ class Moved(NamedTuple):
 
 
 def moved(api: ApiClient, port: int, options: argparse.Namespace, *, persistent: bool) -> Moved:
-    """Run the shovel until it has deleted itself, beside another client, which was there before and runs until then."""
+    """Run the shovels until they have deleted themselves, beside another client, which runs from before until then."""
     value: dict[str, Any] = {
         "src-uri": "amqp://",
         "dest-uri": "amqp://",
-        "src-queue": "from",
-        "dest-queue": "to",
         "src-delete-after": "queue-length",
     }
     time.sleep(FILLED)
     other = other_client(port, options, 0, persistent=persistent)
-    while len(api.get("queues", "/")) <= len(("from", "to")):
+    while len(api.get("queues", "/")) <= 2 * options.shovels:
         time.sleep(POLL)
     time.sleep(SETTLED)
     began = time.perf_counter()
-    api.put("parameters", "shovel", "/", "bench", body={"value": value})
+    for source, target in ends(options.shovels):
+        body = {"value": {**value, "src-queue": source, "dest-queue": target}}
+        api.put("parameters", "shovel", "/", source, body=body)
     while api.get("parameters", "shovel"):
         time.sleep(POLL)
         if time.perf_counter() - began > PATIENCE:
@@ -104,25 +105,34 @@ def moved(api: ApiClient, port: int, options: argparse.Namespace, *, persistent:
     return Moved(seconds, confirm_p99(other))
 
 
+def ends(count: int) -> list[tuple[str, str]]:
+    """Return the names of the queues between which each shovel moves messages."""
+    return [(f"from-{number}", f"to-{number}") for number in range(count)]
+
+
 def measure(
     running: brokers.Broker, api: ApiClient, options: argparse.Namespace, report: Report, kind: str
 ) -> None:
     """Measure one kind of messages, several rounds."""
     persistent = kind == "persistent"
-    count = options.messages or MESSAGES[kind]
+    each = (options.messages or MESSAGES[kind]) // options.shovels
+    count = each * options.shovels
     rates, ratios, costs = [], [], []
     for _ in range(options.rounds):
         quiet = confirm_p99(other_client(running.port, options, options.seconds, persistent=persistent))
         with contextlib.closing(Bulk(running.port)) as client:
-            for queue in ("from", "to"):
-                client.declare(queue)
-            client.fill("from", 0, count, options.size, persistent=persistent)
+            for source, target in ends(options.shovels):
+                client.declare(source)
+                client.declare(target)
+                client.fill(source, 0, each, options.size, persistent=persistent)
         cpu = running.cpu_seconds()
         run = moved(api, running.port, options, persistent=persistent)
         costs.append((running.cpu_seconds() - cpu) / count * 1e6)
-        found = api.get("queues", "/", "to")["messages"]
+        found = 0
+        for _, target in ends(options.shovels):
+            found += api.get("queues", "/", target)["messages"]
+            api.delete("queues", "/", target, "contents")
         report.fact(f"{kind}: {found:,} messages are at the destination", holds=found == count)
-        api.delete("queues", "/", "to", "contents")
         rates.append(count / run.seconds)
         ratios.append(run.p99 / quiet)
         print(
@@ -138,6 +148,7 @@ def measure(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, help="of each kind")
+    parser.add_argument("--shovels", type=int, default=1)
     parser.add_argument("--size", type=int, default=1000)
     parser.add_argument("--rate", type=int, default=500, help="messages a second of the other client")
     parser.add_argument("--seconds", type=float, default=4.0, help="of the other client")

@@ -7,17 +7,21 @@ are other clients, a shovel rests after each of its two steps (messages to the d
 multiple of the processor time that the loop has used since the last one. Whatever a message costs, on whatever machine,
 that leaves the loop idle for most of the time, and between two steps: a client on the same processor waits for that
 even after a confirm is sent to it. All shovels of a broker share these rests: the next step of any of them comes when
-the rest after the last step of any is over, so that ten shovels leave as much of the loop to others as one does.
+the rest after the last step of any is over, so that ten shovels leave as much of the loop to others as one does. But
+where others use most of the loop, ten need more steps than one: less of the work counts if several of them wait.
 Without other clients a shovel does not rest; other shovels within the broker are none, nor are connections that only
 send heartbeats.
 """
 
+from collections import deque
 from typing import Final, Protocol
 
 FACTOR: Final = 3
 """Times the processor time that a rest lasts. A step also causes work during its rest, so the loop is idle for less."""
 MOST_NS: Final = 2_000_000
 """Nanoseconds of processor time that count, at most: others may use much of the loop, and must not stop the shovel."""
+SHARED_AMONG: Final = 2
+"""Number of waiting shovels that divide these nanoseconds, at most: a part is about what a step of a shovel takes."""
 BESIDE_NS: Final = 1_000_000_000
 """Nanoseconds after a read of another client for which there are others."""
 
@@ -70,15 +74,15 @@ class Pace:
 
     """
 
-    __slots__ = ("_beside_until", "_reads", "_rested_at", "_used", "own_reads")
+    __slots__ = ("_beside_until", "_reads", "_rests", "_used", "own_reads")
 
     def __init__(self, used: int = 0, reads: int = 0) -> None:
         self.own_reads = OwnReads()
         self._used = used
         self._reads = reads
         self._beside_until = 0
-        self._rested_at = 0
-        """Time at which the latest rest is over."""
+        self._rests: deque[int] = deque((0,))
+        """Times at which rests are over, ascending; the last one may be over already."""
 
     def rest(self, used: int, reads: int, now: int) -> int:
         """Return the nanoseconds until the next step of the shovel that has just done one; 0 for no rest.
@@ -89,7 +93,11 @@ class Pace:
             now: time of a monotonic clock in nanoseconds.
 
         """
-        work = min(used - self._used, MOST_NS)
+        rests = self._rests
+        while len(rests) > 1 and rests[0] <= now:
+            rests.popleft()
+        waiting = len(rests) + (rests[0] > now)  # this shovel, and those whose rests are not over
+        work = min(used - self._used, MOST_NS // min(waiting, SHARED_AMONG))
         self._used = used
         others = reads - self.own_reads.total()
         if others != self._reads:
@@ -97,5 +105,6 @@ class Pace:
             self._beside_until = now + BESIDE_NS
         if now >= self._beside_until:
             return 0
-        self._rested_at = max(self._rested_at, now) + FACTOR * work
-        return self._rested_at - now
+        over = max(rests[-1], now) + FACTOR * work
+        rests.append(over)
+        return over - now

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from leveret.broker.shovel.pace import BESIDE_NS, FACTOR, MOST_NS, OwnReads, Pace
+from leveret.broker.shovel.pace import BESIDE_NS, FACTOR, MOST_NS, SHARED_AMONG, OwnReads, Pace
 
 MS = 1_000_000
 
@@ -96,17 +96,29 @@ def test_a_rest_is_never_long(works):
         assert rest <= FACTOR * MOST_NS
 
 
-@given(st.integers(1, 12), st.lists(st.integers(0, 10**7), min_size=30, max_size=60))
-def test_shovels_leave_the_loop_to_others(number, works):
-    """However many there are, the loop rests three times as long as it works, as far as the work counts."""
-    pace, now, used = Pace(), 0, 0
-    waiting = dict.fromkeys(range(number), 0)
-    worked = 0
+def stepping(pace, shovels, works):
+    """Let shovels step one after the other, each when its rest is over; yield the times."""
+    now = used = 0
+    rested_at = dict.fromkeys(range(shovels), 0)
     for reads, work in enumerate(works, 1):
-        shovel = min(waiting, key=waiting.__getitem__)
-        now = max(now, waiting[shovel])
+        shovel = min(rested_at, key=rested_at.__getitem__)
+        now = max(now, rested_at[shovel])
         used += work
-        worked += min(work, MOST_NS)
-        waiting[shovel] = now + pace.rest(used, reads, now)
+        rested_at[shovel] = now + pace.rest(used, reads, now)
+        yield now
 
-    assert max(waiting.values()) == FACTOR * worked
+
+@given(st.integers(1, 12), st.lists(st.integers(0, MOST_NS // SHARED_AMONG), min_size=40, max_size=60))
+def test_shovels_leave_the_loop_to_others(shovels, works):
+    """However many there are, the loop rests three times as long as it works, between any two steps of them."""
+    steps = list(stepping(Pace(), shovels, works))
+
+    assert steps[-1] == FACTOR * sum(works[: len(works) - shovels])
+
+
+@given(st.integers(1, 12))
+def test_a_busy_loop_does_not_stop_many_shovels(shovels):
+    """Where others use all of it, two or more shovels have twice as many steps as one, and none waits for long."""
+    steps = list(stepping(Pace(), shovels, [10 * MOST_NS] * 60))
+
+    assert steps[-1] <= FACTOR * MOST_NS * (60 / min(shovels, SHARED_AMONG) + SHARED_AMONG)
