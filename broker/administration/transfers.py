@@ -27,7 +27,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.transfer.destinations import Destination, ToExchange, ToQueue, parsed
 from leveret.broker.transfer.replay import Replay
 from leveret.broker.transfer.retry import MOST_RETRIES, Retry, death_of, headers_of
-from leveret.broker.transfer.transfer import Action, State, Transfer, Wish
+from leveret.broker.transfer.transfer import Action, Transfer, Wish
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.queues.backing_queue import Peeked
 
@@ -294,7 +294,7 @@ class Transfers:
 
     def _check_number(self, user: str | None) -> None:
         """Raise BusyError if no further transfer may run now."""
-        running = [owner for each, owner in self._transfers.values() if each.state is State.RUNNING]
+        running = [owner for each, owner in self._transfers.values() if each.ended is None]
         if len(running) >= MOST_RUNNING:
             raise BusyError(
                 f"{MOST_RUNNING} transfers are running already: wait until one has ended, or cancel one"

@@ -83,7 +83,9 @@ class BackendUser(User):
     Attributes:
         authorizers: the backends that decide about the user, each with the user as it knows it; all have to allow.
         authenticator: position in the chain of the backend that has checked the password, for another password.
-        expires: seconds of the wall clock since the epoch at which the login ends; None for never.
+        expires: seconds of the wall clock since the epoch at which the login, or the session of a browser, ends; None
+            for never.
+        login_expires: those at which the login itself ends.
         vhosts: vhosts that the user may access, of those asked about so far; for the management API.
         rights: the rights by vhost; for the management API.
 
@@ -92,6 +94,7 @@ class BackendUser(User):
     authorizers: tuple[tuple[Any, Login], ...] = ()
     authenticator: int = 0
     expires: float | None = None
+    login_expires: float | None = None
     vhosts: frozenset[str] = frozenset()
     rights: "Mapping[str, Rights]" = field(default_factory=dict)
 
@@ -117,8 +120,8 @@ class BackendUser(User):
         return self.expires is not None and now >= self.expires * 1000
 
     def has_expired(self, now: int) -> bool:
-        """Return whether a backend's login has ended, as with a token; the end of a browser's session is none."""
-        return any(login.expires is not None and now >= login.expires * 1000 for _, login in self.authorizers)
+        """Return whether the login itself has ended, as with a token; the end of a browser's session is none."""
+        return self.login_expires is not None and now >= self.login_expires * 1000
 
 
 class Asks(Protocol):

@@ -224,7 +224,7 @@ class ReceiveLoop:
         self.has_declared = False
         """True if a declaration, binding or deletion has stopped the last read, because the disk has a backlog."""
         self.heartbeats = 0
-        """Number of heartbeats received."""
+        """Number of reads that were a heartbeat and nothing else."""
         self.stalled = False
         """True if the last read is unfinished because its replies are large or its time slice was over: the driver must
         call `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
@@ -1192,8 +1192,9 @@ class ReceiveLoop:
         if number:
             self._current = (0, 0)
             raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
-        self.heartbeats += 1
-        self.node.turn.heartbeats += 1
+        if not at and end == len(data):  # all of its read
+            self.heartbeats += 1
+            self.node.turn.heartbeats += 1
 
     def _stray_content(self, number: int, data: bytes, at: int, end: int, kind: int) -> None:
         """Reject a content frame that follows no publish."""

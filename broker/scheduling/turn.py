@@ -71,7 +71,7 @@ class Turn:
         self.reads = 0
         """Number of reads from sockets so far."""
         self.heartbeats = 0
-        """Number of heartbeats from clients so far; nearly all came in a read of their own."""
+        """Number of those that were a heartbeat and nothing else."""
         self.is_shared = False
         """True if many sockets have taken turns since the driver has reset this."""
         self.confirm_wait = 0

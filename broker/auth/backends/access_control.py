@@ -295,13 +295,15 @@ class AccessControl:
         login = await (authn.find(name) if password is None else authn.log_in(name, password))
         found = login if authz is authn else await authz.find(login.name)
         logins = (login, found)
+        expires = min((each.expires for each in logins if each.expires is not None), default=None)
         return BackendUser(
             login.name,
             "",
             tuple(dict.fromkeys(tag for each in logins for tag in each.tags)),
             authorizers=((authz, found),),
             authenticator=position,
-            expires=min((each.expires for each in logins if each.expires is not None), default=None),
+            expires=expires,
+            login_expires=expires,
         )
 
     async def _renewed(self, user: BackendUser, password: Password, peer: str) -> BackendUser:

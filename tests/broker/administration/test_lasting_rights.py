@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leveret.broker.administration.lasting_rights import Needed, refusal
-from leveret.broker.auth.rights import BackendUser, Login
+from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import Users
 
 SECOND = 1000
@@ -15,7 +15,7 @@ ENDED = "the login of user 'ann' has ended"
 
 def reason(wall_clock: int, expires: float | None) -> str:
     """Return why a user without a tag may not go on; the session of the browser has ended before."""
-    ann = BackendUser("ann", "", (), authorizers=((None, Login("ann", expires=expires)),), expires=1.0)
+    ann = BackendUser("ann", "", (), login_expires=expires, expires=1.0)
     broker: Any = SimpleNamespace(wall_clock=lambda: wall_clock, users=Users())
     place: Any = SimpleNamespace(name="/")
     return refusal(broker, Needed(ann, place, "q"))

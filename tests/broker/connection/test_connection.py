@@ -468,6 +468,18 @@ def test_silence_ends_between_two_and_three_intervals(lateness, share):
     assert 2 <= now - heard <= 3
 
 
+def test_only_reads_of_nothing_else_count_as_heartbeats():
+    """A client that sends a heartbeat with each publish, or two at once, is a busy one."""
+    client = Client()
+    client.declare("q")
+    client.receive(publish_frames("q", b"1") + HEARTBEAT)
+    client.receive(HEARTBEAT + HEARTBEAT)
+
+    assert 0 == client.node.turn.heartbeats
+    client.receive(HEARTBEAT)
+    assert 1 == client.node.turn.heartbeats
+
+
 def test_frames_make_heartbeats_unnecessary():
     """No heartbeat is sent if a frame was sent since the last tick."""
     client = Client(heartbeat=10)

@@ -275,6 +275,7 @@ def test_transfers_are_limited(node, monkeypatch):
     )
     for each in started:
         api.delete(f"leveret/transfers/{each['id']}")
+    assert 429 == api.post(f"{QUEUE}/move", body).status  # they are still under way
     node.clock.run()
     for _ in range(4):
         finished(api, api.post(f"{QUEUE}/move", {"destination": "to", "limit": 0}).body)

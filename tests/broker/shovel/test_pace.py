@@ -118,7 +118,7 @@ def test_shovels_leave_the_loop_to_others(shovels, works):
 
 @given(st.integers(1, 12))
 def test_a_busy_loop_does_not_stop_many_shovels(shovels):
-    """Where others use all of it, two or more shovels have twice as many steps as one, and none waits for long."""
+    """Two or more shovels have twice as many steps as one where others use all of the loop, and none waits for long."""
     steps = list(stepping(Pace(), shovels, [10 * MOST_NS] * 60))
 
     assert steps[-1] <= FACTOR * MOST_NS * (60 / min(shovels, SHARED_AMONG) + SHARED_AMONG)
