@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from leveret.storage.message import Awaited, Message, Promised
 from leveret.storage.queues.backing_queue import (
@@ -265,6 +265,10 @@ class ConsumerAckQueue:
         return dropped
 
     # -- settling ---------------------------------------------------------------------------------------------------
+
+    def follow(self, predecessor: Self) -> None:
+        """Give no seq_id that a deleted queue of the same id has given; see `BackingQueue.follow`."""
+        self.inner.follow(predecessor.inner)
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""

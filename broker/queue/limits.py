@@ -33,7 +33,7 @@ from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import Fetched
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 """Reasons for which a queue discards a message."""
@@ -78,8 +78,8 @@ class ParentVHost(DeadLetterPublisher, Protocol):
     def queue_finished(self, queue: Any) -> None:
         """Called when a deleted queue has discarded what it had to."""
 
-    def make_retention(self, queue: Any) -> Retention:
-        """Create the retention of a queue, with the queue of its retained messages."""
+    def make_retention(self, queue: Any, before: BackingQueue | None) -> Retention:
+        """Create the retention of a queue, with the queue of its retained messages; `before` had the last ones."""
 
 
 class QueueLimits:
@@ -102,6 +102,7 @@ class QueueLimits:
         "_octets",
         "_parent",
         "_queue",
+        "_retained_before",
         "_returned",
         "_returns",
         "_size_count",
@@ -121,6 +122,8 @@ class QueueLimits:
         """Unacked messages on their way to the dead letter exchange."""
         self.retention: Retention | None = None
         """Takes the acks if the queue retains acked messages."""
+        self._retained_before: BackingQueue | None = None
+        """The backing queue of the retention that was ended last."""
         self._can_exceed = False
         """True if the queue drops messages over a limit."""
         self._has_expired = False
@@ -169,11 +172,13 @@ class QueueLimits:
             self._close_retention()
         elif not self._queue.deleted:
             if self.retention is None:
-                self.retention = self._parent.make_retention(self._queue)
+                self.retention = self._parent.make_retention(self._queue, self._retained_before)
+                self._retained_before = None
             self.retention.retained.retain(settings)
 
     def _close_retention(self) -> None:
         if self.retention is not None:
+            self._retained_before = self.retention.retained.backing
             self.retention.close()
             self.retention = None
 

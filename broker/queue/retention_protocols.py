@@ -41,6 +41,7 @@ class RetainedMessages(Protocol):
     """The queue of retained messages (`broker.queue.retained_queue.RetainedQueue`)."""
 
     settings: Any
+    backing: BackingQueue
     message_count: int
     """Number of acked messages."""
 

@@ -307,10 +307,15 @@ class VHost:
         """Publish messages that a queue discards; see `broker.queue.dead_letter_line.Publisher`."""
         return self._dead_lettering.publish(queue, letters, reason)
 
-    def make_retention(self, queue: Queue) -> Retention:
-        """Create the retention of a queue; before a recovery of messages, which then finds those retained earlier."""
+    def make_retention(self, queue: Queue, before: BackingQueue | None) -> Retention:
+        """Create the retention of a queue; before a recovery of messages, which then finds those retained earlier.
+
+        `before` had the messages of a retention that was ended since the start, which are being removed.
+        """
         qid = retained_qid(queue.qid)
         backing = self._make_backing(qid, {})
+        if before is not None:
+            backing.follow(before)
         retained = RetainedQueue(
             queue.name, self.name, backing, self._turn, durable=queue.durable, qid=qid, parent=self
         )

@@ -179,6 +179,12 @@ class BackingQueue(Protocol):
     def loading(self) -> bool:
         """True if messages are being read from disk."""
 
+    def follow(self, predecessor: Any) -> None:
+        """Give no seq_id that a deleted queue of the same id and kind has given: what it had on disk may go later.
+
+        No message may have been published yet.
+        """
+
     def before_commit(self, callback: Callable[[], object]) -> bool:
         """Call back once, so that what is published then is in the next commit.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from heapq import heappop, heappush
 from itertools import chain, islice
 from operator import itemgetter
+from typing import Self
 
 from leveret.storage.empty import EmptyDeque
 from leveret.storage.journal.body_sizes import octets_in_pieces
@@ -161,6 +162,9 @@ class MemoryQueue:
             self._unacked.update(taken)
             self._unacked = fitting(self._unacked)
         return Fetched([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=False)
+
+    def follow(self, predecessor: Self) -> None:
+        """Do nothing: a deleted queue leaves nothing to be removed."""
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
         """Return false: there are no commits."""

@@ -15,7 +15,7 @@ Hot path: see docs/performance.md.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import (
@@ -267,6 +267,11 @@ class PriorityQueue(Generic[Level]):
         return dropped
 
     # -- settling ---------------------------------------------------------------------------------------------------
+
+    def follow(self, predecessor: Self) -> None:
+        """Give no seq_id that a deleted queue of the same id has given; see `BackingQueue.follow`."""
+        for number, level in predecessor.levels.items():
+            self.level(number).follow(level)
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""

@@ -37,8 +37,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import itemgetter
+from typing import Self
 
-from leveret.storage.journal.blocks import GONE, LAST_SEQ_ID, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Entry
+from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Entry
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.journal.reads import UNACKED, Range
 from leveret.storage.journal.shared_bodies import OVERHEAD
@@ -290,6 +291,10 @@ class VariableQueue(Withdrawing):
         return Fetched([seq_id for seq_id, _ in taken], messages, redelivered=redelivered)
 
     # -- settling ---------------------------------------------------------------------------------------------------
+
+    def follow(self, predecessor: Self) -> None:
+        """Give no seq_id that a deleted queue of the same id has given; see `BackingQueue.follow`."""
+        self._q4_first = self._q1_first = self.next_seq = max(self.next_seq, predecessor.next_seq)
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
@@ -616,7 +621,7 @@ class VariableQueue(Withdrawing):
         self.pager.waiting.pop(self, None)
         paged = self.transitions is not None
         if self.durable or paged:
-            journal.sweep(self.qid, 0, LAST_SEQ_ID, paged=paged)
+            journal.sweep(self.qid, 0, self.next_seq, paged=paged)  # not what a queue that follows it writes
 
 
 def _has_body(item: Item) -> bool:

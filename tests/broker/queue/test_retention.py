@@ -462,6 +462,27 @@ def test_persistent_messages_of_several_turns_are_retained_in_one_place(disk):
     assert ([b"1", b"2"], [b"3"]) == (retained(disk[0]), ready(disk[0]))
 
 
+def test_a_retention_that_begins_again_loses_nothing_to_the_last_one(disk):
+    """Messages stay that are retained before those of an ended retention are removed from disk."""
+    client = Client(disk[0])
+    client.send(queue_declare("q", durable=True))
+    policy(disk[0], retain_for=HOUR)
+    disk[0].commit()
+    consume(client, b"old")
+    publish(client, b"new")
+    disk[0].commit()
+    tag = get(client)
+    policies = disk[0].administration.policies
+    policies.clear(None, "/", "keep")
+    policies.set(None, "/", "keep", {"pattern": ".*", "definition": {"retain-for": HOUR}})
+    disk[0].run_turn()
+    ack(client, tag)
+    disk[0].commit()
+    disk[0] = disk[0].killed()
+
+    assert ([b"new"], []) == (retained(disk[0]), ready(disk[0]))
+
+
 def test_only_so_many_queues_wait_for_a_commit(disk, monkeypatch):
     """Those beyond, which would make the step of the commit long, retain at the end of their turn, and lose nothing."""
     monkeypatch.setattr(journal, "MOST_BEFORE_CUT", 0)

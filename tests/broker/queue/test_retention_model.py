@@ -19,6 +19,7 @@ from leveret.broker.queue import bundle, retained_queue
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.retained_queue import GATHERING, RetainedLimits, RetainedQueue
 from leveret.broker.queue.retention import BUNDLES
+from leveret.storage.queues.variable_queue import VariableQueue
 
 SECOND = 1000
 MOST = 6000
@@ -32,6 +33,7 @@ KINDS = {
 NAMES = (
     "publish", "publish", "publish", "transient", "large", "expiration", "get", "get", "get", "ack", "ack", "ack",
     "ack all", "reject", "requeue", "auto-ack", "wait", "commit", "commit", "kill", "stop", "page", "purge", "policy",
+    "off on",
 )  # fmt: skip
 OPERATIONS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 1000), st.booleans()), max_size=60)
 """Names, numbers, and whether a comparison follows."""
@@ -112,6 +114,15 @@ class Run:
         self.node.clock.run()
         self.model.retain_for, self.model.most = retain_for, most
         self.commit()
+
+    def off_and_on(self) -> None:
+        """Delete what is retained: end the retention, and begin it again before anything of that is on disk."""
+        definition = {"retain-for": self.model.retain_for, "retain-bytes": self.model.most}
+        policies = self.node.administration.policies
+        policies.clear(None, "/", "keep")
+        policies.set(None, "/", "keep", {"pattern": "^q$", "definition": definition})
+        self.node.run_turn()
+        self.model.retained = []
 
     def commit(self) -> None:
         """Commit both."""
@@ -202,6 +213,8 @@ class Run:
                 kept = set(self.tags.values())
                 self.model.messages = {key: sent for key, sent in self.model.messages.items() if key in kept}
                 self.commit()
+            case "off on":
+                self.off_and_on()
             case "policy":
                 self.policy((1 + number % 20) * SECOND, 10 + number * 5)
 
@@ -259,6 +272,7 @@ MISTAKES = {
     ),
     "it counts bundles": (retained_queue, "bundle_length", lambda message: 1),
     "it forgets what has left": (RetainedQueue, "dropped", lambda queue, count: 0),
+    "the last one takes its messages along": (VariableQueue, "follow", lambda queue, predecessor: None),
     "a commit forgets what waits": (RetainedQueue, "_commit_begins", lambda queue: None),
 }
 
@@ -271,6 +285,7 @@ def test_the_comparison_finds_a_mistake(monkeypatch, mistake):
         *("publish", "get", "ack", "wait", "wait", "commit"),
     ]
     unseen = ["publish", "publish", "get", "ack", "get", "ack", "commit", "kill"]
+    unseen += ["publish", "publish", "get", "ack", "commit", "get", "off on", "ack", "commit", "kill"]
     operations = [(name, 800, True) for name in names] + [(name, 800, False) for name in unseen]
     run("classic", operations, early=True)
     place, name, replacement = MISTAKES[mistake]
