@@ -346,7 +346,8 @@ class Carrier:
             self.is_running = True
             await asyncio.sleep(self.rng.choice((0.005, 0.02, 0.05)))
             method = "DELETE" if is_cancelled and self.rng.random() < 0.3 else "GET"
-            _, found = await self.api.send(method, f"/api/leveret/transfers/{found['id']}")
+            status, found = await self.api.send(method, f"/api/leveret/transfers/{found['id']}")
+            assert status == 200, (status, found)
             self.books.counts[self.action] += found["done"] - counted
             counted = found["done"]
         self.is_running = False
