@@ -215,7 +215,7 @@ class RetainedQueue(Queue):
 
     def _timed_out(self) -> None:
         self._is_timed = False
-        if not self.deleted:
+        if self._gathered and not self.deleted:
             self._end_gathering()
             self.touch()
 

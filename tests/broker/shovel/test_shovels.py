@@ -34,6 +34,20 @@ def http(broker) -> Http:
     return Http(broker.management_url)
 
 
+@pytest.fixture
+def rests(monkeypatch) -> list[int]:
+    """The rests of shovels, in nanoseconds, as they are decided on."""
+    noted: list[int] = []
+    rest = Pace.rest
+
+    def note(one: Pace, *arguments: int) -> int:
+        noted.append(rest(one, *arguments))
+        return noted[-1]
+
+    monkeypatch.setattr(Pace, "rest", note)
+    return noted
+
+
 def bodies(broker: leveret.Broker, queue: str) -> list[bytes]:
     """Return the bodies of the messages of a queue."""
     return [message.body for message in broker.queue(queue).messages]
@@ -470,16 +484,8 @@ def test_a_shovel_whose_messages_are_refused_ends_in_order(broker, http, monkeyp
     assert 1 == len(drained)
 
 
-def test_shovels_do_not_rest_for_each_other(broker, http, monkeypatch):
+def test_shovels_do_not_rest_for_each_other(broker, http, rests):
     """Two shovels without other clients move messages as fast as they can: neither is a client of the other."""
-    rests = []
-    rest = Pace.rest
-
-    def noted(one: Pace, *arguments: int) -> float:
-        rests.append(rest(one, *arguments))
-        return rests[-1]
-
-    monkeypatch.setattr(Pace, "rest", noted)
     broker.declare("c")
     for number in range(1000):
         broker.publish("", "a" if number < 500 else "c", str(number))
@@ -491,17 +497,9 @@ def test_shovels_do_not_rest_for_each_other(broker, http, monkeypatch):
     assert {0.0} == set(rests)
 
 
-def test_idle_clients_make_no_shovel_rest(broker, http, monkeypatch):
+def test_idle_clients_make_no_shovel_rest(broker, http, rests, monkeypatch):
     """Heartbeats are all that an idle client sends: however many come, messages are moved as fast as without it."""
-    rests = []
-    rest = Pace.rest
-
-    def noted(one: Pace, *arguments: int) -> float:
-        rests.append(rest(one, *arguments))
-        return rests[-1]
-
     monkeypatch.setattr(pace, "BESIDE_NS", 1)
-    monkeypatch.setattr(Pace, "rest", noted)
     client = Client(("127.0.0.1", broker.port), timeout=10.0)
     with contextlib.closing(client.socket):
         client.login()
