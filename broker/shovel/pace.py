@@ -81,8 +81,8 @@ class Pace:
         self._used = used
         self._reads = reads
         self._beside_until = 0
-        self._rests: deque[int] = deque((0,))
-        """Times at which rests are over, ascending; the last one may be over already."""
+        self._rests: deque[int] = deque()
+        """Times at which rests are over, ascending."""
 
     def rest(self, used: int, reads: int, now: int) -> int:
         """Return the nanoseconds until the next step of the shovel that has just done one; 0 for no rest.
@@ -94,9 +94,9 @@ class Pace:
 
         """
         rests = self._rests
-        while len(rests) > 1 and rests[0] <= now:
+        while rests and rests[0] <= now:
             rests.popleft()
-        waiting = len(rests) + (rests[0] > now)  # this shovel, and those whose rests are not over
+        waiting = len(rests) + 1  # those whose rests are not over, and this shovel
         work = min(used - self._used, MOST_NS // min(waiting, SHARED_AMONG))
         self._used = used
         others = reads - self.own_reads.total()
@@ -105,6 +105,6 @@ class Pace:
             self._beside_until = now + BESIDE_NS
         if now >= self._beside_until:
             return 0
-        over = max(rests[-1], now) + FACTOR * work
+        over = (rests[-1] if rests else now) + FACTOR * work
         rests.append(over)
         return over - now
