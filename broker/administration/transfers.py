@@ -36,7 +36,7 @@ MOST_RUNNING = 16
 MOST_OF_ONE = 8
 """Maximum number of those that one user has started, so that others can start some; the operator has no such limit."""
 MOST_KEPT = 64
-"""Number of transfers whose result is kept."""
+"""Number of transfers that are kept: those that run, and those that have ended last."""
 REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
 """Reasons of deaths."""
 
@@ -276,10 +276,7 @@ class Transfers:
             raise BadRequestError("'rate' must not be negative")
         user = None if needed.actor is None else needed.actor.name
         self._check_number(user)
-        for number in [number for number, (each, _) in self._transfers.items() if each.ended is not None]:
-            if len(self._transfers) < MOST_KEPT:
-                break
-            del self._transfers[number]
+        self._forget()
         number = next(self._numbers)
         wish = wish._replace(
             where=condition,
@@ -291,6 +288,13 @@ class Transfers:
         )
         self._transfers[number] = Transfer(wish, self._broker), user
         return number
+
+    def _forget(self) -> None:
+        """Forget those that ended first, so that there is space for one more: whoever waits for a long one finds it."""
+        every = self._transfers.items()
+        ended = sorted((each.ended, number) for number, (each, _) in every if each.ended is not None)
+        for _, number in ended[: max(0, len(self._transfers) + 1 - MOST_KEPT)]:
+            del self._transfers[number]
 
     def _check_number(self, user: str | None) -> None:
         """Raise BusyError if no further transfer may run now."""

@@ -283,6 +283,21 @@ def test_transfers_are_limited(node, monkeypatch):
     assert [4, 5, 6] == [each["id"] for each in api.get("leveret/transfers")]
 
 
+def test_a_long_transfer_is_found_when_it_is_over(node, monkeypatch):
+    """Of those that are over, the ones that ended first are forgotten, whenever they began."""
+    monkeypatch.setattr(module, "MOST_KEPT", 3)
+    api = Api(node)
+    short = {"destination": "to", "limit": 0}
+    long = api.post(f"{QUEUE}/move", {"destination": "to", "rate": 1}).body
+    before = [finished(api, api.post(f"{QUEUE}/copy", short).body) for _ in range(2)]
+    node.pass_time(100)
+    api.delete(f"leveret/transfers/{long['id']}")
+    finished(api, long)
+    last = finished(api, api.post(f"{QUEUE}/copy", short).body)
+
+    assert [long["id"], before[-1]["id"], last["id"]] == [each["id"] for each in api.get("leveret/transfers")]
+
+
 def test_a_user_leaves_transfers_to_others(node, monkeypatch):
     """One user has a part of the transfers that may run; a user beside, and the operator, begin more."""
     monkeypatch.setattr(module, "MOST_OF_ONE", 1)
