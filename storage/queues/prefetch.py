@@ -290,7 +290,8 @@ class Reading(Paging):
             entry.index = record.place
             entry.msg_id = record.msg_id
             entry.body = bodies[record.place]
-            if message is None:  # damaged: it cannot be delivered
+            # the body of one that was withdrawn may be gone, as it is read later than the block
+            if message is None and record.seq_id not in self.gaps:  # damaged: it cannot be delivered
                 self._note_damage(record.seq_id, _kind(record.msg_id, found))
                 self._give_up(entry)
             else:

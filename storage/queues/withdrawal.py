@@ -109,6 +109,7 @@ class Withdrawing(Portions):
             elif self.delta_count and at < min(self.delta_stop, end):
                 first, last = max(at, self.delta_start), min(self.delta_stop, end)
                 stop = min((first // self.segment + 1) * self.segment, last)
+                gaps = self.gaps.copy()  # a purge forgets them
                 snapshot = self.pager.snapshot()
                 try:
                     found = yield partial(
@@ -117,7 +118,7 @@ class Withdrawing(Portions):
                 finally:
                     snapshot.close()
                 at = min(found.stop, last)  # a start leaves out positions, which no read has to visit
-                yield from self._show(*self._read_piece(found, range(first, at)), only)
+                yield from self._show(*self._read_piece(found, range(first, at), gaps), only)
             else:
                 return
 
@@ -148,8 +149,8 @@ class Withdrawing(Portions):
         if missed:
             yield from self._walk(missed[0], missed[-1] + 1, frozenset(missed))
 
-    def _read_piece(self, found: Loaded, wanted: range) -> tuple[list[Peeked], dict[int, _Place]]:
-        """Return the messages of a part of the delta that was read."""
+    def _read_piece(self, found: Loaded, wanted: range, gaps: Gaps) -> tuple[list[Peeked], dict[int, _Place]]:
+        """Return the messages of a part of the delta that was read, without those withdrawn before that or since."""
         messages: list[Peeked] = []
         places: dict[int, _Place] = {}
         for raw in found.blocks:
@@ -165,7 +166,9 @@ class Withdrawing(Portions):
                 returns = block.returns
             bodies = bodies_of(raw.value, header, found.body_octets)
             for record in read_records(raw.value, header, dead):
-                if isinstance(record, int) or record.seq_id not in wanted or record.seq_id in self.gaps:
+                if isinstance(record, int) or record.seq_id not in wanted:
+                    continue
+                if record.seq_id in gaps or record.seq_id in self.gaps:
                     continue
                 message = message_of(record, found)
                 if message is not None:

@@ -326,10 +326,11 @@ class Environment:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, ranges: Sequence[Range], limit: int) -> Loaded:
-        """Read the blocks of ascending ranges of one queue from both environments, and the bodies they refer to.
+        """Read the blocks of ascending ranges of one queue from both environments, and the bodies they refer to."""
+        return self.read_bodies(*self.read_blocks(ranges, limit), ranges)
 
-        With one range, reading may stop before its end once `limit` bytes are read.
-        """
+    def read_blocks(self, ranges: Sequence[Range], limit: int) -> tuple[list[RawBlock], int]:
+        """Read the blocks, and return where that ended: with one range, before its end once `limit` bytes are read."""
         blocks: list[RawBlock] = []
         stop = LAST_SEQ_ID
         for table, is_paged in ((self.store, False), (self.paged, True)):
@@ -337,6 +338,10 @@ class Environment:
                 found, end = table.read(txn, ranges, limit if len(ranges) == 1 else 1 << 62, paged=is_paged)
             blocks += found
             stop = min(stop, end)
+        return blocks, stop
+
+    def read_bodies(self, blocks: list[RawBlock], stop: int, ranges: Sequence[Range]) -> Loaded:
+        """Read the bodies that blocks refer to, those that are not gone since the blocks were read."""
         bodies: dict[int, bytes | str] = {}
         for block in blocks:
             apart = self._paged_bodies if block.paged else self.bodies
