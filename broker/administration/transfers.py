@@ -32,9 +32,11 @@ from leveret.broker.vhost.vhost import VHost
 from leveret.storage.queues.backing_queue import Peeked
 
 MOST_RUNNING = 16
-"""Maximum number of transfers that run at once."""
+"""Maximum number of transfers of all users that run at once."""
 MOST_OF_ONE = 8
-"""Maximum number of those that one user has started, so that others can start some; the operator has no such limit."""
+"""Maximum number of those that one user has started, so that others can start some."""
+MOST_OF_OPERATOR = 16
+"""Maximum number of transfers that the operator on the host has running beside those of users."""
 MOST_KEPT = 64
 """Number of transfers that are kept: those that run, and those that have ended last."""
 REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
@@ -299,15 +301,17 @@ class Transfers:
     def _check_number(self, user: str | None) -> None:
         """Raise BusyError if no further transfer may run now."""
         running = [owner for each, owner in self._transfers.values() if each.ended is None]
-        if len(running) >= MOST_RUNNING:
-            raise BusyError(
-                f"{MOST_RUNNING} transfers are running already: wait until one has ended, or cancel one"
-            )
-        if user is not None and running.count(user) >= MOST_OF_ONE:
-            raise BusyError(
-                f"{MOST_OF_ONE} transfers of user '{user}' are running already: "
-                "wait until one has ended, or cancel one"
-            )
+        if user is None:
+            if running.count(None) >= MOST_OF_OPERATOR:
+                raise _busy(MOST_OF_OPERATOR, " of the operator")
+        elif len(running) - running.count(None) >= MOST_RUNNING:
+            raise _busy(MOST_RUNNING)
+        elif running.count(user) >= MOST_OF_ONE:
+            raise _busy(MOST_OF_ONE, f" of user '{user}'")
+
+
+def _busy(count: int, whose: str = "") -> BusyError:
+    return BusyError(f"{count} transfers{whose} are running already: wait until one has ended, or cancel one")
 
 
 def _passes(check: Callable[[str], None], name: str) -> bool:

@@ -299,9 +299,10 @@ def test_a_long_transfer_is_found_when_it_is_over(node, monkeypatch):
 
 
 def test_a_user_leaves_transfers_to_others(node, monkeypatch):
-    """One user has a part of the transfers that may run; a user beside, and the operator, begin more."""
+    """One user has a part of the transfers that users may run; the operator begins some beside all of these."""
     monkeypatch.setattr(module, "MOST_OF_ONE", 1)
-    monkeypatch.setattr(module, "MOST_RUNNING", 4)
+    monkeypatch.setattr(module, "MOST_RUNNING", 2)
+    monkeypatch.setattr(module, "MOST_OF_OPERATOR", 2)
     own, api = Api(node, "ann:ann"), Api(node)
     body = {"destination": "to", "rate": 1}
     mine = own.post(f"{QUEUE}/move", body)
@@ -309,9 +310,11 @@ def test_a_user_leaves_transfers_to_others(node, monkeypatch):
 
     assert (202, 429) == (mine.status, refused.status)
     assert "1 transfers of user 'ann' are running already" in refused.body["reason"]
-    assert [202, 202, 202] == [
-        each.post(f"{QUEUE}/move", body).status for each in (api, Api(node, OPERATOR), Api(node, OPERATOR))
+    operator = Api(node, OPERATOR)
+    assert [202, 429, 202, 202, 429] == [
+        each.post(f"{QUEUE}/move", body).status for each in (api, own, operator, operator, operator)
     ]
+    assert "2 transfers of the operator" in operator.post(f"{QUEUE}/move", body).body["reason"]
     own.delete(f"leveret/transfers/{mine.body['id']}")
     node.clock.run()
     assert 202 == own.post(f"{QUEUE}/copy", body).status
