@@ -334,9 +334,18 @@ def acks(last: int, count: int) -> bytes:
 
 
 def chunks(
-    queue: str, first: int, count: int, size: int, *, persistent: bool
+    queue: str,
+    first: int,
+    count: int,
+    size: int,
+    *,
+    persistent: bool,
+    filling: Callable[[int], bytes] | None = None,
 ) -> Iterator[tuple[bytearray, int]]:
-    """Yield frames of numbered messages and the number of messages in each; the buffer is reused."""
+    """Yield frames of numbered messages and the number of messages in each; the buffer is reused.
+
+    `filling` returns so many bytes for what follows the number in the body of each message; the same letter by default.
+    """
     one = publish_frames(queue, bytes(8) + b"x" * (size - 8), persistent=persistent)
     step = len(one)
     number = step - 1 - size
@@ -349,4 +358,7 @@ def chunks(
         numbers = struct.pack(f">{many}Q", *range(at, at + many))
         for each in range(8):
             octets[number + each :: step] = numbers[each::8]
+        if filling is not None:
+            for end in range(step - 1, len(octets), step):
+                octets[end - size + 8 : end] = filling(size - 8)
         yield octets, many

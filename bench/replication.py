@@ -39,6 +39,7 @@ from bench.bulk import Bulk
 from bench.compare import WARM_UP
 from bench.replication_load import (
     BODY,
+    FILLINGS,
     QUICK_SECONDS,
     caught_up,
     confirm_p99,
@@ -217,7 +218,7 @@ def hand_over(report: Report, options: argparse.Namespace) -> None:
     loads: dict[str, Callable[[Cluster, argparse.Namespace], Callable[[], object]]] = {
         "without load": lambda *_: bool,
         "while a client publishes as fast as it can": flooded,
-        f"with {options.unlogged_mebibytes} MiB to log first": promised,
+        f"with {options.unlogged_mebibytes} MiB of {options.contents} to log first": promised,
     }
     with made_cluster(settings=SETTINGS, configuration=CONFIGURATION) as cluster:
         filled(cluster, 10_000, 100)
@@ -323,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stored", type=int, default=1_000_000, help="messages stored before kills")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--unlogged-mebibytes", type=int, default=64, help="to be logged at a hand-over")
+    parser.add_argument("--contents", choices=FILLINGS, default="text", help="of what is to be logged")
     parser.add_argument(
         "--reused-log",
         action="store_true",

@@ -3,7 +3,10 @@
 import argparse
 import contextlib
 import json
+import os
+import random
 import signal
+import string
 import subprocess
 import sys
 import threading
@@ -116,6 +119,37 @@ def flooded(cluster: Cluster, _: argparse.Namespace) -> Callable[[], object]:
     return flood.join
 
 
+def _of_text() -> Callable[[int], bytes]:
+    """Return a source of JSON with words, names, times and numbers, which zlib makes less than half as long."""
+    chance = random.Random(1)
+    words = ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(3, 9))) for _ in range(500)]
+    orders = [
+        {
+            "id": chance.getrandbits(64),
+            "customer": chance.choice(words),
+            "amount": chance.random() * 1000,
+            "at": f"2026-11-{chance.randint(1, 28):02}T{chance.randint(0, 23):02}:{chance.randint(0, 59):02}:00Z",
+            "note": " ".join(chance.choices(words, k=60)),
+        }
+        for _ in range(4000)
+    ]
+    text = "".join(map(json.dumps, orders)).encode()
+
+    def some(size: int) -> bytes:
+        at = chance.randrange(len(text) - size)
+        return text[at : at + size]
+
+    return some
+
+
+FILLINGS: dict[str, Callable[[], Callable[[int], bytes] | None]] = {
+    "text": _of_text,
+    "random": lambda: os.urandom,
+    "letter": lambda: None,
+}
+"""Contents of messages: JSON, bytes that nothing compresses, or one letter again and again."""
+
+
 def promised(cluster: Cluster, options: argparse.Namespace) -> Callable[[], object]:
     """Publish what is written at a stop only, and wait until the leader has it."""
     client = Bulk(cluster.nodes.ports[cluster.nodes.leader()])
@@ -124,7 +158,8 @@ def promised(cluster: Cluster, options: argparse.Namespace) -> Callable[[], obje
     client.call(commands.Queue.Declare(queue="promised", durable=True, arguments=mode))
     client.call(commands.Confirm.Select())
     count = options.unlogged_mebibytes * (1 << 20) // BODY
-    for octets, _ in chunks("promised", 0, count, BODY, persistent=True):
+    filling = FILLINGS[options.contents]()
+    for octets, _ in chunks("promised", 0, count, BODY, persistent=True, filling=filling):
         client.socket.sendall(octets)
     deadline = time.monotonic() + PATIENCE
     while client.ready_messages("promised") < count:

@@ -4,12 +4,14 @@ The bytes contain what is written, not how it came about: encoded blocks, bitmap
 batches were applied, in the same order and each once, have the same messages. Reference counts are counted down, so
 nothing may be applied twice: the place in the log is written in the same transaction (`storage.store.replica`).
 
-Layout: a msgpack array, whose first element is the version of the layout.
+Layout: a msgpack array, whose first element is the version of the layout. If a large one gains by that, its last
+element is the compressed array: what several servers write and each node reads costs more than the compression.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from zlib_ng.zlib_ng import compress, decompress, error as ZlibError  # noqa: N812 - it is an exception, whatever its name
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.batch import Batch, Changes
@@ -17,6 +19,15 @@ from leveret.storage.journal.blocks import encode_block
 from leveret.storage.journal.reads import Range
 
 VERSION = 1
+COMPRESSED: Final = 2
+"""Version of a layout that has all else compressed."""
+COMPRESSED_FROM: Final = 64 * 1024
+"""Bytes from which a batch may be compressed."""
+SAMPLE_OCTETS: Final = 8 * 1024
+"""Bytes from the middle of a batch that are compressed first."""
+SAMPLE_SHARE: Final = 0.8
+"""Share of its size that the sample must shrink to: what does not is compressed ten times as slowly, and in vain."""
+_LEVEL = 1
 
 
 class LoggedChanges(msgspec.Struct, frozen=True, array_like=True):
@@ -34,6 +45,7 @@ class LoggedChanges(msgspec.Struct, frozen=True, array_like=True):
     unrefs: list[int] = []
     sweeps: list[tuple[int, int, int]] = []
     moves: "LoggedChanges | None" = None
+    compressed: bytes = b""
 
     def deletions(self) -> Changes:
         """Return the changes that only delete."""
@@ -53,7 +65,17 @@ _decode = msgspec.msgpack.Decoder(LoggedChanges).decode
 
 def encode_batch(batch: Batch) -> bytes:
     """Return the durable part of a batch as bytes. May run in another thread, as `blocks.encode_block` may."""
-    return _encode(_logged(batch.durable, batch.rows))
+    return _compressed(_encode(_logged(batch.durable, batch.rows)))
+
+
+def _compressed(octets: bytes) -> bytes:
+    if len(octets) < COMPRESSED_FROM:
+        return octets
+    middle = len(octets) // 2
+    sample = compress(octets[middle : middle + SAMPLE_OCTETS], _LEVEL)
+    if len(sample) > SAMPLE_SHARE * SAMPLE_OCTETS:
+        return octets
+    return _encode(LoggedChanges(COMPRESSED, compressed=compress(octets, _LEVEL)))
 
 
 def _logged(changes: Changes, rows: list[tuple[str, bytes, bytes | None]]) -> LoggedChanges:
@@ -83,7 +105,9 @@ def decode_batch(octets: bytes) -> LoggedChanges:
     """
     try:
         logged = _decode(octets)
-    except msgspec.MsgspecError as error:
+        if logged.version == COMPRESSED:
+            logged = _decode(decompress(logged.compressed))
+    except (msgspec.MsgspecError, ZlibError) as error:  # type: ignore[misc] # a class, not what its stub says
         raise DamagedError(f"a batch of the log cannot be read: {error}") from None
     if logged.version != VERSION:
         raise DamagedError(f"a batch of the log has version {logged.version}, this version knows {VERSION}")

@@ -160,6 +160,30 @@ def test_what_cannot_be_read_is_not_applied_in_part(tmp_path: Path) -> None:
     replica.close()
 
 
+@pytest.mark.parametrize(
+    ("content", "share"),
+    [
+        (b"a text that is said again, " * 10_000, 0.1),
+        (Random(1).randbytes(100_000), 1.01),
+        (b"short", 200),
+    ],
+    ids=["text", "random", "short"],
+)
+def test_what_can_be_compressed_is(tmp_path: Path, content: bytes, share: float) -> None:
+    """A batch takes less in the log if its contents allow that, and is the same for whoever reads it."""
+    replica = ReplicaEnvironment(tmp_path, sync=False)
+    writer = Writer(replica)
+    writer.note(Persistent(b"\x01x\x01k", content, 1, None, 0, 1), 7)
+    octets, _ = replica.prepare(writer.journal.cut())
+    assert octets is not None
+
+    assert len(octets) <= share * len(content)
+    assert [content] == [body for _, body in decode_batch(octets).bodies] or content in octets
+    with pytest.raises(DamagedError):
+        decode_batch(octets[:-1])
+    replica.close()
+
+
 def test_a_batch_in_pieces(tmp_path: Path) -> None:
     """Pieces are kept over a start, applied with the batch that names them, and removed with those of a lost leader."""
     replica = ReplicaEnvironment(tmp_path, sync=False)
