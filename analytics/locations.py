@@ -16,6 +16,8 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _FILE: Final = re.compile(r"file:(?://)?(?=/)", re.IGNORECASE)
 _WILD: Final = re.compile(r"[*?{}\[\]\\]")
 """Glob characters of paths, which a backslash escapes."""
+_LINES_OF_PARQUET: Final = 64
+"""Bytes of lines for each byte of Parquet that `compact` makes of them: 70 for a day of 30 queues."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,10 +83,13 @@ def has_files(spark: "SparkSession", folder: Location, suffix: str) -> bool:
 
 
 def size_of(folder: Location) -> int | None:
-    """Return the size of the files below a directory of this machine, in bytes; None if it is elsewhere."""
+    """Return the size of the rows below a directory of this machine, in bytes as lines; None if it is elsewhere."""
     if isinstance(folder, Remote):
         return None
-    return sum(status.st_size for _, status in files(folder))
+    return sum(
+        status.st_size * (_LINES_OF_PARQUET if path.suffix == ".parquet" else 1)
+        for path, status in files(folder)
+    )
 
 
 def files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
