@@ -20,6 +20,7 @@ from leveret.storage.journal.blocks import (
     Entry,
     Header,
     Record,
+    bits_of,
     bodies_of,
     plain_entries,
     read_bitmap,
@@ -142,6 +143,8 @@ class Reading(Paging):
             is_new = block is None
             if block is None:
                 block = self._new_block(raw, header, bitmap)
+            else:  # ends that are not on disk yet, or were not when this was read
+                dead |= block.bits | bits_of([*block.acked, *(block.moved or ())])
             is_wholly_away = is_new and first <= header.first and header.last < stop
             self._take_block(block, raw, header, dead, range(first, stop), found, entries, is_new=is_new)
             if not block.live:  # all of it was withdrawn, after the read began
@@ -155,7 +158,7 @@ class Reading(Paging):
         self.ram_octets += sum([entry.size for entry in entries])
         self.delta_start = stop
         self.delta_count -= len(entries)
-        self.gaps.forget_before(entries[0].seq_id if entries else stop)
+        self.gaps.forget_before(self._first_unfetched())
         self._moved("from_delta", len(entries))
         reads.messages += len(entries)
         lost = self.delta_count - (self.delta_stop - stop)

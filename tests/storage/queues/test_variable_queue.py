@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -1475,6 +1476,98 @@ def test_a_walk_that_reads_while_its_queue_is_purged_shows_nothing_that_had_left
     state.disaster(what="purge", number=0, twice=False, old=False)
     state.finish_walks()
     state.teardown()
+
+
+def _published(state: Machine, count: int, size: int) -> None:
+    """Publish to the first queue, which keeps nothing in memory that can be on disk."""
+    state.publish(count=count, mode="persistent", chosen_queues=1, expires=0, fan_out=0, sizes=[size])
+    for _ in range(2):
+        state.commit_all()
+        state.reduce_memory_use(number=0)
+
+
+def _read_on(state: Machine, queue: VariableQueue) -> None:
+    """Read from disk as long as the queue wants to."""
+    while not state.requests and queue.delta_count:
+        count = len(queue.q3)
+        queue._prefetch()
+        state.load_at_once()
+        if len(queue.q3) == count:
+            break
+    state.load_at_once()
+
+
+def test_a_gap_is_kept_while_the_delta_may_begin_before_it() -> None:
+    """A message that was withdrawn is not read again if its neighbours return to disk, however far its successors are."""
+    state = Machine()
+    state.declare_all(messages=0, octets=0, segment=16, mode="persistent")
+    state.purge(number=0)
+    for count in (4, 5):
+        _published(state, count, 20)
+        state.commit_all()
+        state.stop_and_start(failing=False, old=False)
+    _published(state, 40, 20)
+    model = state.queues[min(state.queues)]
+    queue = model.queue
+    queue.set_ram_target(inf, 1 << 40)
+    for _ in range(2):
+        state.fetch(number=0, count=1, ack_required=True)
+        state.load_at_once()
+    walk = HalfWalk(model, 1)
+    walk.share = 0.0
+    second = sorted({copy.seq_id >> 40 for copy in model.having(READY)})[1]
+    walk.chosen = {[copy.seq_id for copy in model.having(READY) if copy.seq_id >> 40 == second][3]}
+    state.walks.append(walk)
+    with patch.object(Machine, "moved"):  # its end is not noted yet
+        state.finish_walks()
+    _read_on(state, queue)
+    queue.set_ram_target(0, 0)
+    state.publish(count=60, mode="persistent", chosen_queues=1, expires=0, fan_out=0, sizes=[20])
+    _read_on(state, queue)
+    state.verify()
+    state.teardown()
+
+
+def test_a_record_is_given_up_once() -> None:
+    """A message whose body is missing is counted once, also if its neighbours return to disk before its end is there."""
+    state = Machine()
+    state.declare_all(messages=0, octets=0, segment=16, mode="persistent")
+    state.purge(number=0)
+    for _ in range(3):
+        _published(state, 40, 400)
+    model = state.pick(0, _ready)
+    queue = model.queue
+    found = state.environment.read([Range(queue.qid, queue.delta_start, queue.delta_stop)], 1 << 40)
+    records = [
+        record
+        for raw in found.blocks
+        for record in read_records(raw.value, read_header(raw.key, raw.value))
+        if not isinstance(record, int)
+    ]
+    bad = sorted(records, key=attrgetter("seq_id"))[20]
+    with state.environment.store.env.begin(write=True) as txn:
+        txn.delete(bad.msg_id.to_bytes(8, "big"), db=state.environment.store.db["bodies"])
+    ready = queue.ready_count
+
+    def read_all() -> int:
+        while state.requests:
+            request = state.requests.pop(0)
+            queue.loaded(request, state.environment.read(request.ranges, request.limit))
+        return len(queue.fetch(1, ack_required=True).seq_ids) if queue.ready_count else 0
+
+    queue.set_ram_target(inf, 1 << 40)
+    taken = 0
+    while queue.delta_start <= bad.seq_id:
+        taken += read_all()
+    queue.set_ram_target(0, 0)
+    queue.publish([state.new([model], 20, persistent=True) for _ in range(60)], persistent=True)
+    assert queue.delta_start <= bad.seq_id < queue.delta_stop
+    queue.set_ram_target(inf, 1 << 40)
+    while queue.delta_count and queue.delta_start <= bad.seq_id:
+        taken += read_all()
+
+    assert (1, ready - 1 + 60) == (queue.damaged, queue.ready_count + taken)
+    shutil.rmtree(state.data_dir)
 
 
 def main(examples: int, steps: int) -> None:
