@@ -15,10 +15,11 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
     found_vhost,
+    translated,
 )
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.auth.users import User
-from leveret.broker.errors import resource
+from leveret.broker.errors import AMQPError, resource
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
@@ -149,6 +150,11 @@ def found_queue(
     if queue is None:
         raise NotFoundError(f"no {resource('queue', name, vhost)}")
     check_permission(broker, actor, place, permission, "queue", name)
+    if actor is not None:
+        try:
+            place.check_access(queue, None)
+        except AMQPError as error:  # it is exclusive to a connection
+            raise translated(error) from None
     return place, queue
 
 
@@ -214,14 +220,11 @@ def view_of(message: Message, *, count: int = 0, octets: int | None = None, **at
         attributes: further attributes of the view.
 
     """
-    facts = MessageFacts(message)
-    headers = facts.headers
-    if count:
-        headers = {**headers, "x-delivery-count": count}
+    facts = MessageFacts(message, count=count)
     return MessageView(
         body=message.body if octets is None else facts.beginning(octets),
         properties=facts.properties,
-        headers=headers,
+        headers=facts.headers,
         exchange=facts.exchange,
         routing_key=facts.routing_key,
         deaths=facts.deaths,

@@ -28,7 +28,7 @@ STATES: Final[tuple[State, ...]] = ("ready", "unacked", "delayed")
 MOST_MESSAGES: Final = 1000
 """Maximum number of messages of each state that are returned."""
 MOST_OCTETS: Final = 16 * 1024 * 1024
-"""Maximum bytes of bodies that are returned."""
+"""Bytes of headers and bodies after which a part of a search ends, with some 256 messages; maximum bytes of a body."""
 BODY_OCTETS: Final = 64 * 1024
 """Bytes of each body that are returned unless the caller wants less or more."""
 EFFORT: Final = 100_000
@@ -47,7 +47,8 @@ class Wanted(NamedTuple):
         skip: number of messages of each state that are passed over first.
         states: the states of messages that are returned.
         after: `Found.following` of the part of a search before; '' for the first one.
-        effort: number of messages after which a part of a search ends; None to search all at once.
+        effort: number of messages after which a part of a search ends, as after `MOST_OCTETS`; None to search all at
+            once.
 
     """
 
@@ -71,7 +72,7 @@ class Found(NamedTuple):
         messages: the messages.
         searched: number of messages that were considered.
         following: where the next part begins; '' if there is none.
-        is_complete: False if there were more delayed messages than could be considered.
+        is_complete: False if there were more delayed messages than could be considered or returned.
 
     """
 
@@ -88,26 +89,28 @@ class _Place(NamedTuple):
         state: the state of the messages that were considered last.
         position: the position of the last one.
         number: the number of the next one.
+        found: number of messages of this state that were returned so far.
 
     """
 
     state: State
     position: int
     number: int
+    found: int = 0
 
     @classmethod
     def parsed(cls, text: str) -> "_Place":
         """Return the place that `str` has written; raises BadRequestError."""
         try:
-            state, position, number = text.split(".")
+            state, position, number, found = text.split(".")
             if state in {"ready", "unacked"} and len(text) < 80:  # noqa: PLR2004 - more than any place has
-                return cls(cast("State", state), int(position), int(number))
+                return cls(cast("State", state), int(position), int(number), max(0, int(found)))
         except ValueError:
             pass
         raise BadRequestError("'after' is not a value that a search has returned")
 
     def __str__(self) -> str:
-        return f"{self.state}.{self.position}.{self.number}"
+        return f"{self.state}.{self.position}.{self.number}.{self.found}"
 
 
 def condition_of(where: str) -> MessageFilter:
@@ -130,7 +133,13 @@ def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFact
     """
     came = queue.backing.came_before(peeked.seq_id)
     held = None if came is None else max(0.0, now - came)
-    return MessageFacts(peeked.message, redelivered=peeked.redelivered, held=held, now=wall)
+    count = delivery_count(queue, peeked)
+    return MessageFacts(peeked.message, redelivered=peeked.redelivered, held=held, now=wall, count=count)
+
+
+def delivery_count(queue: Queue, peeked: Peeked) -> int:
+    """Return how often a message was requeued, if its queue counts that."""
+    return (queue.limits is not None and queue.limits.delivery_count(peeked.seq_id)) or peeked.returns
 
 
 class Peeking:
@@ -195,8 +204,8 @@ class _Look:
         self._portion = _PORTION if condition else min(_PORTION, wanted.skip + wanted.most)
         self._skip = 0
         """Messages of the current state that are still to be passed over."""
-        self._octets = MOST_OCTETS
-        """Bytes of bodies that may still be returned."""
+        self._room = MOST_OCTETS
+        """Bytes of headers and bodies that may still be returned, if the effort is limited."""
 
     def steps(self) -> Steps[Found]:
         """Look at everything."""
@@ -218,7 +227,11 @@ class _Look:
     @property
     def _is_spent(self) -> bool:
         effort = self._wanted.effort
-        return effort is not None and self._searched >= effort
+        return effort is not None and (self._searched >= effort or self._room <= 0)
+
+    def _count(self, message: Message) -> None:
+        """Count what is returned of a message."""
+        self._room -= len(message.header) + min(message.body_size, self._wanted.octets)
 
     def _wants(self, facts: MessageFacts) -> bool:
         """Return whether a message is to be returned."""
@@ -237,8 +250,8 @@ class _Look:
         queue, backwards = self._queue, self._wanted.from_tail
         place = self._place("ready") or _Place("ready", 0, queue.backing.ready_count if backwards else 1)
         after, step = None if place is not self._before else place.position, -1 if backwards else 1
-        number = place.number
-        while True:
+        number, most = place.number, self._wanted.most - place.found
+        while most > 0:
             if queue.deleted:
                 raise NotFoundError(f"queue '{queue.name}' was deleted")
             portion = yield from queue.backing.portion(self._portion, after, backwards=backwards)
@@ -246,7 +259,8 @@ class _Look:
             for peeked in portion.messages:
                 if self._wants(self._facts(peeked)):
                     found.append(self._shown(peeked, "ready", max(number, 0)))
-                    if len(found) == self._wanted.most:
+                    self._count(peeked.message)
+                    if len(found) == most:
                         return found
                 number += step
                 yield None  # a condition may take some milliseconds
@@ -254,30 +268,34 @@ class _Look:
                 return found
             after = portion.at
             if self._is_spent:
-                self._following = _Place("ready", after, number)
+                self._following = _Place("ready", after, number, place.found + len(found))
                 return found
             yield None
+        return found
 
     def _unacked(self) -> Steps[list[MessageView]]:
         found: list[Peeked] = []
         backing, backwards = self._queue.backing, self._wanted.from_tail
         left = sorted(backing.unacked_ids(), reverse=backwards)
+        before = 0
         if (place := self._place("unacked")) is not None:
             left = [each for each in left if (each < place.position if backwards else each > place.position)]
-        start = 0
-        while start < len(left) and len(found) < self._wanted.most and not self._queue.deleted:
+            before = place.found
+        start, most = 0, self._wanted.most - before
+        while start < len(left) and len(found) < most and not self._queue.deleted:
             portion = yield from backing.unacked_portion(left[start : start + self._portion])
             for peeked in portion.messages:
                 if self._wants(self._facts(peeked)):
                     found.append(peeked)
+                    self._count(peeked.message)
                 yield None
             start += portion.at or len(left)
             self._searched += len(portion.messages)
             if self._is_spent and start < len(left):
-                self._following = _Place("unacked", left[start - 1], 0)
+                self._following = _Place("unacked", left[start - 1], 0, before + len(found))
                 break
             yield None
-        del found[self._wanted.most :]
+        del found[most:]
         holders = yield from self._holders({each.seq_id for each in found})
         return [self._shown(each, "unacked", **holders.get(each.seq_id, {})) for each in found]
 
@@ -310,6 +328,18 @@ class _Look:
                     yield channel, f"{connection.name} ({channel.number})"
 
     def _delayed(self) -> Steps[list[MessageView]]:
+        found = yield from self._find_delayed()
+        views: list[MessageView] = []
+        for due, message in _first(found, self._wanted.most, from_tail=self._wanted.from_tail):
+            if self._wanted.effort is not None and self._room <= 0:
+                self._is_complete = False
+                break
+            self._count(message)
+            views.append(self._view(message, state="delayed", due=due))
+        return views
+
+    def _find_delayed(self) -> Steps[list[tuple[int, Message]]]:
+        """Find the delayed messages that are wanted and the times at which they are due; more than may be returned."""
         found: list[tuple[int, Message]] = []
         snapshots: list[Any] = []
         count, from_tail = self._wanted.most, self._wanted.from_tail
@@ -340,31 +370,23 @@ class _Look:
                     found = _first(found, count, from_tail=True)
                 yield None
             pieces.close()
-        return [
-            self._view(message, state="delayed", due=due)
-            for due, message in _first(found, count, from_tail=from_tail)
-        ]
+        return found
 
     def _shown(self, peeked: Peeked, state: State, number: int = 0, **attributes: Any) -> MessageView:
-        limits = self._queue.limits
         age = self._facts(peeked).age
-        count = peeked.returns if limits is None else limits.delivery_count(peeked.seq_id) or peeked.returns
         return self._view(
             peeked.message,
             state=state,
             number=number,
             redelivered=peeked.redelivered,
             expires=peeked.expires or None,
-            count=count,
+            count=delivery_count(self._queue, peeked),
             age=age,
             **attributes,
         )
 
     def _view(self, message: Message, **attributes: Any) -> MessageView:
-        octets = min(self._wanted.octets, self._octets)
-        view = view_of(message, octets=octets, **attributes)
-        self._octets -= len(view.body)
-        return view
+        return view_of(message, octets=self._wanted.octets, **attributes)
 
 
 def _first(found: list[tuple[int, Message]], count: int, *, from_tail: bool) -> list[tuple[int, Message]]:

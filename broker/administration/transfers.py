@@ -14,14 +14,13 @@ from leveret.broker.administration.access import (
     NotFoundError,
     Right,
     authorize,
-    translated,
 )
 from leveret.broker.administration.detached_channel import check_key, check_permission
 from leveret.broker.administration.lasting_rights import Needed, refusal
 from leveret.broker.administration.messages import found_queue
 from leveret.broker.administration.peeking import condition_of, facts_of
 from leveret.broker.auth.users import User
-from leveret.broker.errors import AMQPError, resource
+from leveret.broker.errors import resource
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.transfer.destinations import Destination, ToExchange, ToQueue, parsed
@@ -101,7 +100,7 @@ class Transfers:
             chosen: the messages.
 
         """
-        place, source = self._source(actor, vhost, queue)
+        place, source = found_queue(self._broker, actor, vhost, queue)
         to = self._destination(actor, place, source, destination)
         action = Action.COPY if is_copy else Action.MOVE
         return self._start(Wish(action, source, to), chosen, Needed(actor, place, queue, destination))
@@ -117,7 +116,7 @@ class Transfers:
 
         They are not dead-lettered, and publishers that wait for their consumers get nacks, as after a purge.
         """
-        place, source = self._source(actor, vhost, queue)
+        place, source = found_queue(self._broker, actor, vhost, queue)
         check_permission(self._broker, actor, place, "configure", "queue", queue)
         needed = Needed(actor, place, queue, permissions=("read", "configure"))
         return self._start(Wish(Action.DISCARD, source, None), chosen, needed)
@@ -151,7 +150,7 @@ class Transfers:
             raise BadRequestError("first and destination exclude each other")
         if reason and reason not in REASONS:
             raise BadRequestError(f"reason: '{reason}' is none of {', '.join(REASONS)}")
-        place, source = self._source(actor, vhost, queue)
+        place, source = found_queue(self._broker, actor, vhost, queue)
         to = self._destination(actor, place, source, destination) if destination else None
         may_write = partial(_passes, partial(check_permission, self._broker, actor, place, "write", "queue"))
         retry = Retry(place.queues.get, to, first=first, most=most_retries, may_write=may_write)
@@ -182,7 +181,7 @@ class Transfers:
             chosen: the messages.
 
         """
-        place, source = self._source(actor, vhost, queue)
+        place, source = found_queue(self._broker, actor, vhost, queue)
         retained = source.retained
         if retained is None:
             what = resource("queue", queue, vhost)
@@ -232,15 +231,6 @@ class Transfers:
             transfer.cancel()
 
     # -- checks -----------------------------------------------------------------------------------------------------
-
-    def _source(self, actor: User | None, vhost: str, name: str) -> tuple[VHost, Queue]:
-        place, queue = found_queue(self._broker, actor, vhost, name)
-        if actor is not None:
-            try:
-                place.check_access(queue, None)
-            except AMQPError as error:
-                raise translated(error) from None
-        return place, queue
 
     def _destination(self, actor: User | None, place: VHost, source: Queue, text: str) -> Destination:
         kind, name, key = parsed(text)

@@ -47,7 +47,7 @@ _TLS_FIELDS = (
 )
 _LOGIN = re.compile(r"""(?<=://)[^\s"]*@""")
 """A login up to the last `@` of its URI: a password may have a slash or another `@` that somebody forgot to escape."""
-_SECRET = re.compile(r"([?&]password=)[^&#]*")
+_SECRET = re.compile(r"([?&]password=)[^&#]*", re.IGNORECASE)
 
 
 class MalformedUriError(ValueError):

@@ -77,8 +77,8 @@ ROUTES = (
             "GET": Operation(
                 peek,
                 "The `messages` of a queue, without consuming them: ready, unacked and delayed ones. "
-                "Needs the permission to read the queue. One request searches some 100,000 messages at most: "
-                "`next` is null at the end.",
+                "Needs the permission to read the queue. One request searches some 100,000 messages, and returns "
+                "some 16 MiB, at most: `next` is null at the end.",
                 scope=Scope.CLIENT,
                 is_audited=True,
                 query=(

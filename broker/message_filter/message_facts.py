@@ -19,6 +19,7 @@ class MessageFacts:
         redelivered: whether its next delivery will be marked as redelivered.
         held: seconds for which it has been in its queue at least; None if that is unknown.
         now: milliseconds since the epoch; 0 if the times of its deaths are not to be used.
+        count: how often it was requeued, if its queue counts that: consumers get it in `x-delivery-count`.
 
     Attributes:
         message: as given.
@@ -26,15 +27,22 @@ class MessageFacts:
 
     """
 
-    __slots__ = ("_headers", "_held", "_now", "_properties", "message", "redelivered")
+    __slots__ = ("_count", "_headers", "_held", "_now", "_properties", "message", "redelivered")
 
     def __init__(
-        self, message: Message, *, redelivered: bool = False, held: float | None = None, now: int = 0
+        self,
+        message: Message,
+        *,
+        redelivered: bool = False,
+        held: float | None = None,
+        now: int = 0,
+        count: int = 0,
     ) -> None:
         self.message = message
         self.redelivered = redelivered
         self._held = held
         self._now = now
+        self._count = count
         self._properties: dict[str, Any] | None = None
         self._headers: dict[str, Any] = {}
 
@@ -48,6 +56,8 @@ class MessageFacts:
             except MalformedProperties:  # a publish with such properties is refused
                 found = {}
             self._headers = plain(found.pop("headers", None) or {})  # type: ignore[arg-type]
+            if self._count:
+                self._headers = {**self._headers, "x-delivery-count": self._count}
             self._properties = found
         return found
 

@@ -20,6 +20,8 @@ from leveret.storage.message import Message
 HEADER = "x-leveret-retries"
 _END = 253_402_300_800
 """Seconds from 1970 to the year 10000, which no calendar here has."""
+_MOST_COUNTED = (1 << 63) - 1
+"""Greatest number that a header can say."""
 MOST_RETRIES = 5
 """Default of the number of retries after which a message stays."""
 NO_DEATH, GONE, USED_UP = "no x-death", "origin does not exist", "retries used up"
@@ -83,7 +85,7 @@ def _death(entry: Any) -> Death | None:
 def time_of(death: Mapping[str, Any]) -> int | None:
     """Return the time of an entry of `x-death`, in seconds since 1970; None if it is none: clients may write one."""
     time = death.get("time")
-    return time if isinstance(time, int) and 0 <= time < _END else None
+    return time if type(time) is int and 0 <= time < _END else None  # a bool is an int, too
 
 
 class Retry:
@@ -155,4 +157,4 @@ class Retry:
 
 def counted(message: Message, retries: int) -> Message:
     """Return a message with the number of its retries; all other headers stay octet for octet."""
-    return with_field(message, HEADER, ("long", retries))
+    return with_field(message, HEADER, ("long", min(retries, _MOST_COUNTED)))

@@ -207,6 +207,8 @@ def check_shovel(name: str, value: Any) -> None:
         faults.append("Cannot specify 'no-ack' and numerical 'delete-after'")
     if "dest-exchange" in given and "dest-queue" in given:
         faults.append("Cannot specify 'dest-exchange' and 'dest-queue'")
+    if given.get("dest-queue") == "":  # RabbitMQ declares a queue of a name of its own, and publishes to none
+        faults.append("dest-queue must not be empty")
     refuse([*faults, *check_keys(name, _KEYS, value)])
 
 

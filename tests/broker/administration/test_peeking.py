@@ -324,9 +324,51 @@ def test_a_search_in_parts_finds_the_same(kind, from_tail, tmp_path):
     assert peek(scene.node, **wanted) == parts
     assert searched == scene.queue.ready_count + scene.queue.backing.unacked_count
     assert count > 1
-    for wrong in ("x", "delayed.1.1", "ready.1", "ready.a.b", "ready." + "1" * 100 + ".1"):
+    for wrong in ("x", "delayed.1.1.1", "ready.1.1", "ready.a.b.c", "ready." + "1" * 100 + ".1.1"):
         with pytest.raises(BadRequestError, match="'after' is not a value that a search has returned"):
             part_of(scene.node, after=wrong)
+
+
+@pytest.mark.parametrize("state", ["ready", "unacked"])
+def test_an_answer_has_a_bounded_size(state):
+    """Headers and bodies count: a part of a search ends when they are large, and the next ones go on to the same number."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    header: Table = {"large": ("longstr", "x" * 70_000)}
+    for number in range(650):
+        client.publish("q", b"%d" % number, headers=header)
+        if state == "unacked":
+            client.send(make(Basic.Get, 0, "q", False))
+    bodies: list[bytes] = []
+    after, parts = "", 0
+    while True:
+        part = part_of(node, most=600, after=after, effort=10**6)
+        bodies += [each.body for each in part.messages]
+        assert len(part.messages) <= 256
+        parts += 1
+        after = part.following
+        if not after:
+            break
+
+    assert [b"%d" % number for number in range(600)] == bodies
+    assert parts == 3
+    assert 600 == len(peek(node, most=600))
+
+
+def test_a_count_of_deliveries_can_be_asked_for():
+    """A condition sees the count of deliveries that consumers get in a header."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments={"x-delivery-limit": ("long", 5)})
+    for number in range(2):
+        client.publish("q", b"%d" % number)
+    client.send(make(Basic.Get, 0, "q", False))
+    client.send(make(Basic.Nack, 1, False, True))
+
+    found = peek(node, where="headers.x-delivery-count >= 1")
+    assert [(b"0", {"x-delivery-count": 1})] == [(each.body, each.headers) for each in found]
+    assert [b"1"] == [each.body for each in peek(node, where="not (headers.x-delivery-count exists)")]
 
 
 def test_a_search_of_very_many_delayed_messages_is_not_complete():

@@ -112,6 +112,9 @@ def test_a_missing_queue_and_a_missing_permission(api):
     api.put("permissions/%2F/ann", {"configure": ".*", "write": ".*", "read": "^mine$"})
 
     assert 404 == api.request("GET", "leveret/queues/%2F/none/messages").status
+    Client(api.node, port=50009).declare("own", exclusive=True)
+    refused = api.request("GET", "leveret/queues/%2F/own/messages")
+    assert (400, True) == (refused.status, "exclusive" in refused.body["reason"])
     answer = Api(api.node, "ann:p").request("GET", PATH)
     assert (401, True) == (answer.status, "read access to queue 'q'" in answer.body["reason"])
 

@@ -102,6 +102,18 @@ def test_a_message_stays_after_its_last_retry(node, client):
     assert 1 == node.vhosts["/"].queues["dead"].ready_count
 
 
+def test_the_count_of_retries_has_an_end(node, client):
+    """The greatest number that a header can say stays, and a time that is no number is none."""
+    greatest = (1 << 63) - 1
+    client.publish("work", b"poison", headers={"x-leveret-retries": ("long", greatest)})
+    fail(client, "work")
+
+    assert (1, {}) == retry(node, most_retries=1 << 64)
+    (message,) = fail(client, "work")
+    assert greatest == headers(message)["x-leveret-retries"]
+    assert module.time_of({"time": True}) is None
+
+
 @contextmanager
 def forgotten() -> Iterator[None]:
     """Plant an error: the retry forgets its count."""

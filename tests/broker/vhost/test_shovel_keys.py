@@ -61,6 +61,7 @@ def test_a_definition_is_accepted(value):
         ]),
         ({**GOOD, "src-exchange": "x"}, ["Cannot specify 'src-exchange' and 'src-queue'"]),
         ({**GOOD, "dest-exchange": "x"}, ["Cannot specify 'dest-exchange' and 'dest-queue'"]),
+        ({**GOOD, "dest-queue": ""}, ["dest-queue must not be empty"]),
         ({**GOOD, "ack-mode": "foo"}, [
             'ack-mode should be one of [<<"no-ack">>,<<"on-publish">>,<<"on-confirm">>], actually was <<"foo">>'
         ]),
