@@ -24,6 +24,7 @@ MAX_DELAY = 4294967295
 """Maximum delay in milliseconds, nearly 50 days; a longer one is ignored, as in RabbitMQ's plugin."""
 
 _ARGUMENT = "x-delayed-type"
+_SIGNED = 2**31
 _INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 
 
@@ -36,6 +37,12 @@ def delay_of(headers: Table | None) -> int:
     if kind not in _INTEGERS:
         value = _converted(kind, value)
     return value if isinstance(value, int) and 0 < value <= MAX_DELAY else 0
+
+
+def due_headers(headers: Table) -> Table:
+    """Return the headers of a message as its line returns it: with the delay negated."""
+    delay = delay_of(headers)
+    return headers | {HEADER: ("signedint" if delay < _SIGNED else "long", -delay)}
 
 
 def _converted(kind: str, value: object) -> int:

@@ -284,27 +284,35 @@ def _lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[
         yield f"  publishers are blocked now: {facts['blocked']}"
     if exchange.internal:
         yield "  clients may not publish to this exchange: it is internal"
-    if facts["delay"]:
-        yield f"  is kept for {facts['delay']} ms, and then:"
     for step in facts["steps"]:
         yield from _lines_of_step(step)
     count = facts["queue_count"]
     if not count:
-        yield "  reaches no queue: it is dropped, or returned to its publisher if it is mandatory"
+        lost = (
+            "it is dropped then"
+            if facts["delay"]
+            else "it is dropped, or returned to its publisher if it is mandatory"
+        )
+        yield f"  reaches no queue: {lost}"
         return
     yield f"  reaches {counted(count, 'queue')}:"
-    for queue in facts["queues"][:_SHOWN]:
+    listed = facts["queues"][:_SHOWN]
+    for queue in listed:
         way = " -> ".join(map(named, queue["way"]))
         refuses = f"; {queue['refuses']}" if queue["refuses"] else ""
         refuses += "; paused" if queue["paused"] else ""
         counts = f"{queue['messages_ready']} ready, {counted(queue['consumers'], 'consumer')}"
-        yield f"    '{queue['name']}' ({counts}{refuses}) by {way}"
-    if count > _SHOWN:
-        yield f"    and {count - _SHOWN} others"
+        after = f", after {queue['delay']} ms" if queue["delay"] else ""
+        yield f"    '{queue['name']}' ({counts}{refuses}) by {way}{after}"
+    others = count - len({queue["name"] for queue in listed})
+    if others:
+        yield f"    and {others} others"
 
 
 def _lines_of_step(step: Mapping[str, Any]) -> Iterator[str]:
     name = named(step["exchange"])
+    if step["delay"] is not None:
+        yield f"  {name} keeps it for {step['delay']} ms, and then:"
     if not step["exchange"]:
         yield f"  {name} finds {'the' if step['matched'] else 'no'} queue of that name"
     else:

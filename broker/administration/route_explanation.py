@@ -10,7 +10,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
-from leveret.exchanges.delayed import HEADER, delay_of
+from leveret.exchanges.delayed import delay_of, due_headers
 
 MOST_STEPS: Final = 100
 """Exchanges of a way that are explained at most."""
@@ -31,43 +31,88 @@ def route_of(vhost: VHost, exchange: Exchange, routing_key: str, headers: Table)
         headers: its headers.
 
     """
-    steps: list[dict[str, Any]] = []
+    found = _Found()
+    yield from _walk(vhost, found, exchange, [], routing_key, headers)
+    delay = delay_of(headers)
+    for keeper, way in found.keepers:
+        yield from _walk(vhost, found, keeper, way, routing_key, due_headers(headers), delay)
+    return {
+        "exchange": exchange.name,
+        "routing_key": routing_key,
+        "routed": bool(found.arrivals),
+        "delay": delay if found.keepers else None,
+        "queues": [_reached(*arrival) for arrival in islice(found.arrivals, MOST_BINDINGS)],
+        "queue_count": len({queue for queue, _, _ in found.arrivals}),
+        "steps": found.steps,
+        "is_complete": found.is_complete,
+    }
+
+
+class _Found:
+    """The way of a message, as far as it is known."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+        self.arrivals: list[tuple[Queue, list[str], int]] = []
+        """The queues that it reaches, each with the exchanges before it and the milliseconds until then."""
+        self.keepers: list[tuple[Exchange, list[str]]] = []
+        """The exchanges that keep it until its delay is over, each with the exchanges before it."""
+        self.is_complete = True
+
+
+def _walk(
+    vhost: VHost,
+    found: _Found,
+    exchange: Exchange,
+    way: list[str],
+    routing_key: str,
+    headers: Table,
+    delay: int = 0,
+) -> Steps[None]:
+    """Follow a message until it is in queues, or kept by exchanges that delay it.
+
+    An exchange that has kept it routes it like a publish: it may come once more to where it has been.
+
+    Args:
+        vhost: the virtual host.
+        found: gets what is found.
+        exchange: the exchange that routes it.
+        way: the exchanges before that one.
+        routing_key: its routing key.
+        headers: its headers.
+        delay: milliseconds for which that exchange has kept it.
+
+    """
     queues: dict[Queue, list[str]] = {}
-    delay = delay_of(headers) if exchange.line is not None else 0
-    due = headers | {HEADER: ("signedint", -1)}
-    work: list[tuple[Exchange, list[str]]] = [(exchange, [])]
+    work = [(exchange, way)]
     seen = {exchange}
-    while work and len(steps) < MOST_STEPS:
-        visited, way = work.pop(0)
-        way = [*way, visited.name]
+    while work and len(found.steps) < MOST_STEPS:
+        visited, before = work.pop(0)
+        if visited.line is not None and delay_of(headers):
+            found.keepers.append((visited, before))
+            yield None
+            continue
+        way = [*before, visited.name]
         for _ in visited.prepare(routing_key) or ():
             yield None
-        found = _matches(vhost, visited, routing_key, due)
-        step, alternate = yield from _step(vhost, visited, found, routing_key, due)
-        steps.append(step)
+        matches = _matches(vhost, visited, routing_key, headers)
+        step, alternate = yield from _step(vhost, visited, matches, routing_key, headers)
+        found.steps.append({**step, "delay": delay if delay and visited is exchange else None})
         following: list[Exchange] = []
-        for number, destination in enumerate(found, 1):
+        for number, destination in enumerate(matches, 1):
             if isinstance(destination, Queue):
                 queues.setdefault(destination, way)
             elif isinstance(destination, Exchange):
                 following.append(destination)
             if not number % _PIECE:
                 yield None
-        if not found and alternate is not None:
+        if not matches and alternate is not None:
             following = [alternate]
         following = [other for other in dict.fromkeys(following) if other not in seen]
         seen.update(following)
         work += [(other, way) for other in following]
-    return {
-        "exchange": exchange.name,
-        "routing_key": routing_key,
-        "routed": bool(queues),
-        "delay": delay or None,
-        "queues": [_reached(queue, way) for queue, way in islice(queues.items(), MOST_BINDINGS)],
-        "queue_count": len(queues),
-        "steps": steps,
-        "is_complete": not work,
-    }
+    found.arrivals += [(queue, by, delay) for queue, by in queues.items()]
+    found.is_complete = found.is_complete and not work
 
 
 def _matches(vhost: VHost, exchange: Exchange, routing_key: str, headers: Table) -> Sequence[Any]:
@@ -119,10 +164,11 @@ def matching_bindings(
             yield binding
 
 
-def _reached(queue: Queue, way: list[str]) -> dict[str, Any]:
+def _reached(queue: Queue, way: list[str], delay: int) -> dict[str, Any]:
     return {
         "name": queue.name,
         "way": way,
+        "delay": delay or None,
         "messages_ready": queue.ready_count,
         "consumers": queue.consumer_count,
         "refuses": refusal(queue),

@@ -57,6 +57,11 @@ _QUEUE = (
     "`promises` if it confirms on acknowledgement; and the `holders` of unacknowledged messages, with the seconds for "
     "which they have had the oldest."
 )
+_PUBLISH = (
+    "Where a message would go that is published now, and by which bindings; nothing is published. A step at an "
+    "exchange that keeps the message for its `x-delay` has that `delay` in milliseconds, as have the queues behind it; "
+    "it is null elsewhere."
+)
 _MESSAGE = (
     "Why a message is in a queue: how it came, what it waits for, what will happen to it. "
     "Needs the permission to read the queue."
@@ -73,7 +78,7 @@ ROUTES = (
         {
             "POST": Operation(
                 explain_publish,
-                "Where a message would go that is published now, and by which bindings; nothing is published.",
+                _PUBLISH,
                 scope=Scope.VISIBLE,
                 body=(
                     Key("routing_key", is_required=True),

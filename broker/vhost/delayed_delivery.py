@@ -24,7 +24,7 @@ from leveret.broker.vhost.delayed_look import DelayLook, DelaySnapshot, Pieces, 
 from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import Special, offer, saved_among
 from leveret.exchanges.base import Exchange
-from leveret.exchanges.delayed import HEADER, delay_of
+from leveret.exchanges.delayed import delay_of, due_headers
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.exchanges.router import Router
 from leveret.storage.damage import DELAYED, MISSING, Damages
@@ -44,7 +44,6 @@ from leveret.storage.message import Message, Moved, Persistent, moving
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds of work before other queues run."""
-_SIGNED = 2**31
 
 
 class DelayJournal(Protocol):
@@ -343,9 +342,7 @@ class DelayLine:
         message = Message(address, content, content[1] << 8 | content[2])
         properties = Properties(message.header)
         special = Special(properties)
-        headers = dict(special.headers)
-        delay = delay_of(headers)
-        headers[HEADER] = ("signedint", -delay) if delay < _SIGNED else ("long", -delay)
+        headers = due_headers(special.headers)
         at = 1 + address[0]
         key = address[at + 1 :].decode("utf-8", "surrogateescape")
         try:

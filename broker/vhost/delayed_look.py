@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.vhost.publish_route import Special
 from leveret.exchanges.base import Exchange
-from leveret.exchanges.delayed import HEADER
+from leveret.exchanges.delayed import due_headers
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.exchanges.router import Router
 from leveret.storage.delayed import DelayedRows, Due, pack_key, unpack_row
@@ -106,10 +106,9 @@ def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
 def destinations(router: Router, exchange: Exchange, message: Message) -> Collection[Any]:
     """Return the queues to which a delayed message of an exchange would be routed now."""
     special = Special(Properties(message.header))
-    headers = special.headers | {HEADER: ("signedint", -1)}  # it is due
     address = message.address
     key = address[address[0] + 2 :].decode("utf-8", "surrogateescape")
     try:
-        return router.route(exchange, (key, *special.extra_keys), headers)
+        return router.route(exchange, (key, *special.extra_keys), due_headers(special.headers))
     except TooManyHopsError as error:
         return error.reached

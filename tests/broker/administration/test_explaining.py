@@ -1,5 +1,6 @@
 """Explanations of queues, publishes and messages."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -199,7 +200,58 @@ def test_a_delayed_publish(node):
     found = result_of(node.administration.explaining.publish(None, "/", "x", "k", {"x-delay": 5000}))
 
     assert (5000, ["q"]) == (found["delay"], [each["name"] for each in found["queues"]])
-    assert "  is kept for 5000 ms, and then:" in found["lines"]
+    assert "  'x' keeps it for 5000 ms, and then:" in found["lines"]
+
+
+def test_a_publish_that_is_delayed_on_its_way(node):
+    """Each exchange that keeps the message is named; what is behind it gets the message after that, and once more."""
+    topology = node.administration.topology
+    topology.declare_exchange(None, "/", "x", "fanout")
+    for name in ("del", "later"):
+        topology.declare_exchange(
+            None, "/", name, "x-delayed-message", arguments={"x-delayed-type": "fanout"}
+        )
+        topology.bind(None, "/", "x", name, destination_type="exchange")
+    topology.bind(None, "/", "del", "later", destination_type="exchange")
+    for queue, exchanges in (("both", ("x", "del")), ("dq", ("del",)), ("end", ("later",))):
+        topology.declare_queue(None, "/", queue)
+        for exchange in exchanges:
+            topology.bind(None, "/", exchange, queue)
+    found = result_of(node.administration.explaining.publish(None, "/", "x", "", {"x-delay": 60000}))
+    client = Client(node)
+    client.publish("", b"1", exchange="x", headers={"x-delay": ("signedint", 60000)})
+    at_once = {queue.name: queue.ready_count for queue in node.vhosts["/"].queues.values()}
+    node.pass_time(60000)
+    later = {queue.name: queue.ready_count for queue in node.vhosts["/"].queues.values()}
+
+    arrivals = sorted([(each["name"], each["delay"] or 0, each["way"]) for each in found["queues"]])
+    assert [
+        ("both", 0, ["x"]),
+        ("both", 60000, ["x", "del"]),
+        ("dq", 60000, ["x", "del"]),
+        ("end", 60000, ["x", "del", "later"]),
+        ("end", 60000, ["x", "later"]),
+    ] == arrivals
+    assert at_once == {"both": 1, "dq": 0, "end": 0}
+    assert later == Counter([name for name, _, _ in arrivals])
+    assert [("x", None), ("del", 60000), ("later", None), ("later", 60000)] == [
+        (each["exchange"], each["delay"]) for each in found["steps"]
+    ]
+    assert (60000, 3) == (found["delay"], found["queue_count"])
+    assert "    'dq' (0 ready, 0 consumers) by 'x' -> 'del', after 60000 ms" in found["lines"]
+    at_once = result_of(node.administration.explaining.publish(None, "/", "x", ""))
+    assert (None, 3) == (at_once["delay"], len(at_once["queues"]))
+
+
+def test_a_delayed_publish_without_a_queue(node):
+    """It is never returned: it has been taken for its delay, and is dropped when that is over."""
+    node.administration.topology.declare_exchange(
+        None, "/", "x", "x-delayed-message", arguments={"x-delayed-type": "direct"}
+    )
+    found = result_of(node.administration.explaining.publish(None, "/", "x", "k", {"x-delay": 5}))
+
+    assert "  reaches no queue: it is dropped then" == found["lines"][-1]
+    assert (5, False) == (found["delay"], found["routed"])
 
 
 def of_message(node: Node, number: int, queue: str = "q", state: Any = "ready") -> list[str]:

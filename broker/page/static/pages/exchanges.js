@@ -82,7 +82,7 @@ async function showExchange({ main, route, user, signal }) {
 function whereItGoes(vhost, found) {
   if (!found.routed) return h("p", { class: "note" }, "Nowhere: no binding matches, and the message would be lost (or returned, if it is mandatory).");
   return h("div", { class: "scroll" }, h("table", { "aria-label": "Queues that the message reaches" }, h("tbody", null, found.queues.map((/** @type {any} */ queue) => h(
-    "tr", null, h("th", { scope: "row" }, queueLink(vhost, queue.name)), h("td", { class: "wide" }, `by ${queue.way.map((/** @type {string} */ each) => each || "(default)").join(" → ")}`),
+    "tr", null, h("th", { scope: "row" }, queueLink(vhost, queue.name)), h("td", { class: "wide" }, `by ${queue.way.map((/** @type {string} */ each) => each || "(default)").join(" → ")}${queue.delay ? `, after ${queue.delay} ms` : ""}`),
     h("td", null, queue.refuses ? badge(queue.refuses, "bad") : queue.consumers ? badge(`${queue.consumers} consuming`, "good") : badge("no consumer", "warn")),
   )))));
 }
