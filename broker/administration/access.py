@@ -82,6 +82,7 @@ class AdministeredBroker(Protocol):
     vhosts: dict[str, VHost]
     parameters: Parameters
     vhost_max: int | None
+    cc_keys: int
     clients: ConnectionTracking
     alarm: str
     time_source: TimeSource

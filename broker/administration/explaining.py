@@ -3,7 +3,7 @@
 Each is a dict of facts, for programs, with `lines`, which say the same to people.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
     found_vhost,
+    translated,
 )
 from leveret.broker.administration.holding import holders_of, promises_of
 from leveret.broker.administration.message_explanation import lines_of_message
@@ -21,12 +22,15 @@ from leveret.broker.administration.messages import Steps, found_queue
 from leveret.broker.administration.peeking import Peeking, State, Wanted
 from leveret.broker.administration.queue_explanation import retention_of, settings_of
 from leveret.broker.administration.route_explanation import counted, route_of
-from leveret.broker.amqp.tables import Table, typed
+from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.properties import Properties, build
+from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
-from leveret.broker.errors import resource
+from leveret.broker.errors import AMQPError, resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.unknown_arguments import unknown_arguments
 from leveret.broker.vhost.policies import queue_kind
+from leveret.broker.vhost.publish_route import PERSISTENT, Special
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
@@ -105,7 +109,7 @@ class Explaining:
 
         Raises:
             NotFoundError, ForbiddenError: there is no such exchange, or the user may not see it.
-            BadRequestError: the headers are no AMQP table.
+            BadRequestError: the headers are no AMQP table, or a publish with them is refused.
 
         """
         authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
@@ -114,15 +118,20 @@ class Explaining:
         if found is None:
             raise NotFoundError(f"no {resource('exchange', exchange, vhost)}")
         try:
-            table: Table = typed(dict(headers or {}))
-        except (TypeError, ValueError) as error:
+            special = Special(Properties(build(0, headers=typed(dict(headers or {})))))
+        except (TypeError, ValueError, AttributeError, MalformedProperties) as error:
             raise BadRequestError(f"invalid headers: {error}") from None
-        return self._routed(place, found, routing_key, table)
+        try:
+            special.validate("", impersonator=True)
+            special.check_extra_keys(self._broker.cc_keys)
+        except AMQPError as error:
+            raise translated(error) from None
+        return self._routed(place, found, routing_key, special)
 
     def _routed(
-        self, place: VHost, exchange: Exchange, routing_key: str, headers: Table
+        self, place: VHost, exchange: Exchange, routing_key: str, special: Special
     ) -> Steps[dict[str, Any]]:
-        facts = yield from route_of(place, exchange, routing_key, headers)
+        facts = yield from route_of(place, exchange, routing_key, special)
         alarm = self._broker.alarm
         if alarm:
             facts["blocked"] = alarm
@@ -183,7 +192,7 @@ def dead_letters(vhost: VHost, queue: Queue) -> Steps[dict[str, Any] | None]:
     exchange = vhost.router.get(name)
     queues: list[str] | None = None
     if exchange is not None and key is not None:
-        route = yield from route_of(vhost, exchange, key, {})
+        route = yield from route_of(vhost, exchange, key, PERSISTENT)
         queues = [each["name"] for each in route["queues"]]
     return {"exchange": name, "routing_key": key, "exists": exchange is not None, "queues": queues}
 
@@ -279,13 +288,18 @@ def _over(row: Mapping[str, Any]) -> str:
 
 
 def _lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[str]:
-    yield f"a message for exchange {named(facts['exchange'])} with routing key '{facts['routing_key']}':"
+    yield (
+        f"a message for exchange {named(facts['exchange'])} with routing key '{facts['routing_key']}'"
+        f"{_copied(facts['extra_keys'])}:"
+    )
+    if facts["removes_bcc"]:
+        yield "  consumers get it without its header BCC"
     if "blocked" in facts:
         yield f"  publishers are blocked now: {facts['blocked']}"
     if exchange.internal:
         yield "  clients may not publish to this exchange: it is internal"
     for step in facts["steps"]:
-        yield from _lines_of_step(step)
+        yield from _lines_of_step(step, 1 + len(facts["extra_keys"]))
     count = facts["queue_count"]
     if not count:
         lost = (
@@ -309,18 +323,32 @@ def _lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[
         yield f"    and {others} others"
 
 
-def _lines_of_step(step: Mapping[str, Any]) -> Iterator[str]:
+def _copied(keys: Sequence[str]) -> str:
+    """Return the keys in CC and BCC."""
+    if not keys:
+        return ""
+    more = f" and {len(keys) - _SHOWN} others" if len(keys) > _SHOWN else ""
+    names = ", ".join([f"'{key}'" for key in keys[:_SHOWN]])
+    return f", and {names}{more} in CC or BCC"
+
+
+def _lines_of_step(step: Mapping[str, Any], keys: int) -> Iterator[str]:
+    """Yield what happens at one exchange to a message with so many routing keys."""
     name = named(step["exchange"])
     if step["delay"] is not None:
         yield f"  {name} keeps it for {step['delay']} ms, and then:"
-    if not step["exchange"]:
+    if not step["exchange"] and keys > 1:
+        yield f"  {name} finds {counted(step['matched'], 'queue')} for {keys} keys"
+    elif not step["exchange"]:
         yield f"  {name} finds {'the' if step['matched'] else 'no'} queue of that name"
     else:
         yield f"  {name} ({step['type']}): {step['matched']} of its {step['bindings']} bindings' destinations match"
     for each in step["matches"][:_SHOWN]:
-        if each["routing_key"] is not None:
-            arguments = f" {each['arguments']}" if each["arguments"] else ""
-            yield f"    {each['destination_type']} '{each['destination']}' by '{each['routing_key']}'{arguments}"
+        by = "" if each["routing_key"] is None else f" by '{each['routing_key']}'"
+        by += f" {each['arguments']}" if each["arguments"] else ""
+        by += f" for the key '{each['matched_key']}'" if keys > 1 and each["matched_key"] is not None else ""
+        if by:
+            yield f"    {each['destination_type']} '{each['destination']}'{by}"
     if not step["matched"] and step["alternate_exchange"] is not None:
         takes = "takes it" if step["alternate_takes_it"] else "does not exist"
         yield f"    its alternate exchange {named(step['alternate_exchange'])} {takes}"

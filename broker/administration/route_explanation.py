@@ -1,13 +1,15 @@
 """The way of a message from an exchange to its queues, each step with the bindings that match."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from leveret.broker.administration.definitions_document import plain_arguments
 from leveret.broker.administration.messages import Steps
+from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.publish_route import Special
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
 from leveret.exchanges.delayed import delay_of, due_headers
@@ -21,24 +23,30 @@ _TRIED = 256
 _PIECE = 256
 
 
-def route_of(vhost: VHost, exchange: Exchange, routing_key: str, headers: Table) -> Steps[dict[str, Any]]:
+def route_of(vhost: VHost, exchange: Exchange, routing_key: str, special: Special) -> Steps[dict[str, Any]]:
     """Return the way of a message, in steps: the exchanges it passes, and the queues it reaches.
 
     Args:
         vhost: the virtual host.
         exchange: the exchange that it is published to.
         routing_key: its routing key.
-        headers: its headers.
+        special: its headers, with the keys in CC and BCC.
 
     """
     found = _Found()
-    yield from _walk(vhost, found, exchange, [], routing_key, headers)
-    delay = delay_of(headers)
+    yield from _walk(vhost, found, exchange, [], (routing_key, *special.extra_keys), special.headers)
+    delay = delay_of(special.headers)
+    kept = special
+    if found.arrivals and special.has_bcc:  # the queues and the exchanges that keep it share one message
+        kept = Special(Properties(build(0, headers=special.without_bcc())))
     for keeper, way in found.keepers:
-        yield from _walk(vhost, found, keeper, way, routing_key, due_headers(headers), delay)
+        keys = routing_key, *kept.extra_keys
+        yield from _walk(vhost, found, keeper, way, keys, due_headers(kept.headers), delay)
     return {
         "exchange": exchange.name,
         "routing_key": routing_key,
+        "extra_keys": list(special.extra_keys),
+        "removes_bcc": special.has_bcc,
         "routed": bool(found.arrivals),
         "delay": delay if found.keepers else None,
         "queues": [_reached(*arrival) for arrival in islice(found.arrivals, MOST_BINDINGS)],
@@ -65,7 +73,7 @@ def _walk(
     found: _Found,
     exchange: Exchange,
     way: list[str],
-    routing_key: str,
+    keys: Sequence[str],
     headers: Table,
     delay: int = 0,
 ) -> Steps[None]:
@@ -78,7 +86,7 @@ def _walk(
         found: gets what is found.
         exchange: the exchange that routes it.
         way: the exchanges before that one.
-        routing_key: its routing key.
+        keys: its routing key and those in CC and BCC.
         headers: its headers.
         delay: milliseconds for which that exchange has kept it.
 
@@ -93,10 +101,8 @@ def _walk(
             yield None
             continue
         way = [*before, visited.name]
-        for _ in visited.prepare(routing_key) or ():
-            yield None
-        matches = _matches(vhost, visited, routing_key, headers)
-        step, alternate = yield from _step(vhost, visited, matches, routing_key, headers)
+        matches = yield from _matches(vhost, visited, keys, headers)
+        step, alternate = yield from _step(vhost, visited, matches, keys, headers)
         found.steps.append({**step, "delay": delay if delay and visited is exchange else None})
         following: list[Exchange] = []
         for number, destination in enumerate(matches, 1):
@@ -115,28 +121,51 @@ def _walk(
     found.is_complete = found.is_complete and not work
 
 
-def _matches(vhost: VHost, exchange: Exchange, routing_key: str, headers: Table) -> Sequence[Any]:
-    """Return the destinations of one exchange; of the default exchange the queue of that name."""
-    if exchange.name:
-        return list(exchange.match(routing_key, headers))
-    queue = vhost.queues.get(routing_key)
-    return [] if queue is None else [queue]
+def _matches(
+    vhost: VHost, exchange: Exchange, keys: Sequence[str], headers: Table
+) -> Steps[dict[Any, str | None]]:
+    """Return the destinations of one exchange, each with the first key that leads there; None if none matters.
+
+    Those of the default exchange are the queues with these names.
+    """
+    found: dict[Any, str | None] = {}
+    matches: dict[int, Collection[object]] = {}
+    for key in keys[:1] if exchange.keyless else keys:
+        if exchange.name:
+            for _ in exchange.prepare(key) or ():
+                yield None
+            match = exchange.match(key, headers)
+        else:
+            queue = vhost.queues.get(key)
+            match = () if queue is None else (queue,)
+        if id(match) in matches:  # many keys may lead to the same collection, and that may be long
+            continue
+        matches[id(match)] = match
+        for number, destination in enumerate(tuple(match), 1):
+            found.setdefault(destination, None if exchange.keyless else key)
+            if not number % _PIECE:
+                yield None
+        yield None
+    return found
 
 
 def _step(
-    vhost: VHost, exchange: Exchange, found: Sequence[Any], routing_key: str, headers: Table
+    vhost: VHost, exchange: Exchange, found: Mapping[Any, str | None], keys: Sequence[str], headers: Table
 ) -> Steps[tuple[dict[str, Any], Exchange | None]]:
     """Return what happens at one exchange, and the alternate exchange that takes the message, if one does."""
     alternate = None
     if not found and exchange.alternate is not None:
         alternate = vhost.router.get(exchange.alternate)
     matches = []
-    for destination in islice(found, MOST_BINDINGS):
-        binding = next(matching_bindings(exchange, destination, routing_key, headers), None)
+    for destination, key in islice(found.items(), MOST_BINDINGS):
+        binding = next(
+            matching_bindings(exchange, destination, keys[0] if key is None else key, headers), None
+        )
         matches.append(
             {
                 "destination": destination.name,
                 "destination_type": "exchange" if isinstance(destination, Exchange) else "queue",
+                "matched_key": key,
                 "routing_key": None if binding is None else binding.binding_key,
                 "arguments": {} if binding is None else plain_arguments(binding.arguments),
             }

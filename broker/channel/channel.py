@@ -439,11 +439,7 @@ class Channel:
             special.validate(user.name, impersonator=user.may_impersonate)
             if special.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
                 self._check_extra_keys(route, special, content)
-            keys, most = len(special.extra_keys), self.host.cc_keys
-            if keys > most:
-                raise precondition_failed(
-                    f"message has {keys} keys in CC and BCC, more than limits.cc_keys ({most})"
-                )
+            special.check_extra_keys(self.host.cc_keys)
         extra_keys = () if special is None else special.extra_keys
         if not extra_keys and (route.plain or route.queues):  # not by headers
             queues = route.queues
@@ -537,8 +533,7 @@ class Channel:
         header = message.header if special.has_bcc or special.reply_to else b""
         changed = header
         if special.has_bcc and not all(isinstance(queue, DelayLine) for queue in queues):
-            left = {name: field for name, field in special.headers.items() if name != "BCC"}
-            changed = Properties(changed).replace(headers=left)
+            changed = Properties(changed).replace(headers=special.without_bcc())
         if special.reply_to and self.reply_consumer is not None:
             changed = Properties(changed).with_reply_to(self.reply_consumer.queue.name)
         return message if changed is header else message.with_header(changed)

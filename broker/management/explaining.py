@@ -60,7 +60,8 @@ _QUEUE = (
 _PUBLISH = (
     "Where a message would go that is published now, and by which bindings; nothing is published. A step at an "
     "exchange that keeps the message for its `x-delay` has that `delay` in milliseconds, as have the queues behind it; "
-    "it is null elsewhere."
+    "it is null elsewhere. The keys in CC and BCC are routed, too: they are `extra_keys`, and each match has the "
+    "`matched_key` that led there, null where keys do not matter."
 )
 _MESSAGE = (
     "Why a message is in a queue: how it came, what it waits for, what will happen to it. "

@@ -283,6 +283,18 @@ class Special:
         if self._invalid:
             raise self._invalid[0]
 
+    def check_extra_keys(self, most: int) -> None:
+        """Raise an error if CC and BCC have more keys than `limits.cc_keys`."""
+        keys = len(self.extra_keys)
+        if keys > most:
+            raise precondition_failed(
+                f"message has {keys} keys in CC and BCC, more than limits.cc_keys ({most})"
+            )
+
+    def without_bcc(self) -> Table:
+        """Return the headers as consumers get them."""
+        return {name: field for name, field in self.headers.items() if name != "BCC"}
+
 
 PERSISTENT = Special(Properties(build(0, delivery_mode=PERSISTENT_MODE)))
 """Shared by all messages whose properties require nothing but persistence."""

@@ -8,6 +8,7 @@ from fakes import Client, Node
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 
 ANN = User("ann", "", ("management",))
@@ -252,6 +253,96 @@ def test_a_delayed_publish_without_a_queue(node):
 
     assert "  reaches no queue: it is dropped then" == found["lines"][-1]
     assert (5, False) == (found["delay"], found["routed"])
+
+
+def reached(node: Node, exchange: str, key: str, headers: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the queues that a publish is said to reach, and those that it reaches within a minute."""
+    found = result_of(node.administration.explaining.publish(None, "/", exchange, key, headers))
+    Client(node).publish(key, exchange=exchange, headers=typed(headers))
+    node.pass_time(60000)
+    queues = node.vhosts["/"].queues.values()
+    gone = [queue.name for queue in queues for _ in range(queue.ready_count)]
+    for queue in queues:
+        queue.purge()
+    return sorted([each["name"] for each in found["queues"]]), sorted(gone)
+
+
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_copies_for_other_keys(node, header):
+    """Every key is routed at each exchange, as that of the publish, and each destination has the key that led there."""
+    topology = node.administration.topology
+    for name, kind in (("d", "direct"), ("t", "topic"), ("f", "fanout")):
+        topology.declare_exchange(None, "/", name, kind)
+    for name in ("a1", "b1", "c1"):
+        topology.declare_queue(None, "/", name)
+        topology.bind(None, "/", "d", name, routing_key=name)
+        topology.bind(None, "/", "t", name, routing_key=f"{name[0]}.*")
+    topology.bind(None, "/", "d", "f", routing_key="c1", destination_type="exchange")
+    topology.bind(None, "/", "f", "b1")
+    for exchange, key, others in (
+        ("", "a1", ["b1", "none"]),
+        ("d", "a1", ["c1"]),
+        ("t", "a.x", ["b.x", "a.y"]),
+        ("f", "a1", ["c1"]),
+        ("d", "none", []),
+    ):
+        explained, real = reached(node, exchange, key, {header: others})
+        assert explained == real, exchange
+
+    def explain(exchange: str, key: str, *others: str) -> dict[str, Any]:
+        headers = {header: list(others)}
+        return result_of(node.administration.explaining.publish(None, "/", exchange, key, headers))
+
+    found = explain("t", "a.x", "b.x")
+    assert [("a1", "a.*", "a.x"), ("b1", "b.*", "b.x")] == [
+        (each["destination"], each["routing_key"], each["matched_key"])
+        for each in found["steps"][0]["matches"]
+    ]
+    assert (["b.x"], header == "BCC") == (found["extra_keys"], found["removes_bcc"])
+    assert "a message for exchange 't' with routing key 'a.x', and 'b.x' in CC or BCC:" == found["lines"][0]
+    assert "    queue 'b1' by 'b.*' for the key 'b.x'" in found["lines"]
+    assert (header == "BCC") is ("  consumers get it without its header BCC" in found["lines"])
+    lines = explain("", "a1", "b1", "none")["lines"]
+    assert "  (default) finds 2 queues for 3 keys" in lines
+    assert "    queue 'b1' for the key 'b1'" in lines
+    assert "  (default) finds the queue of that name" in explain("", "a1")["lines"]
+    assert "    queue 'b1' by ''" in explain("f", "a1", "b1")["lines"]
+
+
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+@pytest.mark.parametrize("goes_elsewhere", [False, True])
+def test_copies_of_a_delayed_publish(node, header, goes_elsewhere):
+    """BCC is lost behind an exchange that keeps a message if a queue got it at once, and CC never is."""
+    topology = node.administration.topology
+    topology.declare_exchange(None, "/", "x", "fanout")
+    topology.declare_exchange(None, "/", "del", "x-delayed-message", arguments={"x-delayed-type": "direct"})
+    topology.bind(None, "/", "x", "del", destination_type="exchange")
+    for name in ("a", "b", "now"):
+        topology.declare_queue(None, "/", name)
+        topology.bind(None, "/", "del", name, routing_key=name)
+    if goes_elsewhere:
+        topology.bind(None, "/", "x", "now")
+
+    explained, real = reached(node, "x", "a", {header: ["b"], "x-delay": 5})
+
+    assert explained == real
+    assert ("b" in real) is (header == "CC" or not goes_elsewhere)
+
+
+def test_publishes_that_are_refused_are_not_explained():
+    """Keys that are no list, or too many of them, are errors for a client, and here with the same words."""
+    node = Node(cc_keys=2)
+    publish = node.administration.explaining.publish
+    with pytest.raises(BadRequestError, match='unacceptable_type_in_header,"CC",longstr'):
+        publish(None, "/", "", "q", {"CC": "b1"})
+    with pytest.raises(BadRequestError, match=r"3 keys in CC and BCC, more than limits.cc_keys \(2\)"):
+        publish(None, "/", "", "q", {"CC": ["a", "b"], "BCC": ["c"]})
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    for headers in ({"x" * 300: 1}, {"x": {5: 1}}, deep):
+        with pytest.raises(BadRequestError, match="invalid headers"):
+            publish(None, "/", "", "q", headers)
 
 
 def of_message(node: Node, number: int, queue: str = "q", state: Any = "ready") -> list[str]:
