@@ -211,11 +211,15 @@ def counted(number: int, noun: str) -> str:
 
 
 def refusal(queue: Queue) -> str:
-    """Return why a queue would refuse a small message, or drop another one for it; '' if it would not."""
+    """Return why a queue would refuse a message of one byte, or drop another one for it; '' if it would not."""
     settings = queue.settings
     ready = queue.ready_count
-    if settings.max_length is None or ready < settings.max_length:
-        return ""
-    if settings.rejects:
-        return f"it is full ({ready} of {settings.max_length} messages) and rejects publishes"
-    return f"it is full ({ready} of {settings.max_length} messages): its oldest message is dropped"
+    octets = 0 if queue.limits is None else queue.limits.octets
+    for there, most, unit in (
+        (ready, settings.max_length, "messages"),
+        (octets, settings.max_octets, "bytes"),
+    ):
+        if most is not None and there >= most:
+            effect = " and rejects publishes" if settings.rejects else ": its oldest message is dropped"
+            return f"it is full ({there} of {most} {unit}){effect}"
+    return ""

@@ -191,6 +191,35 @@ def test_a_publish_is_explained_as_it_is_routed(node):
     }
 
 
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx", "drop-head"])
+@pytest.mark.parametrize(
+    ("limits", "full"),
+    [
+        ({"x-max-length-bytes": 10}, "10 of 10 bytes"),
+        ({"x-max-length-bytes": 9}, ""),
+        ({"x-max-length-bytes": 11}, ""),
+        ({"x-max-length-bytes": 10, "x-max-length": 3}, "10 of 10 bytes"),
+        ({"x-max-length-bytes": 11, "x-max-length": 2}, "2 of 2 messages"),
+        ({"x-max-length-bytes": 0}, "0 of 0 bytes"),
+    ],
+)
+def test_a_queue_that_is_full_by_bytes(node, overflow, limits, full):
+    """A queue that is full by either limit does with a message of one byte what the explanation says."""
+    arguments = {"x-overflow": overflow, **limits}
+    node.administration.topology.declare_queue(None, "/", "q", arguments=arguments)
+    client = Client(node)
+    for _ in range(2):
+        client.publish("q", b"12345")
+    queue = node.vhosts["/"].queues["q"]
+    (found,) = result_of(node.administration.explaining.publish(None, "/", "", "q"))["queues"]
+    before = queue.ready_count
+    client.publish("q", b"1")
+
+    effect = ": its oldest message is dropped" if overflow == "drop-head" else " and rejects publishes"
+    assert (f"it is full ({full}){effect}" if full else "") == found["refuses"]
+    assert bool(full) is (queue.ready_count <= before)
+
+
 def test_a_delayed_publish(node):
     """A message with a delay is kept first; the way is that of when it is due."""
     topology = node.administration.topology
