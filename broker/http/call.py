@@ -124,6 +124,7 @@ class Stream(NamedTuple):
         close: must be called when the reader has left, or the answer has ended.
         content_type: the type of its octets.
         idle: octets that are sent when there were none for some time, so that a reader that has left is noticed.
+        last: octets that end it when the broker stops.
 
     """
 
@@ -132,6 +133,7 @@ class Stream(NamedTuple):
     close: Callable[[], object]
     content_type: str
     idle: bytes
+    last: bytes
 
 
 class Done(NamedTuple):

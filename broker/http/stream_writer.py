@@ -24,6 +24,8 @@ LOOK_SECONDS = 1.0
 """Time between two looks whether the reader is still there."""
 WRITE_SECONDS = 60.0
 """Time after which a reader that does not read is cut off."""
+LAST_SECONDS = 0.5
+"""Time while the broker stops after which one that does not read is cut off."""
 
 
 class InTurn(Protocol):
@@ -46,9 +48,11 @@ class StreamWriter:
         self._slices = slices
         self._in_turn = in_turn
         self._tasks: set[asyncio.Task[object]] = set()
+        self._is_stopping = False
 
     def stop(self) -> None:
-        """Cut all answers off."""
+        """Have all answers end with their last octets; those whose readers do not read are cut off."""
+        self._is_stopping = True
         for task in self._tasks:
             task.cancel()
 
@@ -78,6 +82,12 @@ class StreamWriter:
                 if not octets:
                     await _arrival(source)
             await stream.write_eof()
+        except asyncio.CancelledError:
+            if not (self._is_stopping and stream.prepared):
+                raise
+            # What was written before is whole: a write is cancelled only while it waits for the reader.
+            async with asyncio.timeout(LAST_SECONDS):
+                await stream.write_eof(source.last)
         finally:
             self._tasks.discard(task)
             source.close()

@@ -37,7 +37,8 @@ def tail(call: Call) -> Answer:
             call.actor, call.names["vhost"], exchange_name(call.names["exchange"]), wish
         )
     pieces = _pieces(follower, is_base64=encoding == "base64")
-    return Stream(pieces, follower.when_there, follower.close, LINES, b"\n")
+    last = encoded({"end": "the broker is stopping"}) + b"\n"
+    return Stream(pieces, follower.when_there, follower.close, LINES, idle=b"\n", last=last)
 
 
 def _pieces(follower: Follower, *, is_base64: bool) -> Iterator[bytes | None]:

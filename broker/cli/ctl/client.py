@@ -179,8 +179,14 @@ class ApiClient:
             answer = self._connection.getresponse()
             if answer.status >= http.client.BAD_REQUEST:
                 raise self._failed(answer.status, answer.read())
-            while line := answer.readline():
-                yield line.rstrip(b"\n")
+            rest = b""
+            while (
+                octets := answer.read1()
+            ):  # `readline` takes an answer that breaks off for one that has ended
+                *lines, rest = (rest + octets).split(b"\n")
+                yield from lines
+            if rest:
+                yield rest
         except TimeoutError:
             raise CtlError(f"Error: {self.place} did not answer in time", exit_codes.TEMPORARY) from None
         except (OSError, http.client.HTTPException) as error:

@@ -1,7 +1,7 @@
 """The command `leveret tail` (driver: it waits for messages)."""
 
-import contextlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +27,8 @@ def command(target: Target, *, exchange: str, pattern: str, count: int | None, w
 
     PATTERN is what their routing keys match, as in a binding to a topic exchange (# by default), whatever the type of
     the exchange. The default exchange is amq.default. Nothing is bound, publishers do not wait, and messages that no
-    queue gets are shown, too. A reader that is too slow misses messages, and is told how many.
+    queue gets are shown, too. A reader that is too slow misses messages, and is told how many. If the broker ends it
+    earlier, the exit code is 1.
 
     \b
     Examples:
@@ -43,27 +44,38 @@ def command(target: Target, *, exchange: str, pattern: str, count: int | None, w
     if not target.is_json:
         query["truncate"] = str(4 * BODY)
     path = ("leveret", "exchanges", target.vhost, exchange or "amq.default", "tail")
-    with contextlib.suppress(KeyboardInterrupt):
-        is_begun = False
-        for line in target.api.lines(*path, **query):
-            if not is_begun:
-                is_begun = True
-                _say(target, f"messages of exchange '{printable(exchange)}' from now on:")
-            if line:
-                _show(target, line)
-
-
-def _show(target: Target, line: bytes) -> None:
-    if target.is_json:
-        click.echo(line)
+    try:
+        end = _shown(target, exchange, target.api.lines(*path, **query), count)
+    except KeyboardInterrupt:
         return
-    found = msgspec.json.decode(line)
-    if "lost" in found:
-        _say(target, f"{found['lost']} messages are missing here: they came too fast")
-    elif "end" in found:
-        _say(target, f"ended: {printable(found['end'])}")
-    else:
-        click.echo(_row(found))
+    if end:
+        click.echo(f"ended: {printable(end)}", err=True)
+        sys.exit(1)
+
+
+def _shown(target: Target, exchange: str, lines: Iterable[bytes], count: int | None) -> str:
+    """Show what comes; returns why there is no more, '' if that were as many messages as wanted."""
+    is_begun = False
+    end = "by the broker, which gave no reason"
+    left = count
+    for line in lines:
+        if not is_begun:
+            is_begun = True
+            _say(target, f"messages of exchange '{printable(exchange)}' from now on:")
+        if not line:
+            continue
+        found = msgspec.json.decode(line)
+        if target.is_json:
+            click.echo(line)
+        if "lost" in found:
+            _say(target, f"{found['lost']} messages are missing here: they came too fast")
+        elif "end" in found:
+            end = found["end"]
+        else:
+            left = None if left is None else left - 1
+            if not target.is_json:
+                click.echo(_row(found))
+    return "" if left == 0 else end
 
 
 def _say(target: Target, text: str) -> None:

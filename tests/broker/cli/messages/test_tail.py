@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from running import Running, environment
 
 from leveret.broker.cli import commands
+from leveret.broker.cli.ctl.client import ApiClient
 
 SECONDS = 30.0
 
@@ -34,7 +35,7 @@ def running(tmp_path) -> Iterator[Running]:
 class Tailing:
     """A `leveret tail` that has begun. What it prints is read to its end by `rest`."""
 
-    def __init__(self, running: Running, *words: str) -> None:
+    def __init__(self, running: Running, *words: str, is_told: bool = True) -> None:
         command = [sys.executable, "-m", "leveret", "tail", *words, "--data-dir", str(running.data_dir)]
         # a shell that starts the tests in the background lets them, and what they start, ignore it
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,12 +44,17 @@ class Tailing:
         )
         signal.signal(signal.SIGINT, before)
         assert self.process.stderr is not None
-        self.begun = self.process.stderr.readline()
+        self.begun = self.process.stderr.readline() if is_told else ""
 
     def rest(self) -> tuple[int, list[str], str]:
         """Wait for its end; returns the exit code, the lines, and the rest of the errors."""
         output, errors = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, output.splitlines(), errors
+
+
+def ctl(running: Running, *words: str) -> int:
+    """Run a command of `leveret ctl`; returns its exit code."""
+    return CliRunner().invoke(commands.load("ctl"), ["--data-dir", str(running.data_dir), *words]).exit_code
 
 
 def publish(running: Running, *messages: tuple[str, str, bytes]) -> None:
@@ -93,6 +99,45 @@ def test_it_ends_cleanly_when_it_is_interrupted(running):
 
     assert [["orders", "orders", "3", "one"], ["nothing", "(no", "queue)", "3", "two"]] == shown
     assert (0, [], "") == (code, lines, errors)
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "5"), ("--format", "json")])
+def test_a_tail_that_the_broker_ends_has_failed(running, words):
+    """The command tells that its virtual host was deleted, to programs as a line, too, and its exit code is 1."""
+    assert 0 == ctl(running, "add_vhost", "other")
+    tailing = Tailing(running, "amq.topic", "-p", "other", *words, is_told="json" not in words)
+    if "json" in words:
+        running.wait_for("tails exchange 'amq.topic'")
+    assert 0 == ctl(running, "delete_vhost", "other")
+    code, lines, errors = tailing.rest()
+
+    assert (1, "ended: virtual host 'other' was deleted\n") == (code, errors)
+    assert ([{"end": "virtual host 'other' was deleted"}] if "json" in words else []) == list(
+        map(json.loads, lines)
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "reason"),
+    [(signal.SIGTERM, 1, "ended: the broker is stopping"), (signal.SIGKILL, 69, "it is not running")],
+)
+def test_the_end_of_the_broker_is_told(running, number, code, reason):
+    """A stop ends a tail with a reason, and a kill breaks it off; neither is a success."""
+    tailing = Tailing(running, "events", "-n", "5")
+    running.process.send_signal(number)
+    found, lines, errors = tailing.rest()
+
+    assert (code, []) == (found, lines)
+    assert reason in errors
+
+
+def test_an_end_without_a_reason_is_none_that_was_wanted(monkeypatch):
+    """A stream that is over before there were as many messages as wanted has failed, also if no line says why."""
+    monkeypatch.setattr(ApiClient, "lines", lambda *_path, **_query: iter([b"", b'{"lost":5}']))
+    result = CliRunner().invoke(commands.load("tail"), ["events", "-n", "1"])
+
+    assert 1 == result.exit_code
+    assert result.stderr.endswith("ended: by the broker, which gave no reason\n")
 
 
 def test_lines_of_json(running):
