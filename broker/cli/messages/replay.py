@@ -1,7 +1,8 @@
 """The command `leveret replay` (driver: times of day are those of now)."""
 
 import re
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import click
@@ -9,7 +10,8 @@ import click
 from leveret.broker.cli.messages.command import Target, moment as moment_of, with_target
 from leveret.broker.cli.messages.transfers import chosen, transfer
 
-_DAY = timedelta(days=1)
+_DAYS = 2
+"""Days before and after in which a time of day is looked for: on one of them clocks may be put forward over it."""
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
 
 
@@ -22,7 +24,7 @@ def moment(text: str, now: datetime, after: datetime | None = None) -> datetime:
         after: for a time of day, the first one after this time; None for the last one before now.
 
     Raises:
-        click.BadParameter: it is neither.
+        click.BadParameter: it is neither, or beyond the calendar.
 
     """
     found = _TIME_OF_DAY.fullmatch(text)
@@ -34,14 +36,27 @@ def moment(text: str, now: datetime, after: datetime | None = None) -> datetime:
                 f"{text!r} is neither HH:MM nor a time such as 2026-11-23T10:00"
             ) from None
     hour, minute, second = (int(part or 0) for part in found.groups())
-    base = now if after is None else after.astimezone(now.tzinfo)
-    # Without its offset: the same time of day has another one on the day of a clock change.
-    time = base.replace(tzinfo=None, hour=hour, minute=minute, second=second, microsecond=0)
-    if after is None and time.astimezone() > now:
-        time -= _DAY
-    if after is not None and time.astimezone() <= after:
-        time += _DAY
-    return time.astimezone()
+    clock = time(hour, minute, second)
+    try:
+        if after is None:
+            return max(each for each in _moments(clock, now) if each <= now)
+        return min(each for each in _moments(clock, after) if each > after)
+    except (OverflowError, ValueError):
+        raise click.BadParameter(f"{text!r} is beyond the calendar") from None
+
+
+def _moments(clock: time, around: datetime) -> Iterator[datetime]:
+    """Yield the moments around another at which local clocks show a time.
+
+    There are two of them in a night in which clocks are put back over it, none in one in which they are put forward.
+    """
+    today = around.astimezone().date()
+    for days in range(-_DAYS, _DAYS + 1):
+        for fold in (0, 1):
+            shown = datetime.combine(today + timedelta(days), clock.replace(fold=fold))
+            found = shown.astimezone()
+            if found.replace(tzinfo=None) == shown:
+                yield found
 
 
 @click.command("replay")

@@ -1,14 +1,16 @@
 """The command `leveret replay`: times as people type them, and replays on a broker of its own."""
 
+import contextlib
 import signal
 import time as clock
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import click
 import pika
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given, strategies as st
 from running import Running
 
 from leveret.broker.cli import commands
@@ -16,16 +18,25 @@ from leveret.broker.cli.messages.replay import moment
 
 ZONE = timezone(timedelta(hours=2))
 NOON = datetime(2026, 11, 23, 12, 0, tzinfo=ZONE)
+BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
+"""Rules that need no database of time zones: clocks change on 2026-03-29 and 2026-10-25."""
+
+
+@contextlib.contextmanager
+def time_zone(name: str) -> Iterator[None]:
+    """Have this process in a time zone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", name)
+        clock.tzset()
+        yield
+    clock.tzset()
 
 
 @pytest.fixture
-def local_time(monkeypatch) -> Iterator[None]:
+def local_time() -> Iterator[None]:
     """The time zone of this process is `ZONE`, without a database of time zones."""
-    monkeypatch.setenv("TZ", "XXX-2")
-    clock.tzset()
-    yield
-    monkeypatch.undo()
-    clock.tzset()
+    with time_zone("XXX-2"):
+        yield
 
 
 @pytest.mark.usefixtures("local_time")
@@ -55,6 +66,58 @@ def test_the_end_is_the_next_time_of_day():
     assert "2026-11-22T23:50:00+02:00" == begin.isoformat()
     assert "2026-11-23T00:10:00+02:00" == moment("00:10", NOON, begin).isoformat()
     assert "2026-11-22T23:55:00+02:00" == moment("23:55", NOON, begin).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("now", "since", "begin", "until", "end"),
+    [
+        # clocks were put forward, or back, since the beginning
+        ("03-30T12:00+02:00", "2026-03-28T23:30", "03-28T23:30+01:00", "23:45", "03-28T23:45+01:00"),
+        ("10-26T12:00+01:00", "2026-10-24T00:30", "10-24T00:30+02:00", "00:15", "10-25T00:15+02:00"),
+        # the hour from 2 to 3 comes twice
+        ("10-25T02:45+01:00", "02:30", "10-25T02:30+01:00", "02:40", "10-25T02:40+01:00"),
+        ("10-25T02:15+01:00", "02:30", "10-25T02:30+02:00", "02:10", "10-25T02:10+01:00"),
+        ("10-25T02:45+02:00", "02:30", "10-25T02:30+02:00", "02:15", "10-25T02:15+01:00"),
+        ("10-25T12:00+01:00", "02:30", "10-25T02:30+01:00", "02:15", "10-26T02:15+01:00"),
+        # it does not come
+        ("03-29T12:00+02:00", "02:30", "03-28T02:30+01:00", "02:15", "03-30T02:15+02:00"),
+        ("03-29T03:15+02:00", "01:45", "03-29T01:45+01:00", "03:10", "03-29T03:10+02:00"),
+    ],
+)
+def test_times_of_day_around_a_change_of_clocks(now, since, begin, until, end):
+    """The beginning is the last such time, the end the next, with the offset of that day."""
+    with time_zone(BERLIN):
+        first = moment(since, datetime.fromisoformat(f"2026-{now}"))
+        last = moment(until, datetime.fromisoformat(f"2026-{now}"), first)
+
+    assert (f"2026-{begin}", f"2026-{end}") == (
+        first.isoformat(timespec="minutes"),
+        last.isoformat(timespec="minutes"),
+    )
+
+
+@given(
+    at=st.sampled_from([(3, 27), (10, 23)]),
+    minutes=st.integers(0, 6 * 1440),
+    hour=st.integers(0, 23),
+    minute=st.integers(0, 59),
+)
+def test_a_time_of_day_is_the_nearest_that_clocks_show(at, minutes, hour, minute):
+    """The minutes before, or after, in which the system's clock shows the time end with the first one found."""
+    with time_zone(BERLIN):
+        now = (datetime(2026, *at, tzinfo=UTC) + timedelta(minutes=minutes)).astimezone()
+        typed = f"{hour}:{minute:02}"
+        for found, step in ((moment(typed, now), -60), (moment(typed, now, now), 60)):
+            seconds = int(now.timestamp()) + max(step, 0)
+            while clock.localtime(seconds)[3:5] != (hour, minute):
+                seconds += step
+            assert seconds == found.timestamp()
+
+
+def test_a_time_of_day_beyond_the_calendar_is_refused():
+    """There is no day after the last one that can be written."""
+    with time_zone("UTC0"), pytest.raises(click.BadParameter, match="beyond the calendar"):
+        moment("22:00", NOON, datetime(9999, 12, 31, 23, 0, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("typed", ["", "24:00", "10:60", "yesterday", "10", "2026-13-01", "10:00:00:00"])
