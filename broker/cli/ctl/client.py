@@ -12,6 +12,7 @@ import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.errors import CtlError, refused
+from leveret.broker.cli.ctl.escaping import printable_lines
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME, in_directory
 
 SECONDS = 60.0
@@ -25,14 +26,14 @@ class ApiError(Exception):
 
     Attributes:
         status: the HTTP status.
-        reason: its text.
+        reason: its text, in which what would act on a terminal is escaped.
 
     """
 
     def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
         self.status = status
-        self.reason = reason
+        self.reason = printable_lines(reason)
+        super().__init__(self.reason)
 
 
 class _SocketConnection(http.client.HTTPConnection):

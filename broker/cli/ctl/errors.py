@@ -1,19 +1,20 @@
 """Errors of commands: a text, and RabbitMQ's exit code for it."""
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.escaping import printable_lines
 
 
 class CtlError(Exception):
     """A command failed.
 
     Args:
-        text: for the administrator.
+        text: for the administrator; what would act on a terminal is escaped, since names are chosen by clients.
         code: exit code.
 
     """
 
     def __init__(self, text: str, code: int = exit_codes.UNAVAILABLE) -> None:
-        super().__init__(text)
+        super().__init__(printable_lines(text))
         self.code = code
 
 

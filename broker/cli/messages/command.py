@@ -14,6 +14,7 @@ import msgspec
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
 from leveret.broker.cli.ctl.command import default_data_dir, timeout_option
 from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.escaping import printable
 
 P = ParamSpec("P")
 
@@ -119,13 +120,6 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list
         "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     ]
-
-
-def printable(value: Any) -> str:
-    """Return a value for a terminal, on which no character of a message may have an effect."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(value)
-    )
 
 
 def duration(seconds: float | None) -> str:

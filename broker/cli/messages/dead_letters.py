@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from leveret.broker.cli.ctl.escaping import printable
 from leveret.broker.cli.messages.command import Target, moment, table, with_target
 from leveret.broker.cli.messages.group import Group
 from leveret.broker.cli.messages.transfers import chosen, transfer
@@ -54,7 +55,7 @@ def list_dead_letters(target: Target, *, everywhere: bool) -> None:
 def _more(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return lines about the queues with more messages than were looked at."""
     return [
-        f"{row['queue']}: only the first {row['examined']:,} of {row['messages']:,} messages were examined"
+        f"{printable(row['queue'])}: only the first {row['examined']:,} of {row['messages']:,} messages were examined"
         for row in rows
         if row["examined"] < row["messages"]
     ]

@@ -3,7 +3,8 @@
 import click
 import msgspec
 
-from leveret.broker.cli.messages.command import Target, printable, with_target
+from leveret.broker.cli.ctl.escaping import printable
+from leveret.broker.cli.messages.command import Target, with_target
 from leveret.broker.cli.messages.group import Group
 
 

@@ -2,7 +2,8 @@
 
 import click
 
-from leveret.broker.cli.messages.command import Target, printable, with_target
+from leveret.broker.cli.ctl.escaping import printable
+from leveret.broker.cli.messages.command import Target, with_target
 
 
 @click.command("pause")

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from leveret.broker.cli.messages.command import Target, printable, with_target, with_where
+from leveret.broker.cli.ctl.escaping import printable
+from leveret.broker.cli.messages.command import Target, with_target, with_where
 
 BODY = 60
 """Characters of a body in a table."""

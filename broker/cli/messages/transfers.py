@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from leveret.broker.cli.messages.command import Target, printable, with_target, with_where
+from leveret.broker.cli.ctl.escaping import printable
+from leveret.broker.cli.messages.command import Target, with_target, with_where
 
 POLL_SECONDS = (0.02, 0.5)
 """Time between two questions to the broker: at first, and at most."""
@@ -130,7 +131,7 @@ def _summary(found: Mapping[str, Any]) -> list[str]:
     to = f" to {printable(found['destination'])}" if found["destination"] else ""
     would = "would be " if found["dry_run"] else ""
     lines = [f"{found['done']} of {found['messages']} messages {would}{_DONE[found['action']]}{to}"]
-    lines += [f"{count} stay: {cause}" for cause, count in found["causes"].items()]
+    lines += [f"{count} stay: {printable(cause)}" for cause, count in found["causes"].items()]
     if found["state"] != "done":
         lines.append(f"{found['state']}{': ' * bool(found['error'])}{printable(found['error'])}")
     return lines

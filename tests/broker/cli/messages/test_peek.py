@@ -9,7 +9,8 @@ from click.testing import CliRunner, Result
 from running import Running
 
 from leveret.broker.cli import commands
-from leveret.broker.cli.messages.command import duration, moment, printable, table
+from leveret.broker.cli.ctl.escaping import printable, printable_lines
+from leveret.broker.cli.messages.command import duration, moment, table
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,7 @@ def test_cells():
     ]
     assert ("", "1970-01-01T00:00:01Z") == (moment(None), moment(1000))
     assert r"a\x1b\n\u202e" == printable("a\x1b\n\u202e")
+    assert "a\\x1b\n\\u202e\n" == printable_lines("a\x1b\n\u202e\n")
     assert ["A   B", "1   xy", "22"] == table(
         [{"a": 1, "b": "xy"}, {"a": 22}], {"a": "A", "b": "B", "c": "C"}
     )

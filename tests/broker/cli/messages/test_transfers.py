@@ -91,6 +91,30 @@ def test_a_long_queue_of_dead_letters_is_told(running):
     assert f"failed: only the first {found['examined']:,} of 2,502 messages were examined" == last
 
 
+def test_names_do_not_act_on_the_terminal(running):
+    """A name with escapes, which any client may choose, is shown as what it is, in lists and in errors."""
+    name, shown = "e\x1b[31m\x1b]0;pwn\x07", r"e\x1b[31m\x1b]0;pwn\x07"
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name, "x-message-ttl": 0}
+    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name)
+        channel.queue_declare("short", arguments=arguments)
+        channel.basic_publish("", "short", b"")
+        for _ in range(1500):
+            channel.basic_publish("", name, b"")
+        channel.queue_declare(name, passive=True)
+    listed = run(running, "dlq", "list")
+    missing = run(running, "peek", f"{name}2")
+    refused = run(running, "ctl", "close_connection", name, "why")
+    unknown = run(running, "ctl", "delete_vhost", name)
+
+    assert f"{shown}: only the first" in listed.stdout
+    assert f"no queue '{shown}2'" in missing.stderr
+    assert shown in refused.stderr
+    assert shown in unknown.stderr
+    assert "\x1b" not in f"{listed.output}{missing.output}{refused.stderr}{unknown.stderr}"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
