@@ -19,6 +19,8 @@ SECONDS = 60.0
 IMPORT_SECONDS = 600.0
 """Time for an import of definitions, which is not cut off by the broker earlier."""
 MANAGEMENT_PORT = 15672
+_ESCAPED = "surrogateescape"
+"""The form of bytes that are not UTF-8 in arguments, as the system gives them."""
 
 
 class ApiError(Exception):
@@ -88,9 +90,13 @@ class ApiClient:
             raise CtlError(f"--uri {where}: the port is not a number", exit_codes.USAGE) from None
         self.place = f"{parts.scheme}://{parts.hostname}:{port}"
         self._connection = kind(parts.hostname, port, timeout=seconds)
-        login = f"{unquote(parts.username or 'guest')}:{unquote(parts.password or 'guest')}"
-        self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
-        self._prefix = f"{parts.path.rstrip('/').removesuffix('/api')}/api/"
+        name, password = (
+            unquote(each or "guest", errors=_ESCAPED) for each in (parts.username, parts.password)
+        )
+        login = f"{name}:{password}".encode("utf-8", _ESCAPED)
+        self._headers["Authorization"] = "Basic " + base64.b64encode(login).decode()
+        prefix = quote(parts.path, safe="/%", errors=_ESCAPED)
+        self._prefix = f"{prefix.rstrip('/').removesuffix('/api')}/api/"
 
     @property
     def is_local(self) -> bool:
@@ -144,12 +150,13 @@ class ApiClient:
 
         Raises:
             ApiError: the broker answered with an error.
-            CtlError: there is no broker, or it does not let us in.
+            CtlError: there is no broker, or it does not let us in; or a text outside of the path is not UTF-8.
 
         """
         target = self._target(path, query)
-        octets = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
-        sent = {**self._headers, **(headers or {})}
+        octets = body if isinstance(body, bytes) else None if body is None else _json(body)
+        sent: dict[str, str | bytes] = dict(self._headers)
+        sent |= {name: value.encode("utf-8", _ESCAPED) for name, value in (headers or {}).items()}
         if octets is not None:
             sent.setdefault("Content-Type", "application/json")
         try:
@@ -158,7 +165,7 @@ class ApiClient:
             content = answer.read()
         except TimeoutError:
             raise CtlError(f"Error: {self.place} did not answer in time", exit_codes.TEMPORARY) from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
         if answer.status >= http.client.BAD_REQUEST:
             raise self._failed(answer.status, content)
@@ -190,14 +197,15 @@ class ApiClient:
                 yield rest
         except TimeoutError:
             raise CtlError(f"Error: {self.place} did not answer in time", exit_codes.TEMPORARY) from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
         finally:
             self.close()
 
     def _target(self, path: Iterable[str], query: Mapping[str, str] | None) -> str:
-        target = self._prefix + "/".join(quote(each, safe="") for each in path)
+        target = self._prefix + "/".join(quote(each, safe="", errors=_ESCAPED) for each in path)
         if query:
+            _check_texts(query)
             target += "?" + "&".join(f"{key}={quote(value)}" for key, value in query.items())
         return target
 
@@ -229,6 +237,24 @@ class ApiClient:
                 "it is not running; start it with `leveret serve`, or name another directory with --data-dir"
             )
         return CtlError(f"{text}: {hint}", exit_codes.UNAVAILABLE)
+
+
+def _json(body: Any) -> bytes:
+    """Return a body as JSON; raises CtlError for a text that is not UTF-8, for which JSON has no form."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        _check_texts(body)
+        raise
+
+
+def _check_texts(values: Mapping[str, Any]) -> None:
+    """Raise CtlError with the name of a value with a text that is not UTF-8, but not with it: it may be a secret."""
+    for name, value in values.items():
+        try:
+            msgspec.json.encode(value)
+        except UnicodeEncodeError:
+            raise CtlError(f"Error: {name}: not UTF-8", exit_codes.USAGE) from None
 
 
 def explained(error: ApiError) -> CtlError:

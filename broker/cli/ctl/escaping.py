@@ -13,3 +13,8 @@ def printable(value: Any) -> str:
 def printable_lines(text: str) -> str:
     """Return a text of several lines for a terminal."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def writable(text: str) -> str:
+    """Return a text that can be written as UTF-8, with an escape for each byte of an argument that is not."""
+    return text.encode("utf-8", "backslashreplace").decode()

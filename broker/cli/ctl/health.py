@@ -265,8 +265,8 @@ def check_port_connectivity(session: Session, address: str | None) -> None:
         host = address or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(row["interface"], row["interface"])  # noqa: S104
         try:
             socket.create_connection((host, row["port"]), CONNECT_SECONDS).close()
-        except OSError as error:
-            failed.append(f"{host}:{row['port']} ({error.strerror or error})")
+        except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
+            failed.append(f"{host}:{row['port']} ({getattr(error, 'strerror', '') or error})")
     if failed:
         raise CtlError(
             f"Error:\nConnection to ports of the following listeners on node {session.node} failed: "

@@ -111,8 +111,8 @@ def resolve_hostname(session: Session, hostname: str) -> None:
     session.announce(f"Asking node {session.node} to resolve hostname {hostname} to IPv4 addresses...")
     try:
         rows = socket.getaddrinfo(hostname, None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError as error:
-        raise refused(f"{hostname}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
+        raise refused(f"{hostname}: {getattr(error, 'strerror', '') or error}") from None
     for address in dict.fromkeys(str(row[4][0]) for row in rows):
         session.show(address)
 

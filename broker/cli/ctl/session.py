@@ -10,6 +10,7 @@ import msgspec
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
+from leveret.broker.cli.ctl.escaping import writable
 from leveret.broker.cli.ctl.output import CHATTY, FORMATTERS, as_json
 
 
@@ -57,7 +58,7 @@ class Session:
     def announce(self, text: str) -> None:
         """Print what is being done, unless the output is for programs."""
         if not self._is_quiet and self.formatter in CHATTY:
-            click.echo(text)
+            click.echo(writable(text))
 
     def say(self, text: str, found: Mapping[str, Any] | None = None) -> None:
         """Print a result that is a text.
@@ -67,6 +68,7 @@ class Session:
             found: printed instead if the output is JSON; None for an object with the text.
 
         """
+        text = writable(text)
         if self.is_json:
             click.echo(msgspec.json.encode({"result": "ok", "message": text} if found is None else found))
         elif not self._is_silent:
@@ -140,5 +142,5 @@ def parsed(text: str) -> Any:
     """Return a JSON value that was given as an argument."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise CtlError(f"Error:\nJSON decoding error. Reason: {error}", exit_codes.UNAVAILABLE) from None

@@ -89,7 +89,7 @@ def _header(text: str) -> tuple[str, object]:
         raise click.BadParameter(f"{text}: expected NAME=VALUE", param_hint="--header")
     try:
         return name, msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeEncodeError):
         return name, value
 
 

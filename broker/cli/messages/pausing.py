@@ -2,7 +2,7 @@
 
 import click
 
-from leveret.broker.cli.ctl.escaping import printable
+from leveret.broker.cli.ctl.escaping import printable, writable
 from leveret.broker.cli.messages.command import Target, with_target
 
 
@@ -41,4 +41,5 @@ def _put(target: Target, action: str, queue: str) -> None:
     target.api.put("leveret", "queues", target.vhost, queue, action)
     is_paused = action == "pause"
     line = f"queue '{printable(queue)}' is {'paused' if is_paused else 'resumed'}"
-    target.show({"queue": queue, "vhost": target.vhost, "paused": is_paused}, [line])
+    found = {"queue": writable(queue), "vhost": writable(target.vhost), "paused": is_paused}
+    target.show(found, [line])
