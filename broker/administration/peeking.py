@@ -8,6 +8,7 @@ channels are searched only for those that were found, then the delayed ones that
 """
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from leveret.broker.administration.access import AdministeredBroker, BadRequestError, NotFoundError
@@ -204,8 +205,8 @@ class _Look:
         self._portion = _PORTION if condition else min(_PORTION, wanted.skip + wanted.most)
         self._skip = 0
         """Messages of the current state that are still to be passed over."""
-        self._room = MOST_OCTETS
-        """Bytes of headers and bodies that may still be returned, if the effort is limited."""
+        self._room = inf if wanted.effort is None else MOST_OCTETS
+        """Bytes of headers and bodies that may still be returned; unlimited if the effort is."""
 
     def steps(self) -> Steps[Found]:
         """Look at everything."""
@@ -227,7 +228,7 @@ class _Look:
     @property
     def _is_spent(self) -> bool:
         effort = self._wanted.effort
-        return effort is not None and (self._searched >= effort or self._room <= 0)
+        return self._room <= 0 or (effort is not None and self._searched >= effort)
 
     def _count(self, message: Message) -> None:
         """Count what is returned of a message."""
@@ -331,7 +332,7 @@ class _Look:
         found = yield from self._find_delayed()
         views: list[MessageView] = []
         for due, message in _first(found, self._wanted.most, from_tail=self._wanted.from_tail):
-            if self._wanted.effort is not None and self._room <= 0:
+            if self._room <= 0:
                 self._is_complete = False
                 break
             self._count(message)

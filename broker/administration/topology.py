@@ -12,7 +12,6 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
     found_vhost,
-    translated,
     visible_vhosts,
 )
 from leveret.broker.administration.definitions_document import plain_arguments, table_of
@@ -21,7 +20,7 @@ from leveret.broker.administration.messages import found_queue
 from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import User
-from leveret.broker.errors import AMQPError, resource
+from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
@@ -144,11 +143,6 @@ class TopologyAdministration:
         """
         place, queue = found_queue(self._broker, actor, vhost, name)
         check_permission(self._broker, actor, place, "configure", "queue", name)
-        if actor is not None:
-            try:
-                place.check_access(queue, None)
-            except AMQPError as error:
-                raise translated(error) from None
         place.set_paused(queue, paused=paused)
 
     def _found(self, actor: User | None, vhost: str, name: str) -> Queue:

@@ -135,6 +135,11 @@ class Block:
         """True if it is in the environment of paged transient messages."""
 
     @property
+    def noted(self) -> int:
+        """The bitmap of the records that died since the block's bitmap was last written."""
+        return bits_of([*self.acked, *(self.moved or ())])
+
+    @property
     def slot(self) -> int:
         """Its key in that table."""
         return self.first * 2 + self.paged

@@ -22,7 +22,6 @@ from leveret.storage.journal.blocks import (
     Entry,
     Header,
     Record,
-    bits_of,
     read_bitmap,
     read_header,
     read_records,
@@ -84,7 +83,7 @@ def known_blocks(blocks: Iterable[Block]) -> dict[int, tuple[int, int, Mapping[i
     return {
         block.slot: (
             block.bits,
-            bits_of([*block.acked, *(block.moved or ())]),
+            block.noted,
             dict(block.returns),
         )
         for block in blocks

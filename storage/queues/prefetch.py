@@ -20,7 +20,6 @@ from leveret.storage.journal.blocks import (
     Entry,
     Header,
     Record,
-    bits_of,
     bodies_of,
     plain_entries,
     read_bitmap,
@@ -144,7 +143,7 @@ class Reading(Paging):
             if block is None:
                 block = self._new_block(raw, header, bitmap)
             else:  # ends that are not on disk yet, or were not when this was read
-                dead |= block.bits | bits_of([*block.acked, *(block.moved or ())])
+                dead |= block.bits | block.noted
             is_wholly_away = is_new and first <= header.first and header.last < stop
             self._take_block(block, raw, header, dead, range(first, stop), found, entries, is_new=is_new)
             if not block.live:  # all of it was withdrawn, after the read began

@@ -26,7 +26,6 @@ from leveret.storage.journal.blocks import (
     Entry,
     Header,
     Record,
-    bits_of,
     bodies_of,
     read_bitmap,
     read_header,
@@ -162,7 +161,7 @@ class Withdrawing(Portions):
             block = self.blocks.get(header.first * 2 + raw.paged)
             dead, returns = bitmap.dead, bitmap.returns
             if block is not None:
-                dead |= block.bits | bits_of([*block.acked, *(block.moved or ())])
+                dead |= block.bits | block.noted
                 returns = block.returns
             bodies = bodies_of(raw.value, header, found.body_octets)
             for record in read_records(raw.value, header, dead):
