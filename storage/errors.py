@@ -34,8 +34,11 @@ class DiskFullError(StorageError):
 
     `durable` and `paged` are the parts of the batch that each environment has committed. A durable part that is done
     is on disk as after any other commit, even if transient messages could not be paged. `unlink` lists the files that
-    are no longer referenced, as `storage.store.environment.Environment.commit` returns them.
+    are no longer referenced, as `storage.store.environment.Environment.commit` returns them, and `applied` is the
+    number of batches that were only logged before and are in the tables now.
     """
+
+    applied = 0
 
     def __init__(
         self,

@@ -35,6 +35,10 @@ class _FaultyEnvironment(Environment):
         super().__init__(data_dir, sync=sync)
         self.bodies = _FaultyBodies(self.store, self.blobs)
 
+    def log(self, batch: Batch) -> bool:
+        """Log a batch, as `Environment.log`."""
+        return not self.faults.is_disk_full and super().log(batch)
+
     def commit(self, batch: Batch) -> list[int]:
         """Commit a batch, as `Environment.commit`."""
         if self.faults.is_disk_full:

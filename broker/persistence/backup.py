@@ -170,6 +170,7 @@ class RunningBackup:
     def _open(self) -> Moment:
         if self._cancelled.is_set():
             raise StorageError(self._reason)
+        self._environment.apply_logged()
         moment = latest(self._environment.store)
         before, self._moment = self._moment, moment
         if before is not None:

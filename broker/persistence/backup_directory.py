@@ -10,7 +10,7 @@ from pathlib import Path
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import StorageError
 from leveret.storage.permissions import DIRECTORY, FILE
-from leveret.storage.store.bodies import sync_directory
+from leveret.storage.store.flush import sync_directory
 
 SUFFIX = ".partial"
 MARK = "unfinished-backup"

@@ -30,7 +30,7 @@ from leveret.storage.errors import DiskFullError, Done, UnknownStateError
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
-from leveret.storage.store.environment import Environment
+from leveret.storage.store.environment import Environment, Written
 
 log = logging.getLogger("leveret.storage")
 
@@ -196,7 +196,7 @@ class Committer:
         if is_under_way or (self.is_held and self._host.turn.is_split):
             return
         environment = self._environment
-        has_work = journal.has_work or environment.has_unfinished_durable
+        has_work = journal.has_work or environment.has_unfinished_durable or environment.has_logged
         if not (has_work or self._full or journal.has_unpaged or environment.paged.unfinished):
             return
         if self._full:
@@ -337,10 +337,10 @@ class Committer:
         self._write(batch)
 
     def _write(self, batch: Batch) -> None:
-        """Have a batch committed; `_committed` follows."""
-        self._writer.submit(lambda: self._environment.commit(batch), self._committed)
+        """Have a batch made safe; `_committed` follows."""
+        self._writer.submit(lambda: self._environment.write(batch), self._committed)
 
-    def _committed(self, unlink: list[int] | None, error: BaseException | None) -> None:
+    def _committed(self, written: Written | None, error: BaseException | None) -> None:
         journal = self._journal
         backlogged = self.backlogged
         self.slowest = max(self.slowest, self._loop.time() - self._started)
@@ -348,8 +348,11 @@ class Committer:
         if error is not None and not isinstance(error, DiskFullError):
             self._host.storage_failed(error)
             return
+        done = error if written is None else written
         try:
-            batch = journal.settled(error)
+            for _ in range(0 if done is None else done.applied):
+                journal.applied()
+            batch = journal.settled(error, is_logged=written is not None and written.is_logged)
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
             self._host.storage_failed(bug)
             return
@@ -359,7 +362,7 @@ class Committer:
         self._record_full(full=durable is not Done.ALL)
         if batch.paged or error is not None:
             self._found_unpaged(batch, Done.ALL if error is None else error.paged)
-        for msg_id in unlink or (error.unlink if error is not None else ()):
+        for msg_id in done.unlink if done is not None else ():
             self.removals.remove(msg_id)
         self._report_if_cleared(backlogged=backlogged)
         self._host.run_turn()
@@ -523,7 +526,7 @@ class Committer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if journal.has_work and (self._last_try or not self._full):
+        if (journal.has_work or self._environment.has_logged) and (self._last_try or not self._full):
             self._last_try = False
             self._commit()
         elif self._stopped is not None:

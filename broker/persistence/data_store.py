@@ -292,7 +292,9 @@ class DataStore:
     @property
     def flushes(self) -> int:
         """Number of flushes to disk."""
-        return FLUSHES * (self.environment.store.commits * self.config.sync + self.commits.files)
+        store = self.environment.store
+        logged = 0 if store.redo is None else store.redo.flushes
+        return FLUSHES * (store.commits * self.config.sync + self.commits.files) + logged
 
     @property
     def backups(self) -> "Backups | None":

@@ -20,6 +20,7 @@ from leveret.storage.errors import DamagedError, DiskFullError
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.logged import encode_batch
 from leveret.storage.queues.queue_ids import queue_qid
+from leveret.storage.store.environment import Written
 from leveret.storage.store.metadata_rows import QueueRow, decode
 from leveret.storage.store.recovery import Recovered, recover
 from leveret.storage.store.replica import ReplicaEnvironment
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.storage.store.environment import Environment
+
+NOTHING_MORE = Written([], is_logged=False, applied=0)
+"""Result of a batch that the log has: no file goes, and `applied` is called apart."""
 
 Job = Callable[[], Any]
 JobDone = Callable[[Any, BaseException | None], None]
@@ -111,7 +115,7 @@ class ReplicatedCommitter(Committer):
             return
         octets, paging_error = result
         self._is_unsent = False
-        committed = partial(self._committed, [], paging_error)
+        committed = partial(self._committed, NOTHING_MORE, paging_error)
         if octets is not None:
             self.log.submit(octets, committed, self._applied)
         elif self._journal.following is None:
@@ -119,8 +123,8 @@ class ReplicatedCommitter(Committer):
         else:
             self._unlogged = committed
 
-    def _committed(self, unlink: list[int] | None, error: BaseException | None) -> None:
-        super()._committed(unlink, error)
+    def _committed(self, written: Written | None, error: BaseException | None) -> None:
+        super()._committed(written, error)
         settle, self._unlogged = self._unlogged, None
         if settle is not None:
             settle()

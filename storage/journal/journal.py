@@ -5,8 +5,9 @@ split over two commits: a transaction, a declaration with its bindings, a messag
 whole or not at all. While a batch is being committed the next one gathers, which is the group commit. A message that is
 settled before the cut is never written: its entry is GONE by then.
 
-With a replicated log a batch is safe once it is logged, and can be read from disk once it is applied, later: see
-`is_logged_first`. There the next batch may be cut while one is on its way, as they are logged in the order of the cuts.
+A batch that is logged is safe, and can be read from disk once it is applied, later: see `applied`. With a replicated
+log that is so for each one (`is_logged_first`), and the next may be cut while one is on its way, as they are logged in
+the order of the cuts; without one, small batches are logged (`storage.store.redo_log`).
 
 Nothing is confirmed before `settled`. The end of a record whose own batch is being committed is written by the next
 batch, which is strictly later. Pure: the driver (`broker.persistence.committer`) decides when to cut, never while
@@ -68,6 +69,7 @@ class Journal:
         "_counted",
         "_dirty",
         "_file_waiters",
+        "_is_logged",
         "_late_waiters",
         "_moved_refs",
         "_next_msg_id",
@@ -141,6 +143,8 @@ class Journal:
         """The bytes and records that each of them counts for."""
         self.is_logged_first = False
         """True if a batch that is settled is in a log, and not on disk before `applied` is called for it."""
+        self._is_logged = False
+        """True while a batch is settled that is logged and not on disk."""
         self._unapplied: deque[tuple[Batch, int, int]] = deque()
         """Batches that are settled and not applied, with the bytes and records that they count for."""
         self.octets_unapplied = 0
@@ -514,8 +518,11 @@ class Journal:
         if message.open_copies > 1:
             changes.refs.append((key, _COUNT(message.open_copies)))
 
-    def settled(self, error: DiskFullError | None = None) -> Batch:
+    def settled(self, error: DiskFullError | None = None, *, is_logged: bool = False) -> Batch:
         """Settle the current batch after its commit or, with an error, after it found no space. Returns it.
+
+        `is_logged` is true if only this batch is in a log, and on disk when `applied` is called for it: what waits so
+        counts no more for the bytes and records in flight, as the log limits it.
 
         Without space, waiting publishes are nacked and the changes that were not written are noted again: the messages
         are still in their queues, and go to disk when there is space. Transient messages that were not written stay in
@@ -525,12 +532,15 @@ class Journal:
         assert batch is not None
         self.in_flight, self.following = self.following, None
         octets, records = self._counted.popleft()
+        self._is_logged = is_logged or self.is_logged_first
         if self.is_logged_first and batch.needs_sync:
             self._unapplied.append((batch, octets, records))
             self.octets_unapplied += octets
         else:
             self.octets_in_flight -= octets
             self.records_in_flight -= records
+            if is_logged:
+                self._unapplied.append((batch, 0, 0))
         safe = error is None or error.durable is Done.ALL
         self.commits += safe
         self.octets_written += batch.written(error)
@@ -557,7 +567,7 @@ class Journal:
             self.paged_out += len(entries)
         else:
             self.written += len(entries)
-        is_logged = self.is_logged_first and not is_paged
+        is_logged = self._is_logged and not is_paged
         state = LOGGED if is_logged else STORED
         evicted: list[Entry] = []
         for entry in entries:

@@ -8,6 +8,8 @@ Layout: a msgpack array, whose first element is the version of the layout. If a 
 element is the compressed array: what several servers write and each node reads costs more than the compression.
 """
 
+from collections.abc import Iterable
+from struct import Struct
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +30,7 @@ SAMPLE_OCTETS: Final = 8 * 1024
 SAMPLE_SHARE: Final = 0.8
 """Share of its size that the sample must shrink to: what does not is compressed ten times as slowly, and in vain."""
 _LEVEL = 1
+_MSG_ID = Struct(">Q").pack
 
 
 class LoggedChanges(msgspec.Struct, frozen=True, array_like=True):
@@ -46,6 +49,11 @@ class LoggedChanges(msgspec.Struct, frozen=True, array_like=True):
     sweeps: list[tuple[int, int, int]] = []
     moves: "LoggedChanges | None" = None
     compressed: bytes = b""
+
+    @property
+    def rows_changed(self) -> int:
+        """The number of rows that are written or deleted, those of definitions, moves and sweeps left out."""
+        return sum([len(each) for each in (self.bodies, self.blocks, self.marks, self.deletes, self.unrefs)])
 
     def deletions(self) -> Changes:
         """Return the changes that only delete."""
@@ -66,6 +74,61 @@ _decode = msgspec.msgpack.Decoder(LoggedChanges).decode
 def encode_batch(batch: Batch) -> bytes:
     """Return the durable part of a batch as bytes. May run in another thread, as `blocks.encode_block` may."""
     return _compressed(_encode(_logged(batch.durable, batch.rows)))
+
+
+def small_changes(batch: Batch, most: int) -> LoggedChanges | None:
+    """Return the durable part of a batch if it is small and has nothing but messages and their ends, else None.
+
+    `most` is its size in bytes, approximately. May run in another thread.
+    """
+    changes = batch.durable
+    if changes.octets > most or batch.rows or changes.merges or changes.sweeps or changes.moves:
+        return None
+    if not (changes.blocks or changes.marks or changes.deletes or changes.unrefs):
+        return None
+    if not all(content for _, content in changes.bodies):  # in a file
+        return None
+    return _logged(changes, [])
+
+
+def encode_changes(changes: LoggedChanges) -> bytes:
+    """Return changes as bytes."""
+    return _encode(changes)
+
+
+def together(several: Iterable[LoggedChanges]) -> LoggedChanges:
+    """Return the changes of some small batches (see `small_changes`) as one, without what a later one ends."""
+    bodies: dict[int, bytes] = {}
+    refs: dict[bytes, bytes] = {}
+    blocks: dict[bytes, bytes] = {}
+    marks: dict[bytes, bytes] = {}
+    deletes: list[bytes] = []
+    unmarks: list[bytes] = []
+    unrefs: list[int] = []
+    for each in several:
+        bodies.update(each.bodies)
+        refs.update(each.refs)
+        blocks.update(each.blocks)
+        marks.update(each.marks)
+        deletes += [key for key in each.deletes if blocks.pop(key, None) is None]
+        for key in each.unmarks:
+            marks.pop(key, None)
+            unmarks.append(key)
+        for msg_id in each.unrefs:
+            if msg_id not in bodies or _MSG_ID(msg_id) in refs:
+                unrefs.append(msg_id)
+            else:
+                del bodies[msg_id]
+    return LoggedChanges(
+        VERSION,
+        bodies=sorted(bodies.items()),
+        refs=list(refs.items()),
+        blocks=sorted(blocks.items()),
+        marks=sorted(marks.items()),
+        deletes=deletes,
+        unmarks=unmarks,
+        unrefs=unrefs,
+    )
 
 
 def _compressed(octets: bytes) -> bytes:

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.permissions import DIRECTORY
-from leveret.storage.store.bodies import sync_directory
+from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.moment import Moment
 from leveret.storage.store.pace import Pace
 from leveret.storage.store.page_copy import PIECE, Output, PageCopy

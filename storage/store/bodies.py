@@ -16,7 +16,8 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import FILE
-from leveret.storage.store.tables import EnvironmentTables, body_checksum, sync_data
+from leveret.storage.store.flush import sync_data, sync_directory
+from leveret.storage.store.tables import EnvironmentTables, body_checksum
 
 _U64 = Struct(">Q")
 _CHECKSUM = 4
@@ -129,12 +130,3 @@ class Bodies:
 
 def _for_the_owner(path: str, flags: int) -> int:
     return os.open(path, flags, FILE)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
+from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
 from leveret.storage.journal.blocks import (
     NO_RETURNS,
@@ -38,10 +39,11 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.permissions import FILE
-from leveret.storage.store.bodies import sync_directory
+from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import FORMAT_ROW, PLACE, check_format
 from leveret.storage.store.lmdb_file import refuse_cut_off
-from leveret.storage.store.tables import MAP_SIZE, TABLES, unused_octets
+from leveret.storage.store.redo_log import ROW as REDO_ROW, entries, read_place
+from leveret.storage.store.tables import MAP_SIZE, TABLES, EnvironmentTables, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size in bytes of a file from which compaction at start-up may be worth the time."""
@@ -107,6 +109,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
     store = data_dir / "store"
     new = store / LEFT_BEHIND
     new.unlink(missing_ok=True)
+    replay(data_dir)
     before = _size(data_dir)
     try:
         with opened(data_dir) as (env, txn, tables):
@@ -129,6 +132,21 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
     return Compacted(before, _size(data_dir), records)
+
+
+def replay(data_dir: Path) -> None:
+    """Write to the data what a killed broker has only logged; they must not be in use. Errors as for `compact`."""
+    store = data_dir / "store"
+    with opened(data_dir) as (_, txn, tables):
+        row = txn.get(REDO_ROW, db=tables["meta"]) if "meta" in tables else None
+        if row is None or not any(entries(store, read_place(row))):
+            return
+    try:
+        written = EnvironmentTables(store, TABLES, Damages(), sync=True)
+        with contextlib.closing(written.env):
+            written.replay()
+    except (lmdb.Error, OSError) as error:
+        raise StorageError(f"cannot write the data in {data_dir}: {error}") from error
 
 
 @contextlib.contextmanager

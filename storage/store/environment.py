@@ -19,23 +19,26 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import lmdb
 
 from leveret.storage import delayed
 from leveret.storage.damage import Damages
-from leveret.storage.errors import DiskFullError, Done, StorageError
+from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.journal.batch import Batch, Changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.body_sizes import stored_octets
+from leveret.storage.journal.logged import small_changes
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, tighten
 from leveret.storage.store import delayed_rows
-from leveret.storage.store.bodies import Bodies, sync_directory
-from leveret.storage.store.formats import FORMAT, NEEDED, PLACE
+from leveret.storage.store.bodies import Bodies
+from leveret.storage.store.flush import sync_directory
+from leveret.storage.store.formats import FORMAT, NEEDED, PLACE, check_format
 from leveret.storage.store.lmdb_file import refuse_lost
 from leveret.storage.store.mapped_memory import file_octets
+from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, Place, RedoLog
 from leveret.storage.store.row_checksums import Saved, seal
 from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.start import start
@@ -51,9 +54,23 @@ ROOM = 16 * 1024 * 1024
 START_WORK = 20_000
 """Amount of sweeping per commit while no other commits wait, counted as for `storage.store.tables.SWEEP_WORK`."""
 
+LOGGED_OCTETS = 64 * 1024
+"""Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""
+
 _first = itemgetter(0)
 _COUNT = Struct(">I")
 _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
+
+
+class Written(NamedTuple):
+    """Result of a batch that is safe."""
+
+    unlink: list[int]
+    """Files that are no longer referenced."""
+    is_logged: bool
+    """True if the batch is in the redo log, and in the tables later."""
+    applied: int
+    """Number of batches that were only logged, and have been written to the tables since the last result."""
 
 
 class Environment:
@@ -88,12 +105,15 @@ class Environment:
         self._paged_bodies = Bodies(self.paged, self.blobs)
         self._is_marked = False
         """True if the mark of a clean stop is in the file."""
+        self._is_full = False
+        """True if the last commit found no space."""
         self.saved: Saved | None = None
         """State saved by the clean stop before this start; None after format 1, which has none."""
         self._gone_lines: list[int] = []
         """Lines of delayed messages that are deleted and still have rows."""
         try:
-            self.was_clean, self.boot = self._begin()
+            self._replay()
+            self.was_clean, self.boot = self._begin(Place.new() if sync and not self.is_replica else None)
             self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there is data: see `_refuse_lost`
         except (lmdb.Error, OSError) as error:
             self.close()
@@ -102,10 +122,33 @@ class Environment:
             self.close()
             raise
 
-    def _begin(self) -> tuple[bool, int]:
-        """Check the format and count this start, so that no id is assigned twice, even after an immediate crash."""
+    def _replay(self) -> None:
+        """Write to the tables what a broker that was killed has logged."""
+        with self.store.env.begin() as txn:
+            written = txn.get(b"format", db=self.store.db["meta"])
+        if written is not None:
+            check_format(self.data_dir, written)
+        try:
+            batches = self.store.replay()
+        except DamagedError as error:
+            raise DamagedError(
+                f"the data in {self.data_dir} is damaged: {error}. Nothing was changed. Restore the directory from a "
+                f"copy; to start without the last commits, move {self.store.path / REDO_LOG} away"
+            ) from None
+        if batches:
+            log.info("storage: redo log replayed: batches=%d", batches)
+
+    def _begin(self, place: Place | None) -> tuple[bool, int]:
+        """Check the format and count this start, so that no id is assigned twice, even after an immediate crash.
+
+        `place` is the beginning of a new redo log.
+        """
         with self.store.env.begin(write=True) as txn:
             started = start(txn, self.store, self.data_dir)
+            if place is None:
+                txn.delete(REDO_ROW, db=self.store.db["meta"])
+            else:
+                txn.put(REDO_ROW, place.row(), db=self.store.db["meta"])
             if not self.is_replica and txn.delete(PLACE, db=self.store.db["meta"]):
                 log.warning("storage: the data was a copy of a replicated log, and is not any more")
         self._is_marked, self.saved = started.is_marked, started.saved
@@ -117,6 +160,8 @@ class Environment:
         sync_directory(self.data_dir)
         sync_directory(self.data_dir / "store")
         self.store.unfinished += started.sweeps
+        if place is not None:
+            self.store.redo = RedoLog(self.store.path, place)
         return started.was_clean, started.boot
 
     def begin_use(self) -> None:
@@ -159,10 +204,53 @@ class Environment:
 
     def close(self) -> None:
         """Close both environments; no other method may be called afterwards."""
+        if self.store.redo is not None:
+            self.store.redo.close()
         self.store.env.close()
         self.paged.env.close()
 
     # -- the writer's thread ------------------------------------------------------------------------------------------
+
+    def write(self, batch: Batch) -> Written:
+        """Make a batch safe: log it if it is small, else commit it, with what is only logged. Errors as `commit`."""
+        try:
+            is_logged = self.log(batch)
+            return Written([] if is_logged else self.commit(batch), is_logged, self._take_applied())
+        except DiskFullError as error:
+            error.applied = self._take_applied()
+            raise
+
+    def _take_applied(self) -> int:
+        applied, self.store.applied = self.store.applied, 0
+        return applied
+
+    def log(self, batch: Batch) -> bool:
+        """Log a batch; returns false, and does nothing, if it is not small, or cannot be logged now.
+
+        Messages of a batch that is logged can be read once a commit has written it to the tables.
+        """
+        redo = self.store.redo
+        if redo is None or self._is_marked or self._is_full or self.store.unfinished or self._gone_lines:
+            return False
+        if batch.paged or (batch.pages and self.paged.unfinished):
+            return False
+        changes = small_changes(batch, LOGGED_OCTETS)
+        # While there is little space a commit has to find out whether it is enough.
+        return changes is not None and self.disk_free() >= ROOM and redo.append(changes)
+
+    @property
+    def has_logged(self) -> bool:
+        """Return whether a batch is logged, and not in the tables as far as results of `write` have told."""
+        return self.store.redo is not None and bool(self.store.redo.waiting or self.store.applied)
+
+    def apply_logged(self) -> None:
+        """Write to the tables what is only logged. Raises StorageError if that is impossible now."""
+        if self.store.redo is not None and self.store.redo.is_ahead:
+            try:
+                with self.store.writing():
+                    pass
+            except lmdb.Error as error:
+                raise StorageError(f"cannot write the data in {self.data_dir}: {error}") from error
 
     def commit(self, batch: Batch) -> list[int]:
         """Commit a batch; all of it is on disk when this returns. Returns the files that are no longer referenced.
@@ -174,7 +262,8 @@ class Environment:
         reason = ""
         if batch.paged or (batch.pages and self.paged.unfinished):
             paged, reason = self._commit_paged(batch.paged)
-        if batch.needs_sync or self.store.unfinished or self._gone_lines:
+        is_free = self.has_logged and not (batch.paged or batch.waiters)  # to do what nobody waits for
+        if batch.needs_sync or self.store.unfinished or self._gone_lines or is_free:
             durable, why = self._commit_durable(batch)
             reason = why or reason
         unlink, self.store.unlink = self.store.unlink, []
@@ -197,7 +286,9 @@ class Environment:
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
                 raise
+            self._is_full = True
             return self._commit_deletions(store, batch.durable), str(error)
+        self._is_full = False
         self._is_marked = self._is_marked and not batch.durable
         self._gone_lines = gone
         if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:

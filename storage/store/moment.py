@@ -14,7 +14,7 @@ from typing import Any
 import lmdb
 
 from leveret.storage.errors import StorageError
-from leveret.storage.store.compact import opened
+from leveret.storage.store.compact import opened, replay
 from leveret.storage.store.lmdb_file import DataFile
 from leveret.storage.store.tables import EnvironmentTables, unused_octets
 
@@ -119,6 +119,7 @@ def last(data_dir: Path) -> Iterator[Moment]:
 
     Raises StorageError if the data cannot be read, UnknownFormatError if a later version wrote it.
     """
+    replay(data_dir)
     with opened(data_dir) as (env, _, tables):
         moment = Moment(data_dir / "store" / "data.mdb", env, tables)
         with contextlib.closing(moment):

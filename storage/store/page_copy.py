@@ -17,9 +17,9 @@ from time import monotonic
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.permissions import FILE
+from leveret.storage.store.flush import sync_data
 from leveret.storage.store.moment import Moment
 from leveret.storage.store.pace import Pace
-from leveret.storage.store.tables import sync_data
 
 PIECE = 1024 * 1024
 """Bytes that are read, and written, at once."""

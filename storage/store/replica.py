@@ -24,15 +24,12 @@ import lmdb
 from leveret.storage import delayed
 from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.journal.batch import Batch
-from leveret.storage.journal.blocks import read_header
 from leveret.storage.journal.logged import LoggedChanges, decode_batch, encode_batch
 from leveret.storage.permissions import DIRECTORY, tighten
 from leveret.storage.store import delayed_rows
-from leveret.storage.store.bodies import sync_directory
 from leveret.storage.store.environment import Environment
+from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import PLACE
-from leveret.storage.store.row_checksums import pack_number
-from leveret.storage.store.tables import body_checksum
 
 PARTS = b"part"
 """Beginning of the keys, in the table `meta`, of pieces of batches: then the batch's number (8) and the offset (8)."""
@@ -53,10 +50,6 @@ class Part(NamedTuple):
     offset: int
     """Bytes before the piece."""
     is_last: bool
-
-
-def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
-    return msg_id.to_bytes(8, "big"), body_checksum(msg_id, content) + content
 
 
 class ReplicaEnvironment(Environment):
@@ -248,35 +241,13 @@ class ReplicaEnvironment(Environment):
         store = self.store
         self._gone_lines += self._put_rows(txn, logged.rows)
         store.continue_sweep(txn)
-        if logged.bodies:
-            txn.cursor(store.db["bodies"]).putmulti([_body_row(*each) for each in logged.bodies])
-            for key, count in logged.refs:
-                txn.put(key, count, db=store.db["refs"])
-        if logged.blocks:
-            self._widen(txn, logged.blocks)
-            txn.cursor(store.db["blocks"]).putmulti(logged.blocks)
-        store.apply_deletions(txn, logged.deletions())
-        if logged.moves is not None:
-            store.apply_deletions(txn, logged.moves.deletions())
+        store.apply_logged(txn, logged)
 
     def _sweep_lines(self, txn: Any) -> None:
         """Delete rows of deleted lines of delayed messages, as many as one transaction should."""
         if self._gone_lines:
             cursor = txn.cursor(self.store.db[delayed.TABLE])
             self._gone_lines = delayed_rows.sweep(cursor, self._gone_lines)
-
-    def _widen(self, txn: Any, blocks: Iterable[tuple[bytes, bytes]]) -> None:
-        """Update the maximum number of seq_ids that a block spans."""
-        store = self.store
-        before = span = store.span
-        for key, value in blocks:
-            header = read_header(key, value)
-            width = header.last - header.first
-            if width >= span:
-                span = 1 << width.bit_length()
-        if span > before:
-            store.span = span
-            txn.put(b"span", pack_number(b"span", span), db=store.db["meta"])
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 

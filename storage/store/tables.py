@@ -28,7 +28,6 @@ from leveret.storage.errors import DamagedError, UnknownStateError
 from leveret.storage.journal.batch import Changes
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
-    Plan,
     encode_block,
     last_of,
     pack_bits,
@@ -38,9 +37,12 @@ from leveret.storage.journal.blocks import (
     read_records,
     unpack_key,
 )
+from leveret.storage.journal.logged import LoggedChanges, decode_batch, together
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, FILE
+from leveret.storage.store.flush import sync_data
 from leveret.storage.store.mapped_memory import Mapping
+from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW, Place, RedoLog, entries, read_place
 from leveret.storage.store.row_checksums import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
@@ -125,6 +127,10 @@ class EnvironmentTables:
         self.unlink: list[int] = []
         """Files whose last reference was removed by the current commit."""
         self.commits = 0
+        self.redo: RedoLog | None = None
+        """The redo log, if small batches are logged first."""
+        self.applied = 0
+        """Number of logged batches that were written since somebody set it to 0."""
 
     def _open(self) -> None:
         # meminit is left on: without it the unused parts of pages have freed memory of the process, as passwords.
@@ -159,7 +165,7 @@ class EnvironmentTables:
 
     @contextlib.contextmanager
     def writing(self, work: int = 0) -> Iterator[Any]:
-        """Open a write transaction. If it fails, the state in memory is restored, too.
+        """Open a write transaction, which begins with what is only logged. If it fails, so is the state in memory.
 
         `work` is the limit for sweeps; 0 for `SWEEP_WORK`. Raises lmdb.Error if nothing was written; UnknownStateError
         if that is unknown.
@@ -173,8 +179,14 @@ class EnvironmentTables:
                 self._rewrite_root_page()
             with self.env.begin(write=True) as txn:
                 number = txn.id()
+                redo = self.redo
+                if redo is not None and redo.is_ahead:
+                    self.apply_logged(txn, together(redo.waiting))
+                    txn.put(ROW, redo.place.row(), db=self.db["meta"])
                 yield txn
             self.commits += 1
+            if redo is not None:
+                self.applied += redo.written()
         except BaseException as error:
             self.unfinished, self.unlink, self.span = before
             if number and isinstance(error, lmdb.Error) and self._is_given_up():
@@ -256,6 +268,24 @@ class EnvironmentTables:
         with self._in_use:
             yield
 
+    def replay(self) -> int:
+        """Write what the redo log has and the tables do not have yet; returns the number of batches.
+
+        Raises DamagedError if that is unreadable, OSError, and what `writing` raises.
+        """
+        with self.env.begin() as txn:
+            row = txn.get(ROW, db=self.db["meta"])
+        if row is None or not (self.path / REDO_LOG).exists():
+            return 0
+        place = read_place(row)
+        found = [decode_batch(octets) for octets in entries(self.path, place)]
+        if found:
+            with self.writing() as txn:
+                self.apply_logged(txn, together(found))
+                reached = Place(place.log, place.number + len(found))
+                txn.put(ROW, reached.row(), db=self.db["meta"])
+        return len(found)
+
     def continue_sweep(self, txn: Any) -> None:
         """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
         unfinished, self.unfinished = self.unfinished, []
@@ -275,13 +305,28 @@ class EnvironmentTables:
         if changes.shared:
             self._share_all(txn, changes.shared)
         if changes.blocks:
-            self._widen(txn, changes.blocks)
+            widest = max([plan.entries[-1].seq_id - plan.entries[0].seq_id for plan in changes.blocks])
+            self._widen_to(txn, widest)
             txn.cursor(db["blocks"]).putmulti(
                 [(plan.block.key, encode_block(plan)) for plan in changes.blocks]
             )
         self.apply_deletions(txn, changes)
         if changes.moves is not None:
             self.apply_deletions(txn, changes.moves)  # whose sweeps may take the rest
+
+    def apply_logged(self, txn: Any, logged: LoggedChanges) -> None:
+        """Apply changes from a log, rows of other tables left out, inside a write transaction."""
+        db = self.db
+        if logged.bodies:
+            txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in logged.bodies])
+            for key, count in logged.refs:
+                txn.put(key, count, db=db["refs"])
+        if logged.blocks:
+            self._widen_to(txn, max(map(_width_of, logged.blocks)))
+            txn.cursor(db["blocks"]).putmulti(logged.blocks)
+        self.apply_deletions(txn, logged.deletions())
+        if logged.moves is not None:
+            self.apply_deletions(txn, logged.moves.deletions())
 
     def apply_deletions(self, txn: Any, changes: Changes) -> None:
         """Apply those changes that only delete."""
@@ -406,16 +451,11 @@ class EnvironmentTables:
         """
         return bool(cursor.set_range(pack_key(qid, max(0, seq_id - self.span + 1))))
 
-    def _widen(self, txn: Any, blocks: Iterable[Plan]) -> None:
-        """Update the maximum number of seq_ids that a block spans."""
-        before = span = self.span
-        for _, entries, *_ in blocks:
-            width = entries[-1].seq_id - entries[0].seq_id
-            if width >= span:
-                span = 1 << width.bit_length()
-        if span > before:
-            self.span = span
-            txn.put(b"span", pack_number(b"span", span), db=self.db["meta"])
+    def _widen_to(self, txn: Any, width: int) -> None:
+        """Update the maximum number of seq_ids that a block spans; `width` is the last one minus the first."""
+        if width >= self.span:
+            self.span = 1 << width.bit_length()
+            txn.put(b"span", pack_number(b"span", self.span), db=self.db["meta"])
 
     def _sweep_block(self, txn: Any, cursor: Any, sweep: Range) -> bool:
         """Delete the records of one block that are in the range; advances the cursor."""
@@ -513,11 +553,6 @@ class EnvironmentTables:
             return unused_octets(self.env, txn, self.db.values())
 
 
-def sync_data(descriptor: int) -> None:
-    """Flush the contents of a file, given by its descriptor."""
-    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has only the second
-
-
 def _reserve_lock(path: Path) -> None:
     """Allocate the lock file, which LMDB maps sparse: on a full disk its first use would raise SIGBUS."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE)
@@ -528,6 +563,12 @@ def _reserve_lock(path: Path) -> None:
             os.pwrite(descriptor, bytes(_LOCK_OCTETS), 0)
     finally:
         os.close(descriptor)
+
+
+def _width_of(row: tuple[bytes, bytes]) -> int:
+    """Return the last seq_id of a block minus its first one."""
+    header = read_header(*row)
+    return header.last - header.first
 
 
 def _octets_of(key: bytes, value: bytes | memoryview) -> int:

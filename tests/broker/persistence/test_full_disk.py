@@ -23,12 +23,12 @@ import os, sys
 from pathlib import Path
 from leveret.storage.store.environment import Environment
 from leveret.__main__ import main
-commit, trigger = Environment.commit, Path(sys.argv[1])
+write, trigger = Environment.write, Path(sys.argv[1])
 def failing(self, batch):
     if trigger.exists():
         {error}
-    return commit(self, batch)
-Environment.commit = failing
+    return write(self, batch)
+Environment.write = failing
 sys.argv[1:] = sys.argv[2:]
 from leveret.broker.server import shutdown
 shutdown.STOP_SECONDS = 60

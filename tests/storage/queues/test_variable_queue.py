@@ -5,6 +5,7 @@ opening the data directory again while whatever was not committed is forgotten. 
 disk at any time.
 """
 
+import errno
 import logging
 import random
 import shutil
@@ -47,8 +48,8 @@ from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.store import tables as table_module
-from leveret.storage.store.environment import Environment
+from leveret.storage.store import redo_log as redo_log_module, tables as table_module
+from leveret.storage.store.environment import Environment, Written
 from leveret.storage.store.recovery import recover, saved_rows
 from leveret.storage.store.replica import ReplicaEnvironment
 from leveret.storage.store.tables import body_checksum
@@ -801,7 +802,7 @@ class Machine(RuleBasedStateMachine):
         self.error = None
         try:
             with self.failing(faults):
-                self.unlink += self.environment.commit(self.batch)
+                self.unlink += self.write(self.batch)
         except DiskFullError as error:
             self.error = error
             self.unlink += error.unlink
@@ -826,6 +827,13 @@ class Machine(RuleBasedStateMachine):
                 (self.definitions.add if exists else self.definitions.discard)(qid)
         self.verify_bodies()
         self.verify()
+
+    def write(self, batch: Batch) -> list[int]:
+        """Make a batch safe; returns the files that go."""
+        return self.environment.commit(batch)
+
+    def settle_batch(self) -> None:
+        self.journal.settled(self.error)
 
     def verify_bodies(self) -> None:
         """Each body apart from its records is there while any record refers to it, and knows how many do."""
@@ -915,7 +923,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.committed and self.batch is not None)
     @rule()
     def settle(self) -> None:
-        error, done = self.error, self.done
+        done = self.done
         for copy in self.every_copy():
             if copy.disk == WRITING:
                 if done is Done.ALL:
@@ -929,7 +937,7 @@ class Machine(RuleBasedStateMachine):
         self.writing_definitions = []
         self.batch = None
         self.committed = False
-        self.journal.settled(error)
+        self.settle_batch()
         for msg_id in self.unlink:
             self.environment.blob_path(msg_id).unlink(missing_ok=True)
         self.unlink = []
@@ -1372,6 +1380,85 @@ class LateLoggedMachine(LoggedMachine):
     late = True
 
 
+class RedoMachine(Machine):
+    """The state machine of a broker that logs small batches, and writes them to the tables with a later one.
+
+    A start writes there what is only logged. A fault of the log is that it has no room.
+    """
+
+    def open_environment(self) -> Environment:
+        return Environment(self.data_dir, sync=True)
+
+    @precondition(lambda self: self.batch is None and (self.journal.has_work or self.journal.has_unpaged))
+    @rule(page=st.sampled_from([0, 0, 0, inf]))
+    def cut(self, page: float = 0) -> None:
+        """What pages is not logged."""
+        super().cut(page)
+
+    def write(self, batch: Batch) -> list[int]:
+        self.written = Written([], is_logged=False, applied=0)
+        self.written = self.environment.write(batch)
+        if self.written.is_logged:
+            self.note("logged")
+        return self.written.unlink
+
+    def settle_batch(self) -> None:
+        done = self.error or self.written
+        if done.applied:
+            self.note("several logged batches written" if done.applied > 1 else "a logged batch written")
+        for _ in range(done.applied):
+            self.journal.applied()
+        self.journal.settled(self.error, is_logged=self.written.is_logged)
+
+    @contextmanager
+    def failing(self, faults: Collection[str]) -> Iterator[None]:
+        redo = self.environment.store.redo
+        before = redo.place if redo is not None else None
+        with super().failing(faults):
+            if "paged" not in faults:
+                yield
+                return
+            with patch.object(redo_log_module, "sync_data", side_effect=OSError(errno.ENOSPC, "planted")):
+                yield
+            if redo is not None and redo.place != before:
+                self.note("no room in the log")
+
+    def keep_what_is_left(self) -> None:
+        self.environment.apply_logged()
+        super().keep_what_is_left()
+
+    @precondition(lambda self: self.environment.has_logged)
+    @rule()
+    def apply(self) -> None:
+        """Another job writes what is only logged, as a backup does; the next result tells of it."""
+        self.environment.apply_logged()
+        self.verify_bodies()
+        self.verify()
+
+    def commit_all(self) -> None:
+        super().commit_all()
+        while self.environment.has_logged or self.journal.has_work or self.journal.has_unpaged:
+            self.cut_nothing()
+            self.commit(())
+            self.settle()
+            super().commit_all()
+
+    def crash(self, *, recovering: bool, old: bool) -> None:
+        redo = self.environment.store.redo
+        if redo is not None and redo.waiting:
+            self.note(f"crash with {'several' if len(redo.waiting) > 1 else 'a'} logged")
+            if old:  # version 0.1.0 has no log
+                self.environment.apply_logged()
+        super().crash(recovering=recovering, old=old)
+
+
+class LateRedoMachine(RedoMachine):
+    """The state machine of a log with queues that confirm nothing before its commit."""
+
+    make_queue = LateQueue
+    late = True
+
+
 def run(machine: type[Machine], examples: int, steps: int) -> None:
     """Run a machine so often, with so many steps each at most."""
     with (
@@ -1408,6 +1495,18 @@ def test_a_queue_whose_batches_are_applied_later_does_what_a_list_would() -> Non
 def test_a_late_queue_whose_batches_are_applied_later_does_what_a_list_would() -> None:
     """Messages that were acked before they were logged do not come back."""
     run(LateLoggedMachine, 40, 50)
+
+
+@pytest.mark.timeout(300)
+def test_a_queue_whose_small_batches_are_logged_does_what_a_list_would() -> None:
+    """Nothing is read before it is in the tables, and a start finds what was only logged."""
+    run(RedoMachine, 60, 50)
+
+
+@pytest.mark.timeout(300)
+def test_a_late_queue_whose_small_batches_are_logged_does_what_a_list_would() -> None:
+    """The same with messages that are logged although they were acked before."""
+    run(LateRedoMachine, 40, 50)
 
 
 @pytest.mark.parametrize("machine", [Machine, LateMachine])

@@ -445,7 +445,7 @@ def test_a_full_disk_takes_at_least_the_deletions(environment: Environment) -> N
     batch = writer.journal.cut()
     environment.store.unlink = [77]
     with (
-        patch.object(environment.store, "_widen", side_effect=lmdb.MapFullError("planted")),
+        patch.object(environment.store, "_widen_to", side_effect=lmdb.MapFullError("planted")),
         pytest.raises(DiskFullError) as caught,
     ):
         environment.commit(batch)
@@ -466,7 +466,7 @@ def without_room(writer: Writer, seq_id: int) -> None:
     writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), seq_id)
     batch = writer.journal.cut()
     with (
-        patch.object(environment.store, "_widen", side_effect=lmdb.MapFullError("planted")),
+        patch.object(environment.store, "_widen_to", side_effect=lmdb.MapFullError("planted")),
         pytest.raises(DiskFullError) as caught,
     ):
         environment.commit(batch)
@@ -546,7 +546,7 @@ def test_no_room_for_transient_messages_is_no_concern_of_persistent_ones(environ
     batch = writer.journal.cut()
     environment.store.unlink = [77]
     with (
-        patch.object(environment.paged, "_widen", side_effect=lmdb.MapFullError("planted")),
+        patch.object(environment.paged, "_widen_to", side_effect=lmdb.MapFullError("planted")),
         pytest.raises(DiskFullError, match="planted") as caught,
     ):
         environment.commit(batch)
@@ -567,7 +567,7 @@ def test_another_error_is_not_taken_for_a_full_disk(environment: Environment) ->
     writer = Writer(environment)
     writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 3)
     with (
-        patch.object(environment.store, "_widen", side_effect=lmdb.DiskError("Input/output error")),
+        patch.object(environment.store, "_widen_to", side_effect=lmdb.DiskError("Input/output error")),
         pytest.raises(lmdb.DiskError),
     ):
         environment.commit(writer.journal.cut())

@@ -1,0 +1,18 @@
+"""Flushes files and directories to the disk."""
+
+import os
+from pathlib import Path
+
+
+def sync_data(descriptor: int) -> None:
+    """Flush the contents of a file, given by its descriptor."""
+    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has only the second
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
