@@ -43,6 +43,7 @@ from leveret.storage.store.formats import fault_of
 from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off
 from leveret.storage.store.metadata_rows import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from leveret.storage.store.recovery import read_state
+from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, left_behind
 from leveret.storage.store.row_checksums import Saved, read_saved, unpack_number
 from leveret.storage.store.tables import MAP_SIZE, TABLES, body_checksum, unused_octets
 
@@ -251,10 +252,21 @@ class Check:
         if b"boot" not in rows:
             self._found(Finding("meta", "the counter of starts is missing"))
         self._boot, self._span = numbers.get(b"boot", 0), numbers.get(b"span", 0)
+        self._check_log(rows.get(REDO_ROW))
         try:
             self._saved = read_saved(b"clean", rows.get(b"clean", b""))
         except DamagedError as error:
             self._found(Finding("meta", str(error)))
+
+    def _check_log(self, row: bytes | None) -> None:
+        try:
+            left = left_behind(self._store, row)
+        except DamagedError as error:
+            self._found(Finding("meta", str(error)))
+            return
+        if left is not None:
+            text = f"{len(left.batches)} commits, which the next start writes to the tables"
+            self._found(Finding(REDO_LOG, text, damage=False))
 
     def _check_definitions(self) -> None:
         for key, value in self._table("defs"):

@@ -42,7 +42,7 @@ from leveret.storage.permissions import FILE
 from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import FORMAT_ROW, PLACE, check_format
 from leveret.storage.store.lmdb_file import refuse_cut_off
-from leveret.storage.store.redo_log import ROW as REDO_ROW, entries, read_place
+from leveret.storage.store.redo_log import ROW as REDO_ROW, left_behind
 from leveret.storage.store.tables import MAP_SIZE, TABLES, EnvironmentTables, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
@@ -139,7 +139,7 @@ def replay(data_dir: Path) -> None:
     store = data_dir / "store"
     with opened(data_dir) as (_, txn, tables):
         row = txn.get(REDO_ROW, db=tables["meta"]) if "meta" in tables else None
-        if row is None or not any(entries(store, read_place(row))):
+        if left_behind(store, row) is None:
             return
     try:
         written = EnvironmentTables(store, TABLES, Damages(), sync=True)

@@ -148,12 +148,33 @@ class RedoLog:
             self._descriptor = -1
 
 
+class Left(NamedTuple):
+    """What a broker that was killed has only logged."""
+
+    batches: list[bytes]
+    place: Place
+    """The place behind them."""
+
+
+def left_behind(folder: Path, row: bytes | None) -> Left | None:
+    """Return the batches that the data file lacks, in their order; None if there are none.
+
+    Args:
+        folder: the folder of the data file.
+        row: the value of the row with the place that it has reached, None if there is none.
+
+    Raises DamagedError if the row is damaged, and there is a log; OSError if the log cannot be read.
+    """
+    if row is None or not (folder / NAME).exists():
+        return None
+    log, number = read_place(row)
+    batches = list(entries(folder, Place(log, number)))
+    return Left(batches, Place(log, number + len(batches))) if batches else None
+
+
 def entries(folder: Path, place: Place) -> Iterator[bytes]:
     """Yield the batches behind a place, in their order. Raises OSError if the file cannot be read."""
-    try:
-        octets = memoryview((folder / NAME).read_bytes())
-    except FileNotFoundError:
-        return
+    octets = memoryview((folder / NAME).read_bytes())
     at, (log, number) = 0, place
     while at + _HEADER.size <= len(octets):
         magic, checksum, found, size = _HEADER.unpack_from(octets, at)

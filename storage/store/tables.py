@@ -42,7 +42,7 @@ from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, FILE
 from leveret.storage.store.flush import sync_data
 from leveret.storage.store.mapped_memory import Mapping
-from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW, Place, RedoLog, entries, read_place
+from leveret.storage.store.redo_log import ROW, RedoLog, left_behind
 from leveret.storage.store.row_checksums import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
@@ -275,16 +275,13 @@ class EnvironmentTables:
         """
         with self.env.begin() as txn:
             row = txn.get(ROW, db=self.db["meta"])
-        if row is None or not (self.path / REDO_LOG).exists():
+        left = left_behind(self.path, row)
+        if left is None:
             return 0
-        place = read_place(row)
-        found = [decode_batch(octets) for octets in entries(self.path, place)]
-        if found:
-            with self.writing() as txn:
-                self.apply_logged(txn, together(found))
-                reached = Place(place.log, place.number + len(found))
-                txn.put(ROW, reached.row(), db=self.db["meta"])
-        return len(found)
+        with self.writing() as txn:
+            self.apply_logged(txn, together(map(decode_batch, left.batches)))
+            txn.put(ROW, left.place.row(), db=self.db["meta"])
+        return len(left.batches)
 
     def continue_sweep(self, txn: Any) -> None:
         """Continue unfinished sweeps, the oldest first, as far as one transaction should."""

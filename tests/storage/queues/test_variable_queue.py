@@ -1505,7 +1505,7 @@ def test_a_queue_whose_small_batches_are_logged_does_what_a_list_would() -> None
 
 @pytest.mark.timeout(300)
 def test_a_late_queue_whose_small_batches_are_logged_does_what_a_list_would() -> None:
-    """The same with messages that are logged although they were acked before."""
+    """Messages that are logged although they were acked before do not come back."""
     run(LateRedoMachine, 40, 50)
 
 
