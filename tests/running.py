@@ -89,6 +89,8 @@ class Running:
         self._is_judged = is_judged and not before and program is BROKER
         self.address = ("", 0)  # the first
         self.addresses: list[tuple[str, int]] = []
+        self.lines: list[str] = []
+        """The lines of the log that `wait_for` has read."""
         self.tls_address = ("", 0)  # the last
         serve = (
             "serve",
@@ -150,6 +152,7 @@ class Running:
                 if (match := LISTENING_TLS.search(line)) is not None:
                     self.tls_address = (match[1].strip("[]"), int(match[2]))
                 self.look_for_slow_steps(line)
+                self.lines.append(line)
                 if text in line:
                     return line
             why = f"within {seconds} s" if late.is_set() else self.process.stderr.read()

@@ -40,6 +40,10 @@ VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Settings that take turns: large bodies in files of their own; nearly nothing in memory; all bodies apart."""
 HOLES = "holes"
 """Name of a variant that also makes holes of all free pages, all the time (`crash.punching`)."""
+LITTLE = "little at a time"
+"""Name of a variant whose publishers wait for confirms so often that commits are small, and logged."""
+LITTLE_WINDOW = 3
+EVERY: tuple[tuple[str, Sequence[str]], ...] = (*VARIANTS, (HOLES, ()), (LITTLE, ()))
 
 
 @dataclass
@@ -168,9 +172,9 @@ class Cycles:
         return ready
 
     def load(self, window: int = 150) -> Mix:
-        """Return the load for the broker."""
+        """Return the load for the broker; little at a time nothing moves, as whole commits would all the time."""
         load = Mix(Load(self.site.ledger, self.rng, window))
-        if self.moving:
+        if self.moving and window > LITTLE_WINDOW:
             load.moving = moves.Moving(self.journeys, self.rng, window, self.moving)
         return load
 
@@ -210,7 +214,7 @@ async def kills(
     *,
     say: Callable[[str], object] = print,
     settings: Sequence[str] = (),
-    variants: Sequence[tuple[str, Sequence[str]]] = (*VARIANTS, (HOLES, ())),
+    variants: Sequence[tuple[str, Sequence[str]]] = EVERY,
     disk: LoopDisk | None = None,
     enough: int = MANY,
     stall: float = STALL_SECONDS,
@@ -245,7 +249,7 @@ async def kills(
             name, variant = variants[totals.cycles % len(variants)]
             site.program = punching.PROGRAM if name == HOLES and shipped is BROKER else shipped
             ready = await cycles.begin(*variant, drain_now=totals.cycles % DRAIN_EVERY == 0)
-            load, counts = await cycles.load_until()
+            load, counts = await cycles.load_until(*[LITTLE_WINDOW] * (name == LITTLE))
             owed, outstanding = site.ledger.owed() + cycles.journeys.owed(), load.outstanding
             if disk is not None:
                 disk.cut()
@@ -277,6 +281,7 @@ async def kills(
         site.close()
     totals.add(site.ledger)
     totals.notes["given back"] = site.given_back
+    totals.notes["starts with a redo log"] = site.replayed
     totals.notes.update({name: cycles.journeys.counts[name] for name in NOTED if moving})
     totals.seconds = time.monotonic() - began
     return totals

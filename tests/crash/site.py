@@ -19,6 +19,7 @@ BAD_LINE = re.compile(
 )
 """Lines of the log that are violations; a broken disk is critical, and has a traceback."""
 GIVEN_BACK = "returned unused space in the data file"
+REPLAYED = "redo log replayed"
 STOP_SECONDS = 30.0
 CHECK_SECONDS = 300.0
 STORE_CHECK = ("store", "check", "--data-dir")
@@ -51,6 +52,8 @@ class Site:
         """The text that the last broker wrote to stderr."""
         self.given_back = 0
         """Number of times that a broker gave unused parts of its data file back to the disk."""
+        self.replayed = 0
+        """Number of starts that found commits in the redo log."""
 
     @property
     def data_dir(self) -> Path:
@@ -81,6 +84,7 @@ class Site:
             self._collect()
             raise
         self.ready_after = time.monotonic() - began
+        self.replayed += any(REPLAYED in line for line in self.running.lines)
         if judge and not before:
             self.ledger.ready(self.ready_after - waited_for_processor(self.pid), recovered, self.allowance)
         return self.running.address[1]

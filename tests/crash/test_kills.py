@@ -4,7 +4,7 @@ import pytest
 import uvloop
 from crash.acceptance import accept
 from crash.judged import SEED, needs_power_cuts, passed
-from crash.kills import HOLES, kills
+from crash.kills import HOLES, LITTLE, kills
 from crash.powercuts import control, powercuts
 
 pytestmark = pytest.mark.timeout(240)
@@ -29,6 +29,16 @@ def test_three_power_cuts_lose_nothing(tmp_path):
     counts = passed(totals)
     assert 3 == totals.counted
     assert counts["recovered"] > 300
+
+
+@needs_power_cuts
+def test_two_power_cuts_with_small_commits_lose_nothing(tmp_path):
+    """Power cuts lose nothing of what is only in the redo log, which the next start writes to the tables."""
+    variants = [(LITTLE, ())]
+    totals = uvloop.run(powercuts(tmp_path, 2, SEED, say=str, variants=variants, allowance=ALLOWANCE))
+    passed(totals)
+    assert 2 == totals.counted
+    assert totals.notes["starts with a redo log"] > 0
 
 
 @needs_power_cuts

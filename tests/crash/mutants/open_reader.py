@@ -6,8 +6,8 @@ _begin = Environment._begin
 _kept = []
 
 
-def begin(environment):
-    result = _begin(environment)
+def begin(environment, place):
+    result = _begin(environment, place)
     _kept.append(environment.store.env.begin())
     return result
 

@@ -5,8 +5,8 @@ from leveret.storage.store.environment import Environment
 _begin = Environment._begin
 
 
-def begin(environment):
-    clean, _ = _begin(environment)
+def begin(environment, place):
+    clean, _ = _begin(environment, place)
     return clean, 1
 
 

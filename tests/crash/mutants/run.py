@@ -6,14 +6,14 @@ does so: `python -c "import <mutant>; from leveret.broker.cli.main import main; 
 
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import uvloop
 from crash.answers import answers
 from crash.consumer_acks import consumer_acks
 from crash.faults import faults
-from crash.kills import Totals, kills
+from crash.kills import EVERY, LITTLE, Totals, kills
 from crash.loopdisk import why_no_small_disks
 from crash.moves import FEATURES
 from crash.points import purges
@@ -36,7 +36,12 @@ def program(mutant: str) -> tuple[str, ...]:
     )
 
 
-def _killed(home: Path, mutant: str, moving: Collection[str] = ()) -> Totals:
+def _killed(
+    home: Path,
+    mutant: str,
+    moving: Collection[str] = (),
+    variants: Sequence[tuple[str, Sequence[str]]] = EVERY,
+) -> Totals:
     return uvloop.run(
         kills(
             home,
@@ -48,8 +53,13 @@ def _killed(home: Path, mutant: str, moving: Collection[str] = ()) -> Totals:
             stall=2.0,
             allowance=10.0,
             moving=moving,
+            variants=variants,
         )
     )
+
+
+def _little(home: Path, mutant: str) -> Totals:
+    return _killed(home, mutant, variants=[(LITTLE, ())])
 
 
 def _moved(home: Path, mutant: str) -> Totals:
@@ -118,6 +128,7 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "not_redelivered": (_killed, str),
     "ack_lost_on_close": (_killed, str),
     "purge_after_ok": (_purged, str),
+    "log_ignored": (_little, str),
     "source_forgotten_early": (_moved, str),
     "confirm_with_source": (_moved, str),
     "delay_forgotten_early": (_moved, str),
