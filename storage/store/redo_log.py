@@ -149,7 +149,7 @@ class RedoLog:
 
 
 class Left(NamedTuple):
-    """What a broker that was killed has only logged."""
+    """Batches that a broker that was killed has only logged."""
 
     batches: list[bytes]
     place: Place

@@ -1392,7 +1392,7 @@ class RedoMachine(Machine):
     @precondition(lambda self: self.batch is None and (self.journal.has_work or self.journal.has_unpaged))
     @rule(page=st.sampled_from([0, 0, 0, inf]))
     def cut(self, page: float = 0) -> None:
-        """What pages is not logged."""
+        """A batch that pages is not logged."""
         super().cut(page)
 
     def write(self, batch: Batch) -> list[int]:

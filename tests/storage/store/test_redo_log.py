@@ -158,7 +158,7 @@ def test_rows_are_limited(log: RedoLog) -> None:
 def test_a_log_without_room_leaves_the_batch_to_the_data_file(
     tmp_path: Path, log: RedoLog, code: int
 ) -> None:
-    """What may be half written is never read for another batch, and nothing is logged until the data were written."""
+    """An entry that may be half written is never read for another batch, and nothing is logged until the data were written."""
     log.append(changes(0))
     with patch.object(redo_log, "sync_data", side_effect=OSError(code, "planted")):
         assert not log.append(changes(1))
@@ -237,7 +237,7 @@ def test_a_start_finds_what_was_only_logged(site: SimpleNamespace, sync: bool) -
 
 
 def test_a_message_that_ends_soon_is_never_written_to_the_tables(site: SimpleNamespace) -> None:
-    """What a later batch ends is left out, with its body."""
+    """A message that a later batch ends is left out, with its body."""
     for number in range(1, 4):
         site.writer.kill(*site.writer.write(number), *site.writer.write(number + 10, size=5000))
     assert 0 == together(site.environment.store.redo.waiting).rows_changed
