@@ -1,7 +1,11 @@
 """Exceptions raised by the storage layer."""
 
+import errno
 from collections.abc import Sequence
 from enum import Enum
+
+NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""Codes of a system call that failed because the disk is full."""
 
 
 class StorageError(Exception):

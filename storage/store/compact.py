@@ -139,9 +139,9 @@ def replay(data_dir: Path) -> None:
     store = data_dir / "store"
     with opened(data_dir) as (_, txn, tables):
         row = txn.get(REDO_ROW, db=tables["meta"]) if "meta" in tables else None
+    try:
         if left_behind(store, row) is None:
             return
-    try:
         written = EnvironmentTables(store, TABLES, Damages(), sync=True)
         with contextlib.closing(written.env):
             written.replay()

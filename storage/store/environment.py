@@ -10,7 +10,6 @@ than any disk, so its size is never the limit.
 """
 
 import contextlib
-import errno
 import logging
 import os
 import shutil
@@ -25,7 +24,7 @@ import lmdb
 
 from leveret.storage import delayed
 from leveret.storage.damage import Damages
-from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError
+from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.journal.batch import Batch, Changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.body_sizes import stored_octets
@@ -56,6 +55,8 @@ START_WORK = 20_000
 
 LOGGED_OCTETS = 64 * 1024
 """Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""
+LOG_ROOM = 64 * 1024 * 1024
+"""Bytes of disk that are free while batches are logged: with less a commit finds out whether they are enough."""
 
 _first = itemgetter(0)
 _COUNT = Struct(">I")
@@ -229,14 +230,15 @@ class Environment:
 
         Messages of a batch that is logged can be read once a commit has written it to the tables.
         """
-        redo = self.store.redo
-        if redo is None or self._is_marked or self._is_full or self.store.unfinished or self._gone_lines:
+        store, redo = self.store, self.store.redo
+        if redo is None or redo.is_due or self._is_marked or store.unfinished or self._gone_lines:
+            return False
+        if self._is_full or store.is_unsure:  # the place of the log may be another on disk than in memory
             return False
         if batch.paged or (batch.pages and self.paged.unfinished):
             return False
         changes = small_changes(batch, LOGGED_OCTETS)
-        # While there is little space a commit has to find out whether it is enough.
-        return changes is not None and self.disk_free() >= ROOM and redo.append(changes)
+        return changes is not None and self.disk_free() >= LOG_ROOM and redo.append(changes)
 
     @property
     def has_logged(self) -> bool:
@@ -262,8 +264,10 @@ class Environment:
         reason = ""
         if batch.paged or (batch.pages and self.paged.unfinished):
             paged, reason = self._commit_paged(batch.paged)
-        is_free = self.has_logged and not (batch.paged or batch.waiters)  # to do what nobody waits for
-        if batch.needs_sync or self.store.unfinished or self._gone_lines or is_free:
+        is_to_apply = self.has_logged and not (batch.paged or batch.waiters)  # else somebody waits
+        if self.store.redo is not None and self.store.redo.is_due:
+            is_to_apply = True
+        if batch.needs_sync or self.store.unfinished or self._gone_lines or is_to_apply:
             durable, why = self._commit_durable(batch)
             reason = why or reason
         unlink, self.store.unlink = self.store.unlink, []
@@ -286,6 +290,8 @@ class Environment:
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
                 raise
+            if store.redo is not None and store.redo.give_reserve():
+                return self._commit_durable(batch)
             self._is_full = True
             return self._commit_deletions(store, batch.durable), str(error)
         self._is_full = False
@@ -375,13 +381,13 @@ class Environment:
     def _no_room(self, octets: int, error: Exception) -> bool:
         """Return whether a write failed because the disk is full, which LMDB does not distinguish from an I/O error."""
         text = str(error)
-        if os.strerror(errno.ENOSPC) in text or os.strerror(errno.EDQUOT) in text:
+        if any(os.strerror(code) in text for code in NO_SPACE):
             return True
         return self.disk_free() < octets + ROOM
 
     def is_full(self, error: OSError, octets: int) -> bool:
         """Return whether writing a file of that size failed because the disk is full."""
-        return error.errno in {errno.ENOSPC, errno.EDQUOT} or self._no_room(octets, error)
+        return error.errno in NO_SPACE or self._no_room(octets, error)
 
     @property
     def has_unfinished_durable(self) -> bool:

@@ -4,22 +4,24 @@ LMDB flushes a commit twice, its pages and then the root page, and the pages are
 batch is appended here instead, by one write and one flush, and is safe then. The next transaction of the data file
 begins with all that is only here, and with the row that tells up to where that is; a start does the same after a crash.
 
-The file has a fixed size and all its blocks, so a flush writes data and nothing else. Entries begin at whole pages: no
+The file has a fixed size and all its blocks, so a flush writes data and nothing else. Behind the log it has a reserve,
+which is given up if there is no space to write to the data file what is only logged. Entries begin at whole pages: no
 write touches a page that has a safe one. After each transaction the next entry is written at the beginning of the file
 again. Entries are numbered; a start reads those that follow the number in the row `redo` of the table `meta`, one after
 the other, until one is not there or not whole. Its checksum covers the id of the log, which each start makes anew.
 """
 
-import errno
+import contextlib
+import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
+from time import monotonic
 from typing import NamedTuple, Self
 
 from zlib_ng.zlib_ng import crc32
 
-from leveret.storage.errors import DamagedError
+from leveret.storage.errors import NO_SPACE, DamagedError
 from leveret.storage.journal.logged import LoggedChanges, encode_changes
 from leveret.storage.permissions import FILE
 from leveret.storage.store.flush import sync_data, sync_directory
@@ -30,17 +32,22 @@ NAME = "redo.log"
 ROW = b"redo"
 """Key, in the table `meta`, of the place in the log that the data file has reached."""
 SIZE = 1024 * 1024
-"""Bytes of the file."""
+"""Bytes of the log."""
+RESERVE = 7 * 1024 * 1024
+"""Bytes behind it: more than it takes to write to the data file what the log has, each row on a page of its own."""
 PAGE = 4096
 """Bytes of which an entry begins at a multiple."""
 MOST_ROWS = 512
 """Rows that wait to be written to the data file at most: whoever commits next waits for them, too."""
+MOST_SECONDS = 1.0
+"""Time after which something that waits is to be written to the data file with the next batch."""
 
 _HEADER = Struct(">4sIQI")  # magic, checksum, number, bytes of the entry
 _MAGIC = b"redo"
 _PLACE = Struct(">8sQ")
 _NUMBER = Struct(">QI")
-_NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+log = logging.getLogger("leveret.storage")
 
 
 class Place(NamedTuple):
@@ -83,6 +90,10 @@ class RedoLog:
         self._place = place
         self._reached = place.number
         self._descriptor = -1
+        self._is_refused = False
+        """True if the file could not be opened at the last try."""
+        self._since = 0.0
+        """Time (monotonic) of the oldest entry that waits."""
         self._at = 0
         """Bytes of the file that are in use."""
         self._rows = 0
@@ -103,26 +114,53 @@ class RedoLog:
         octets = encode_changes(changes)
         rows = self._rows + changes.rows_changed
         size = _HEADER.size + len(octets)
-        if rows > MOST_ROWS or self._at + size > SIZE:
+        if rows > MOST_ROWS or self._at + size > SIZE or not self._is_open():
             return False
         # It counts even if it fails for lack of space: what may be half there must never be read for another one.
-        self._place = log, number = Place(self._place.log, self._place.number + 1)
-        header = _HEADER.pack(_MAGIC, _checksum(log, number, octets), number, len(octets))
+        self._place = Place(self._place.log, self._place.number + 1)
+        header = _HEADER.pack(_MAGIC, _checksum(self._place, octets), self._place.number, len(octets))
         try:
-            if self._descriptor < 0:
-                self._descriptor = _open(self._folder)
             _write(self._descriptor, header + octets, self._at)
             sync_data(self._descriptor)
         except OSError as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in NO_SPACE:
                 raise
+            with contextlib.suppress(OSError):  # a start should not find it, as the batch may be refused
+                os.pwrite(self._descriptor, bytes(_HEADER.size), self._at)
             self._rows = MOST_ROWS  # nothing more before the data file has been written
             return False
         self.flushes += 1
-        self._at += -(-size // PAGE) * PAGE
+        if not self.waiting:
+            self._since = monotonic()
+        self._at += _pages(len(octets))
         self._rows = rows
         self.waiting.append(changes)
         return True
+
+    def _is_open(self) -> bool:
+        """Open the file, or make it, and its reserve, if that is necessary; returns whether it is there."""
+        if self._at and self._descriptor >= 0:
+            return True
+        try:
+            if self._descriptor < 0:
+                self._descriptor = _open(self._folder)
+            _reserve(self._descriptor)
+        except OSError as error:
+            if not self._is_refused:
+                log.warning("storage: no redo log, small commits are flushed twice: %s", error)
+            self._is_refused = True
+            return False
+        self._is_refused = False
+        return True
+
+    @property
+    def is_due(self) -> bool:
+        """True if something has waited for long enough."""
+        return bool(self.waiting) and monotonic() - self._since >= MOST_SECONDS
+
+    def give_reserve(self) -> bool:
+        """Give the reserve up, if something waits; returns false if it is given already."""
+        return bool(self.waiting) and give_reserve(self._folder)
 
     @property
     def is_ahead(self) -> bool:
@@ -163,34 +201,63 @@ def left_behind(folder: Path, row: bytes | None) -> Left | None:
         folder: the folder of the data file.
         row: the value of the row with the place that it has reached, None if there is none.
 
-    Raises DamagedError if the row is damaged, and there is a log; OSError if the log cannot be read.
+    Raises DamagedError if there is a log, and the row is damaged, or an entry that another one follows; OSError if the
+    log cannot be read.
     """
-    if row is None or not (folder / NAME).exists():
+    try:
+        with (folder / NAME).open("rb") as file:
+            octets = memoryview(file.read(SIZE))
+    except FileNotFoundError:
         return None
-    log, number = read_place(row)
-    batches = list(entries(folder, Place(log, number)))
-    return Left(batches, Place(log, number + len(batches))) if batches else None
+    if row is None:
+        return None
+    place = read_place(row)
+    batches = []
+    at = 0
+    while (entry := _entry_at(octets, at, place.log)) is not None and entry[0] == place.number + 1:
+        place = Place(place.log, entry[0])
+        batches.append(bytes(entry[1]))
+        at += _pages(len(entry[1]))
+    for later in range(at, len(octets), PAGE):  # the last one may be cut off, and was not confirmed then
+        entry = _entry_at(octets, later, place.log)
+        if entry is not None and entry[0] > place.number + 1:
+            raise DamagedError(
+                f"{NAME} has entry {entry[0]}, and entry {place.number + 1} is damaged or missing"
+            )
+    return Left(batches, place) if batches else None
 
 
-def entries(folder: Path, place: Place) -> Iterator[bytes]:
-    """Yield the batches behind a place, in their order. Raises OSError if the file cannot be read."""
-    octets = memoryview((folder / NAME).read_bytes())
-    at, (log, number) = 0, place
-    while at + _HEADER.size <= len(octets):
-        magic, checksum, found, size = _HEADER.unpack_from(octets, at)
-        start = at + _HEADER.size
-        entry = octets[start : start + size]
-        number += 1
-        if magic != _MAGIC or found != number or len(entry) != size:
-            return
-        if _checksum(log, number, entry) != checksum:
-            return
-        yield bytes(entry)
-        at += -(-(_HEADER.size + size) // PAGE) * PAGE
+def give_reserve(folder: Path) -> bool:
+    """Give up the reserve of a log; returns false if there is none."""
+    try:
+        with (folder / NAME).open("rb+") as file:
+            if os.fstat(file.fileno()).st_size <= SIZE:
+                return False
+            file.truncate(SIZE)
+    except OSError:
+        return False
+    return True
 
 
-def _checksum(log: bytes, number: int, octets: bytes | memoryview) -> int:
-    return crc32(octets, crc32(_NUMBER.pack(number, len(octets)), crc32(log)))
+def _entry_at(octets: memoryview, at: int, log_id: bytes) -> tuple[int, memoryview] | None:
+    """Return the number and the bytes of an entry of a log; None if there is none, or it is not whole."""
+    if at + _HEADER.size > len(octets):
+        return None
+    magic, checksum, number, size = _HEADER.unpack_from(octets, at)
+    start = at + _HEADER.size
+    entry = octets[start : start + size]
+    if magic != _MAGIC or len(entry) != size or _checksum(Place(log_id, number), entry) != checksum:
+        return None
+    return number, entry
+
+
+def _pages(octets: int) -> int:
+    """Return the size in bytes of an entry on disk."""
+    return -(-(_HEADER.size + octets) // PAGE) * PAGE
+
+
+def _checksum(place: Place, octets: bytes | memoryview) -> int:
+    return crc32(octets, crc32(_NUMBER.pack(place.number, len(octets)), crc32(place.log)))
 
 
 def _open(folder: Path) -> int:
@@ -198,15 +265,24 @@ def _open(folder: Path) -> int:
     path = folder / NAME
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
     try:
-        if os.fstat(descriptor).st_size != SIZE:
+        if os.fstat(descriptor).st_size < SIZE:
             _write(descriptor, bytes(SIZE), 0)
-            os.ftruncate(descriptor, SIZE)
             os.fsync(descriptor)
             sync_directory(folder)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _reserve(descriptor: int) -> None:
+    """Have the file take the disk space of the reserve, too."""
+    if os.fstat(descriptor).st_size < SIZE + RESERVE:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, SIZE, RESERVE)
+        else:  # macOS
+            _write(descriptor, bytes(RESERVE), SIZE)
+        os.fsync(descriptor)
 
 
 def _write(descriptor: int, octets: bytes, offset: int) -> None:

@@ -42,7 +42,7 @@ from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, FILE
 from leveret.storage.store.flush import sync_data
 from leveret.storage.store.mapped_memory import Mapping
-from leveret.storage.store.redo_log import ROW, RedoLog, left_behind
+from leveret.storage.store.redo_log import ROW, RedoLog, give_reserve, left_behind
 from leveret.storage.store.row_checksums import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
@@ -278,10 +278,17 @@ class EnvironmentTables:
         left = left_behind(self.path, row)
         if left is None:
             return 0
-        with self.writing() as txn:
-            self.apply_logged(txn, together(map(decode_batch, left.batches)))
-            txn.put(ROW, left.place.row(), db=self.db["meta"])
-        return len(left.batches)
+        changes = together(map(decode_batch, left.batches))
+        while True:
+            try:
+                with self.writing() as txn:
+                    self.apply_logged(txn, changes)
+                    txn.put(ROW, left.place.row(), db=self.db["meta"])
+            except lmdb.Error:
+                if not give_reserve(self.path):
+                    raise
+            else:
+                return len(left.batches)
 
     def continue_sweep(self, txn: Any) -> None:
         """Continue unfinished sweeps, the oldest first, as far as one transaction should."""

@@ -36,10 +36,11 @@ from internals import has_unfinished
 from old_format import make_old
 from walks import unacked_of, walked
 
-from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.errors import DiskFullError, Done, StorageError
 from leveret.storage.journal.batch import Batch
-from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records
+from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records, unpack_key
 from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.logged import together
 from leveret.storage.journal.reads import DELTA, Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
 from leveret.storage.queues import portions as portions_module, variable_queue as variable_queue_module
@@ -872,13 +873,11 @@ class Machine(RuleBasedStateMachine):
                 continue
             if has_moved:
                 self.note(f"moved nothing{', from a deleted queue' * model.queue.deleted}")
-            found = self.environment.read([Range(model.queue.qid, 0, LAST_SEQ_ID)], 1 << 40)
             left = {
                 record.seq_id
-                for raw in found.blocks
-                if not raw.paged
-                for header in (read_header(raw.key, raw.value),)
-                for record in read_records(raw.value, header, read_bitmap(raw.dead, header).dead)
+                for key, (value, dead) in self.stored_blocks(model.queue.qid).items()
+                for header in (read_header(key, value),)
+                for record in read_records(value, header, read_bitmap(dead, header).dead)
                 if not isinstance(record, int)
             }
             for copy in dying:
@@ -888,6 +887,11 @@ class Machine(RuleBasedStateMachine):
                     copy.death = NOWHERE
                 else:
                     self.is_partly_deleted |= self.done is Done.NOTHING
+
+    def stored_blocks(self, qid: int) -> dict[bytes, tuple[bytes, bytes | None]]:
+        """Return the blocks of a queue that are safe, with their bitmaps."""
+        found = self.environment.read([Range(qid, 0, LAST_SEQ_ID)], 1 << 40)
+        return {raw.key: (raw.value, raw.dead) for raw in found.blocks if not raw.paged}
 
     @contextmanager
     def failing(self, faults: Collection[str]) -> Iterator[None]:
@@ -1423,15 +1427,28 @@ class RedoMachine(Machine):
             if redo is not None and redo.place != before:
                 self.note("no room in the log")
 
-    def keep_what_is_left(self) -> None:
-        self.environment.apply_logged()
-        super().keep_what_is_left()
+    def stored_blocks(self, qid: int) -> dict[bytes, tuple[bytes, bytes | None]]:
+        blocks = super().stored_blocks(qid)
+        redo = self.environment.store.redo
+        waiting = together(redo.waiting if redo is not None else ())
+        blocks |= {key: (value, None) for key, value in waiting.blocks if unpack_key(key)[0] == qid}
+        blocks |= {key: (blocks[key][0], bits) for key, bits in waiting.marks if key in blocks}
+        return {key: block for key, block in blocks.items() if key not in waiting.deletes}
 
     @precondition(lambda self: self.environment.has_logged)
-    @rule()
-    def apply(self) -> None:
+    @rule(is_full=st.booleans())
+    def apply(self, is_full: bool) -> None:
         """Another job writes what is only logged, as a backup does; the next result tells of it."""
-        self.environment.apply_logged()
+        store = self.environment.store
+        if is_full and store.redo is not None and store.redo.waiting:
+            self.note("no room for what is logged")
+            with (
+                patch.object(store, "apply_logged", side_effect=lmdb.MapFullError("planted")),
+                pytest.raises(StorageError, match="planted"),
+            ):
+                self.environment.apply_logged()
+        else:
+            self.environment.apply_logged()
         self.verify_bodies()
         self.verify()
 

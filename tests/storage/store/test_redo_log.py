@@ -1,5 +1,6 @@
 """The redo log: small batches are safe after one flush, and a start finds what is only there."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from unittest.mock import patch
 
 import lmdb
 import pytest
+from crash.judged import needs_small_disks
+from crash.loopdisk import MemoryDisk
 from writer import QID, Writer, seq_ids
 
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
@@ -22,7 +25,16 @@ from leveret.storage.store.compact import compact
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.moment import last
 from leveret.storage.store.recovery import recover
-from leveret.storage.store.redo_log import PAGE, SIZE, Place, RedoLog, left_behind, read_place
+from leveret.storage.store.redo_log import (
+    MOST_SECONDS,
+    PAGE,
+    RESERVE,
+    SIZE,
+    Place,
+    RedoLog,
+    left_behind,
+    read_place,
+)
 
 START = Place(b"this log", 7)
 
@@ -76,7 +88,7 @@ def test_each_entry_is_flushed_before_it_counts(tmp_path: Path, log: RedoLog) ->
     with patch.object(os, "fdatasync", note):
         log.append(changes(2))
 
-    assert [([1, 2], SIZE, SIZE)] == seen
+    assert [([1, 2], SIZE + RESERVE, SIZE + RESERVE)] == seen
 
 
 def test_a_new_log_has_no_file(tmp_path: Path, log: RedoLog) -> None:
@@ -88,10 +100,8 @@ def test_a_new_log_has_no_file(tmp_path: Path, log: RedoLog) -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("offset", [0, 5, 12, 18, 30, 5000])
-def test_reading_ends_before_an_entry_that_is_not_whole(
-    tmp_path: Path, log: RedoLog, at: int, offset: int
-) -> None:
-    """A write that the power failure has cut off, wherever, is not taken for a batch."""
+def test_an_entry_that_is_not_whole_ends_the_log(tmp_path: Path, log: RedoLog, at: int, offset: int) -> None:
+    """The last one was cut off by a power failure, and not confirmed; one that others follow is damaged."""
     for number in range(3):
         log.append(changes(number, 2 * PAGE))
     path = tmp_path / "redo.log"
@@ -99,7 +109,11 @@ def test_reading_ends_before_an_entry_that_is_not_whole(
     octets[at * 3 * PAGE + offset] ^= 1
     path.write_bytes(octets)
 
-    assert list(range(at)) == keys(tmp_path, START)
+    if at == 2:
+        assert [0, 1] == keys(tmp_path, START)
+    else:
+        with pytest.raises(DamagedError, match=f"entry {9 + at}, and entry {8 + at} is damaged"):
+            keys(tmp_path, START)
 
 
 def test_a_log_that_is_cut_off_is_read_to_its_end(tmp_path: Path, log: RedoLog) -> None:
@@ -122,7 +136,6 @@ def test_entries_of_before_are_not_read(tmp_path: Path, log: RedoLog) -> None:
     log.append(changes(5))
     assert [5] == keys(tmp_path, place)
     assert [] == keys(tmp_path, log.place)
-    assert [] == keys(tmp_path, START)
 
 
 def test_entries_of_another_log_are_not_read(tmp_path: Path, log: RedoLog) -> None:
@@ -162,6 +175,7 @@ def test_a_log_without_room_leaves_the_batch_to_the_data_file(
     log.append(changes(0))
     with patch.object(redo_log, "sync_data", side_effect=OSError(code, "planted")):
         assert not log.append(changes(1))
+    assert [0] == keys(tmp_path, START)
     assert not log.append(changes(2))
 
     assert log.is_ahead
@@ -179,6 +193,37 @@ def test_a_broken_disk_is_an_error(log: RedoLog) -> None:
         pytest.raises(OSError),
     ):
         log.append(changes(0))
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.ENOSPC])
+def test_a_file_that_cannot_be_made_leaves_batches_to_the_data_file(
+    tmp_path: Path, log: RedoLog, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    """Nothing was written then; the reason is logged once, and the next batch tries again."""
+    with patch.object(redo_log, "_open", side_effect=OSError(code, "planted")):
+        assert [False, False] == [log.append(changes(0)), log.append(changes(1))]
+
+    assert ["storage: no redo log, small commits are flushed twice"] == [
+        line[:53] for line in caplog.messages
+    ]
+    assert not log.is_ahead
+    assert log.append(changes(2))
+    assert [2] == keys(tmp_path, START)
+
+
+def test_the_reserve_is_given_once_and_made_again(tmp_path: Path, log: RedoLog) -> None:
+    """It is there whenever something waits, unless it was needed."""
+    assert not log.give_reserve()
+    log.append(changes(0))
+    path = tmp_path / "redo.log"
+    assert [True, False] == [log.give_reserve(), log.give_reserve()]
+    assert SIZE == path.stat().st_size
+    assert [0] == keys(tmp_path, START)
+    log.append(changes(1))
+    assert SIZE == path.stat().st_size
+    log.written()
+    log.append(changes(2))
+    assert SIZE + RESERVE == path.stat().st_size
 
 
 # -- the data -------------------------------------------------------------------------------------------------------------
@@ -281,7 +326,7 @@ def test_a_larger_batch_goes_to_the_tables_with_what_was_logged_before(site: Sim
 
 def test_nothing_is_logged_while_the_disk_is_nearly_full(site: SimpleNamespace) -> None:
     """A commit has to find out whether there is space for the tables, before anything is confirmed."""
-    with patch.object(Environment, "disk_free", return_value=environment_module.ROOM - 1):
+    with patch.object(Environment, "disk_free", return_value=environment_module.LOG_ROOM - 1):
         site.writer.write(1)
 
     assert not site.writer.is_logged
@@ -302,6 +347,60 @@ def test_what_is_logged_waits_for_room_in_the_tables(site: SimpleNamespace) -> N
     assert site.environment.has_logged
     site.environment = killed(site.environment)
     assert [1] == found(site.environment)
+
+
+def test_nothing_is_logged_while_the_root_page_on_disk_is_unknown(site: SimpleNamespace) -> None:
+    """The disk may have a later place of the log than memory, and would not find what is logged then."""
+    site.writer.write(1)
+    site.environment.store._unsure_page = 1
+    site.writer.write(2)
+
+    assert not site.writer.is_logged
+    site.writer.write(3)
+    assert site.writer.is_logged
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_what_waits_for_long_is_written_with_the_next_batch(site: SimpleNamespace, paged: bool) -> None:
+    """Small batches one after the other, or batches that only page, do not keep it in the log for ever."""
+    site.writer.write(1)
+    with patch.object(redo_log, "monotonic", return_value=redo_log.monotonic() + MOST_SECONDS):
+        if paged:
+            site.writer.note(Persistent(b"\x01x\x01k", bytes(11), 1, None, 0, 1), 2, paged=True)
+            site.environment.commit(site.writer.journal.cut())
+        else:
+            site.writer.write(2)
+
+    assert not site.environment.store.redo.waiting
+    assert [1, 2] == found(site.environment)
+
+
+@needs_small_disks
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_disk_that_others_fill_has_room_for_what_was_logged(tmp_path: Path, is_killed: bool) -> None:
+    """The reserve of the log is enough for it, so that acks free space, and a start succeeds."""
+    with MemoryDisk(tmp_path, 24) as disk, patch.object(environment_module, "LOG_ROOM", 0):
+        environment = Environment(disk.mount_point / "data")
+        writer = LoggingWriter(environment)
+        old = writer.write(*range(100), size=250)
+        assert writer.is_logged
+        environment.apply_logged()
+        for number in range(100, 115):
+            writer.write(number, size=60_000)
+        assert writer.is_logged
+        with contextlib.suppress(OSError), (disk.mount_point / "others").open("wb", 0) as file:
+            while True:
+                file.write(bytes(4096))
+        if is_killed:
+            environment.close()
+            environment = Environment(disk.mount_point / "data")
+        else:
+            with patch.object(environment_module, "LOGGED_OCTETS", -1):
+                writer.kill(*old[:50])
+            assert not writer.is_logged
+
+        assert [*range(0 if is_killed else 50, 115)] == found(environment)
+        environment.close()
 
 
 def test_the_mark_of_a_clean_stop_goes_before_anything_is_logged(tmp_path: Path) -> None:
@@ -369,8 +468,8 @@ def test_a_damaged_place_is_refused(site: SimpleNamespace, tmp_path: Path) -> No
     assert [] == found(site.environment)
 
 
-def test_an_older_copy_of_the_data_ignores_the_log_beside_it(site: SimpleNamespace, tmp_path: Path) -> None:
-    """A file that was put back from a copy takes what follows it in the log, or nothing."""
+def test_an_older_copy_of_the_data_is_refused_with_a_later_log(site: SimpleNamespace, tmp_path: Path) -> None:
+    """A file that was put back from a copy lacks the commits before those in the log; without it, it is as it was."""
     site.writer.write(1, size=environment_module.LOGGED_OCTETS)
     older = (tmp_path / "store" / "data.mdb").read_bytes()
     site.writer.write(2)
@@ -378,6 +477,11 @@ def test_an_older_copy_of_the_data_ignores_the_log_beside_it(site: SimpleNamespa
     site.writer.write(4)
     site.environment.close()
     (tmp_path / "store" / "data.mdb").write_bytes(older)
+    with pytest.raises(
+        DamagedError, match=r"redo.log has entry 2, and entry 1 is damaged or missing.*redo.log away"
+    ):
+        Environment(tmp_path)
+    (tmp_path / "store" / "redo.log").unlink()
     site.environment = Environment(tmp_path)
 
     assert [1] == found(site.environment)
