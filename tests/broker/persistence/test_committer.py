@@ -671,3 +671,83 @@ def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
 
     assert ({}, True, True) == asyncio.run(run())
     assert [] == list((tmp_path / "data" / "blobs").iterdir())
+
+
+# -- small commits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flushed(tmp_path):
+    """Return a store that flushes its commits, and so logs small ones."""
+    (tmp_path / "data").mkdir()
+    return DataStore(tmp_path / "data", StorageConfig(), ram_limit=1 << 20)
+
+
+async def until(is_so):
+    """Wait until something is so."""
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+
+async def published(disk, queue, count):
+    """Publish messages, each after the commit of the one before."""
+    for _ in range(count):
+        safe = asyncio.Event()
+        queue.publish([message(10)], persistent=True)
+        disk.journal.when_safe(lambda _, safe=safe: safe.set())
+        disk.commits.wake()
+        await asyncio.wait_for(safe.wait(), 10)
+
+
+@pytest.mark.parametrize("slice_seconds", [0.0, 10.0])
+def test_small_commits_flush_once_and_are_in_the_tables_soon(flushed, monkeypatch, slice_seconds):
+    """Each is safe after one flush; an idle broker writes them to the tables, and tells the journal in short steps."""
+    monkeypatch.setattr(committer, "APPLY_SECONDS", slice_seconds)
+
+    async def run():
+        host, queue = started(flushed)
+        steps = []
+        run_step = host.run_step
+        host.run_step = lambda kind, *rest: (steps.append(kind), run_step(kind, *rest))
+        before = flushed.flushes
+        await published(flushed, queue, 5)
+        after = flushed.flushes - before, len(list(flushed.environment.rows("blocks")))
+        await until(lambda: not flushed.environment.has_logged)
+        await until(lambda: not flushed.journal._unapplied)
+        rows = len(list(flushed.environment.rows("blocks")))
+        await asyncio.wait_for(flushed.stop([queue]), 10)
+        return after, rows, steps.count("logged messages in the tables")
+
+    assert ((5, 0), 5, 4 if not slice_seconds else 0) == asyncio.run(run())
+
+
+def test_a_stop_leaves_nothing_in_the_log(flushed, tmp_path):
+    """Batches that are only logged are written before the clean stop is recorded."""
+
+    async def run():
+        _, queue = started(flushed)
+        await published(flushed, queue, 3)
+        assert flushed.environment.has_logged
+        await asyncio.wait_for(flushed.stop([queue]), 10)
+
+    asyncio.run(run())
+    (tmp_path / "data" / "store" / "redo.log").unlink()
+    again = committer.Environment(tmp_path / "data", sync=False)
+    assert (True, 3) == (again.was_clean, len(list(again.rows("blocks"))))
+    again.close()
+
+
+def test_what_is_logged_does_not_count_as_waiting_for_the_disk(flushed):
+    """Publishers are read although as many messages as may wait for a commit are only logged."""
+
+    async def run():
+        _, queue = started(flushed)
+        flushed.commits._max_records = 4
+        await published(flushed, queue, 6)
+        assert flushed.environment.has_logged
+        backlogged = flushed.commits.backlogged
+        await asyncio.wait_for(flushed.stop([queue]), 10)
+        return backlogged
+
+    assert not asyncio.run(run())
