@@ -238,7 +238,9 @@ class Environment:
         if batch.paged or (batch.pages and self.paged.unfinished):
             return False
         changes = small_changes(batch, LOGGED_OCTETS)
-        return changes is not None and self.disk_free() >= LOG_ROOM and redo.append(changes)
+        if changes is None or not (redo.waiting or self.disk_free() >= LOG_ROOM):  # once for all that fill the log
+            return False
+        return redo.append(changes)
 
     @property
     def has_logged(self) -> bool:
