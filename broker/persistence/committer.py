@@ -55,8 +55,6 @@ RETRY_SECONDS = 1.0
 """Delay after a commit that found the disk full."""
 PROBE_OCTETS = 1024 * 1024
 """Bytes of transient messages that are tried after the disk was full; doubled after each success."""
-APPLY_SECONDS = 0.0005
-"""Time of a step that notes which logged messages are in the tables: thousands of small ones may be at once."""
 NEVER_SECONDS = 24 * 3600.0
 """Delay of what a broker that ends need not do."""
 BACKLOG_HIGH = 8 * 1024 * 1024
@@ -139,10 +137,6 @@ class Committer:
         """Files for which there was no space at the last try."""
         self._retries: set[asyncio.Future[None]] = set()
         """Wait for the next try to write a file."""
-        self._to_apply = 0
-        """Number of logged batches that are in the tables now, of which the journal does not know yet."""
-        self._is_applying = False
-        """True if a step is scheduled that tells it."""
         self._file_threads = ThreadPoolExecutor(FILES_AT_ONCE, "leveret-files")
         self.removals = FileRemovals(loop, self._file_threads, environment.blob_path)
         self._lacks_descriptors = False
@@ -355,11 +349,9 @@ class Committer:
             self._host.storage_failed(error)
             return
         done = error if written is None else written
-        if done is not None and done.applied:
-            self._to_apply += done.applied
-            if not self._is_applying:
-                self._apply()
         try:
+            for _ in range(0 if done is None else done.applied):
+                journal.applied()
             batch = journal.settled(error, is_logged=written is not None and written.is_logged)
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
             self._host.storage_failed(bug)
@@ -377,23 +369,6 @@ class Committer:
         self.wake()
         if self._stopped is not None:
             self._finish()
-
-    def _apply(self) -> None:
-        """Tell the journal of logged batches that are in the tables, for a while; the next step goes on."""
-        self._is_applying = False
-        until = self._loop.time() + APPLY_SECONDS
-        try:
-            while self._to_apply:
-                self._to_apply -= 1
-                self._journal.applied()
-                if self._to_apply and self._loop.time() >= until:
-                    self._is_applying = True
-                    self._loop.call_soon(
-                        self._host.run_step, "logged messages in the tables", self._apply, ""
-                    )
-                    return
-        except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
-            self._host.storage_failed(bug)
 
     def _record_full(self, *, full: bool, msg_id: int = 0) -> None:
         """Record that a commit, or a file, found the disk full, or space again; log and report a change."""

@@ -55,6 +55,9 @@ START_WORK = 20_000
 
 LOGGED_OCTETS = 64 * 1024
 """Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""
+LOGGED_MESSAGES = 16
+"""Messages from which a batch is not logged. While there are more, the next batch gathers during a commit, and many are
+acked before it is cut, and never written: with commits that take half of the time most of them would be."""
 LOG_ROOM = 64 * 1024 * 1024
 """Bytes of disk that are free while batches are logged: with less a commit finds out whether they are enough."""
 
@@ -237,8 +240,12 @@ class Environment:
             return False
         if batch.paged or (batch.pages and self.paged.unfinished):
             return False
+        if sum([len(entries) for _, entries in batch.entries]) >= LOGGED_MESSAGES:
+            return False
         changes = small_changes(batch, LOGGED_OCTETS)
-        if changes is None or not (redo.waiting or self.disk_free() >= LOG_ROOM):  # once for all that fill the log
+        if changes is None or not (
+            redo.waiting or self.disk_free() >= LOG_ROOM
+        ):  # once for all that fill the log
             return False
         return redo.append(changes)
 

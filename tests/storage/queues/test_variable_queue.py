@@ -49,7 +49,11 @@ from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.store import redo_log as redo_log_module, tables as table_module
+from leveret.storage.store import (
+    environment as environment_module,
+    redo_log as redo_log_module,
+    tables as table_module,
+)
 from leveret.storage.store.environment import Environment, Written
 from leveret.storage.store.recovery import recover, saved_rows
 from leveret.storage.store.replica import ReplicaEnvironment
@@ -1401,7 +1405,8 @@ class RedoMachine(Machine):
 
     def write(self, batch: Batch) -> list[int]:
         self.written = Written([], is_logged=False, applied=0)
-        self.written = self.environment.write(batch)
+        with patch.object(environment_module, "LOGGED_MESSAGES", sys.maxsize):
+            self.written = self.environment.write(batch)
         if self.written.is_logged:
             self.note("logged")
         return self.written.unlink

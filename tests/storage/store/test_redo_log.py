@@ -324,6 +324,14 @@ def test_a_larger_batch_goes_to_the_tables_with_what_was_logged_before(site: Sim
     assert [1, 2, 3, 4] == found(site.environment)
 
 
+def test_many_messages_are_not_logged(site: SimpleNamespace) -> None:
+    """While many are published most are acked before a commit that takes longer is cut, and never written."""
+    site.writer.write(*range(environment_module.LOGGED_MESSAGES - 1))
+    assert site.writer.is_logged
+    site.writer.write(*range(100, 100 + environment_module.LOGGED_MESSAGES))
+    assert not site.writer.is_logged
+
+
 def test_nothing_is_logged_while_the_disk_is_nearly_full(site: SimpleNamespace) -> None:
     """A commit has to find out whether there is space for the tables, before anything is confirmed."""
     with patch.object(Environment, "disk_free", return_value=environment_module.LOG_ROOM - 1):
@@ -382,7 +390,11 @@ def test_a_disk_that_others_fill_has_room_for_what_was_logged(tmp_path: Path, is
     with MemoryDisk(tmp_path, 24) as disk, patch.object(environment_module, "LOG_ROOM", 0):
         environment = Environment(disk.mount_point / "data")
         writer = LoggingWriter(environment)
-        old = writer.write(*range(100), size=250)
+        old = [
+            entry
+            for first in range(0, 100, 10)
+            for entry in writer.write(*range(first, first + 10), size=250)
+        ]
         assert writer.is_logged
         environment.apply_logged()
         for number in range(100, 115):
