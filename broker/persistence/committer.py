@@ -5,7 +5,8 @@ which alone accesses the journal and the queues.
 
 Time of commits: at once when none is in flight, so that an idle broker confirms after one flush; during a commit the
 next batch accumulates. Under load commits are spaced by `MIN_GAP`: each costs processor time regardless of its size,
-and a message that is consumed meanwhile need not be written at all. With a larger configured interval, an idle broker
+and a message that is consumed meanwhile need not be written at all. They are further apart where many sockets are
+busy and confirms take long anyway (`Committer._gap`). With such an interval, or a larger configured one, an idle broker
 still commits earlier (RabbitMQ 3.6: every 200 ms, or when a queue is idle). Work that no client waits for (deletions,
 messages published without confirms) is delayed up to `LAZY_SECONDS`.
 """
@@ -36,6 +37,11 @@ log = logging.getLogger("leveret.storage")
 
 MIN_GAP = 0.002
 """Minimum time between the starts of two commits under load."""
+WAITS = 6
+"""Waits of confirms for others (`broker.counters.confirm_wait`) between the starts of two commits under load: twice the
+mean latency of confirms."""
+MOST_GAP = 0.2
+"""Maximum of that time; RabbitMQ 3.6 flushed every 200 ms."""
 BUSY_OPERATIONS = 16
 """Operations in a batch from which the broker counts as loaded."""
 IDLE_ROUNDS = 2
@@ -241,10 +247,21 @@ class Committer:
         """Return the time of a commit that is awaited, or too large to be delayed."""
         if not self._busy or self._journal.records >= self._max_records:
             return now
-        due = self._started + self._min_gap
-        if self._min_gap > MIN_GAP and due > now:
+        gap = self._gap
+        due = self._started + gap
+        if gap > MIN_GAP and due > now:
             self._watch_idleness()
         return due
+
+    @property
+    def _gap(self) -> float:
+        """The minimum seconds between the starts of two commits under load.
+
+        Where many sockets are busy and confirms take long, the loop has no time to spare: a commit beside it takes the
+        interpreter dozens of times, and writes what would be acked before long. Then the next one waits for the loop to
+        be idle, for a time that confirms take anyway.
+        """
+        return max(self._min_gap, min(WAITS * self._host.turn.confirm_wait / 1e9, MOST_GAP))
 
     def _watch_idleness(self) -> None:
         """Note a turn; without another one the next commit may start early."""

@@ -673,6 +673,45 @@ def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
     assert [] == list((tmp_path / "data" / "blobs").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("wait_ms", "interval", "gap"),
+    [(0, 0.002, 0.002), (10, 0.002, 0.06), (10, 0.1, 0.1), (100, 0.002, 0.2), (100, 0.5, 0.5)],
+)
+def test_commits_are_as_far_apart_as_confirms_take_anyway(disk, wait_ms, interval, gap):
+    """Commits start twice the latency of confirms apart while these wait, 0.2 s at most; otherwise as configured."""
+
+    async def run():
+        host, queue = started(disk)
+        host.turn.confirm_wait = wait_ms * 1_000_000
+        disk.commits._min_gap = interval
+        found = disk.commits._gap
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return found
+
+    assert gap == pytest.approx(asyncio.run(run()))
+
+
+def test_an_idle_broker_does_not_wait_for_the_next_commit(disk):
+    """The time between two commits under load is cut short as soon as the loop is idle."""
+
+    async def run():
+        host, queue = started(disk)
+        host.turn.confirm_wait = 100_000_000
+        began = asyncio.get_running_loop().time()
+        for _ in range(10):
+            safe = asyncio.Event()
+            queue.publish([message(10) for _ in range(committer.BUSY_OPERATIONS)], persistent=True)
+            disk.journal.when_safe(lambda _, safe=safe: safe.set())
+            disk.commits.wake()
+            await asyncio.wait_for(safe.wait(), 10)
+        seconds = asyncio.get_running_loop().time() - began
+        assert disk.commits._busy
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return seconds
+
+    assert asyncio.run(run()) < 5 * committer.MOST_GAP
+
+
 # -- small commits ---------------------------------------------------------------------------------------------------------
 
 
