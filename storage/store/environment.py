@@ -233,21 +233,24 @@ class Environment:
 
         Messages of a batch that is logged can be read once a commit has written it to the tables.
         """
-        store, redo = self.store, self.store.redo
-        if redo is None or redo.is_due or self._is_marked or store.unfinished or self._gone_lines:
-            return False
-        if self._is_full or store.is_unsure:  # the place of the log may be another on disk than in memory
-            return False
-        if batch.paged or (batch.pages and self.paged.unfinished):
+        redo = self.store.redo
+        if redo is None or not self._may_log(redo) or batch.paged or (batch.pages and self.paged.unfinished):
             return False
         if sum([len(entries) for _, entries in batch.entries]) >= LOGGED_MESSAGES:
             return False
         changes = small_changes(batch, LOGGED_OCTETS)
-        if changes is None or not (
-            redo.waiting or self.disk_free() >= LOG_ROOM
-        ):  # once for all that fill the log
+        if changes is None:
+            return False
+        if not redo.waiting and self.disk_free() < LOG_ROOM:  # looked for once, for all that fill the log
             return False
         return redo.append(changes)
+
+    def _may_log(self, redo: RedoLog) -> bool:
+        """Return whether a batch may be logged before the next transaction of the tables."""
+        if redo.is_due or self._is_marked or self.store.unfinished or self._gone_lines:
+            return False
+        # After a failed root page the disk may have another place of the log than memory.
+        return not (self._is_full or self.store.is_unsure)
 
     @property
     def has_logged(self) -> bool:
