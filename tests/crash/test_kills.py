@@ -32,23 +32,14 @@ def test_three_power_cuts_lose_nothing(tmp_path):
 
 
 @needs_power_cuts
-def test_two_power_cuts_with_small_commits_lose_nothing(tmp_path):
-    """Power cuts lose nothing of what is only in the redo log, which the next start writes to the tables."""
-    variants = [(LITTLE, ())]
+@pytest.mark.parametrize(("variant", "seen"), [(LITTLE, "starts with a redo log"), (HOLES, "given back")])
+def test_two_power_cuts_of_a_variant_lose_nothing(tmp_path, variant, seen):
+    """Power cuts lose nothing of what is only in the redo log, nor while all free pages become holes at once."""
+    variants = [(variant, ())]
     totals = uvloop.run(powercuts(tmp_path, 2, SEED, say=str, variants=variants, allowance=ALLOWANCE))
     passed(totals)
     assert 2 == totals.counted
-    assert totals.notes["starts with a redo log"] > 0
-
-
-@needs_power_cuts
-def test_two_power_cuts_among_holes_lose_nothing(tmp_path):
-    """Power cuts lose nothing while all free pages become holes at once: none of them was needed."""
-    variants = [(HOLES, ())]
-    totals = uvloop.run(powercuts(tmp_path, 2, SEED, say=str, variants=variants, allowance=ALLOWANCE))
-    passed(totals)
-    assert 2 == totals.counted
-    assert totals.notes["given back"] > 0
+    assert totals.notes[seen] > 0
 
 
 @needs_power_cuts
