@@ -1,7 +1,15 @@
-"""Flushes files and directories to the disk."""
+"""Writes to files, and flushes them and directories to the disk."""
 
 import os
 from pathlib import Path
+
+
+def write_at(descriptor: int, octets: memoryview | bytes, offset: int) -> None:
+    """Write all of some bytes to a file, given by its descriptor, at an offset."""
+    rest = memoryview(octets)
+    while rest:
+        written = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[written:], offset + written
 
 
 def sync_data(descriptor: int) -> None:

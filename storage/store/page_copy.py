@@ -17,7 +17,7 @@ from time import monotonic
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.permissions import FILE
-from leveret.storage.store.flush import sync_data
+from leveret.storage.store.flush import sync_data, write_at
 from leveret.storage.store.moment import Moment
 from leveret.storage.store.pace import Pace
 
@@ -50,11 +50,8 @@ class Output:
 
     def write(self, octets: memoryview | bytes, offset: int) -> None:
         """Write bytes at an offset."""
-        rest = memoryview(octets)
-        while rest:
-            written = os.pwrite(self._descriptor, rest, offset)
-            rest, offset = rest[written:], offset + written
-            self._unflushed += written
+        write_at(self._descriptor, octets, offset)
+        self._unflushed += len(octets)
         if self._unflushed >= FLUSHED:
             self.flush()
 

@@ -24,7 +24,7 @@ from zlib_ng.zlib_ng import crc32
 from leveret.storage.errors import NO_SPACE, DamagedError
 from leveret.storage.journal.logged import LoggedChanges, encode_changes
 from leveret.storage.permissions import FILE
-from leveret.storage.store.flush import sync_data, sync_directory
+from leveret.storage.store.flush import sync_data, sync_directory, write_at
 from leveret.storage.store.row_checksums import seal, unseal
 
 NAME = "redo.log"
@@ -120,7 +120,7 @@ class RedoLog:
         self._place = Place(self._place.log, self._place.number + 1)
         header = _HEADER.pack(_MAGIC, _checksum(self._place, octets), self._place.number, len(octets))
         try:
-            _write(self._descriptor, header + octets, self._at)
+            write_at(self._descriptor, header + octets, self._at)
             sync_data(self._descriptor)
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -266,7 +266,7 @@ def _open(folder: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
     try:
         if os.fstat(descriptor).st_size < SIZE:
-            _write(descriptor, bytes(SIZE), 0)
+            write_at(descriptor, bytes(SIZE), 0)
             os.fsync(descriptor)
             sync_directory(folder)
     except BaseException:
@@ -281,12 +281,5 @@ def _reserve(descriptor: int) -> None:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, SIZE, RESERVE)
         else:  # macOS
-            _write(descriptor, bytes(RESERVE), SIZE)
+            write_at(descriptor, bytes(RESERVE), SIZE)
         os.fsync(descriptor)
-
-
-def _write(descriptor: int, octets: bytes, offset: int) -> None:
-    rest = memoryview(octets)
-    while rest:
-        written = os.pwrite(descriptor, rest, offset)
-        rest, offset = rest[written:], offset + written

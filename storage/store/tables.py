@@ -301,17 +301,13 @@ class EnvironmentTables:
 
     def apply(self, txn: Any, changes: Changes) -> None:
         """Apply changes inside a write transaction."""
-        db = self.db
-        if changes.bodies:
-            txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
-            for key, count in changes.refs:
-                txn.put(key, count, db=db["refs"])
+        self._put_bodies(txn, changes)
         if changes.shared:
             self._share_all(txn, changes.shared)
         if changes.blocks:
             widest = max([plan.entries[-1].seq_id - plan.entries[0].seq_id for plan in changes.blocks])
             self._widen_to(txn, widest)
-            txn.cursor(db["blocks"]).putmulti(
+            txn.cursor(self.db["blocks"]).putmulti(
                 [(plan.block.key, encode_block(plan)) for plan in changes.blocks]
             )
         self.apply_deletions(txn, changes)
@@ -320,17 +316,20 @@ class EnvironmentTables:
 
     def apply_logged(self, txn: Any, logged: LoggedChanges) -> None:
         """Apply changes from a log, rows of other tables left out, inside a write transaction."""
-        db = self.db
-        if logged.bodies:
-            txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in logged.bodies])
-            for key, count in logged.refs:
-                txn.put(key, count, db=db["refs"])
+        self._put_bodies(txn, logged)
         if logged.blocks:
             self._widen_to(txn, max(map(_width_of, logged.blocks)))
-            txn.cursor(db["blocks"]).putmulti(logged.blocks)
+            txn.cursor(self.db["blocks"]).putmulti(logged.blocks)
         self.apply_deletions(txn, logged.deletions())
         if logged.moves is not None:
             self.apply_deletions(txn, logged.moves.deletions())
+
+    def _put_bodies(self, txn: Any, changes: Changes | LoggedChanges) -> None:
+        """Write the bodies that are apart from their records, and how many of these each has."""
+        if changes.bodies:
+            txn.cursor(self.db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
+            for key, count in changes.refs:
+                txn.put(key, count, db=self.db["refs"])
 
     def apply_deletions(self, txn: Any, changes: Changes) -> None:
         """Apply those changes that only delete."""
