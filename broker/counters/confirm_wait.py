@@ -8,7 +8,7 @@ by itself, and there is none where confirms are quick or few sockets are busy.
 
 from collections.abc import Mapping
 
-from leveret.broker.counters.histogram import Latency
+from leveret.broker.counters.histogram import Histogram, Latency
 
 SHARE = 3
 """The wait is at most this part of the mean latency."""
@@ -22,8 +22,8 @@ class ConfirmWait:
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}
-        """By confirm mode, count and sum of the latencies that the last tick has seen."""
+        self._seen: dict[str, tuple[Histogram, int, int]] = {}
+        """By confirm mode, the histogram that the last tick has seen, and its count and sum then."""
 
     def next(self, latencies: Mapping[str, Latency], *, is_shared: bool) -> int:
         """Return the wait in nanoseconds until the next tick; 0 for none.
@@ -35,12 +35,12 @@ class ConfirmWait:
         """
         count = total = 0
         for mode, latency in latencies.items():
-            now = latency.recent.count, latency.recent.total
-            seen = self._seen.get(mode, (0, 0))
-            self._seen[mode] = now
-            if now[0] < seen[0]:  # they were exported meanwhile
-                seen = 0, 0
-            count += now[0] - seen[0]
-            total += now[1] - seen[1]
+            recent = latency.recent
+            histogram, seen_count, seen_total = self._seen.get(mode, (recent, 0, 0))
+            if histogram is not recent:  # an export has taken what the last tick saw
+                seen_count = seen_total = 0
+            self._seen[mode] = recent, recent.count, recent.total
+            count += recent.count - seen_count
+            total += recent.total - seen_total
         wait = total // (count * SHARE) if count and is_shared else 0
         return min(wait, MOST_US) * 1000 if wait >= LEAST_US else 0

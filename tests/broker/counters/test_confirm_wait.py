@@ -36,3 +36,7 @@ def test_each_tick_judges_what_is_new():
     modes["standard"].take()
     modes["consumer-ack"].record(150_000)
     assert 150 // SHARE == waits.next(modes, is_shared=True) // MS
+    modes["consumer-ack"].take()
+    for _ in range(2):  # more than the last tick has seen
+        modes["consumer-ack"].record(60_000)
+    assert 60 // SHARE == waits.next(modes, is_shared=True) // MS
