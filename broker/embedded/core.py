@@ -18,7 +18,6 @@ from urllib.parse import quote
 import msgspec
 
 from leveret.broker.administration import DefinitionsError
-from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.embedded.clock import Clock
 from leveret.broker.embedded.errors import (
@@ -189,7 +188,7 @@ class Core:
         record: bool = False,
         management: bool = False,
     ) -> None:
-        self.config: Config = make_config(config, data_dir, port)
+        self.config: Config = make_config(config, None if data_dir is None else data_dir.absolute(), port)
         self._has_management = management
         self._management: Any = None
         self._management_port = 0
@@ -226,7 +225,7 @@ class Core:
                 await server.start()
             except (DataDirError, StorageError) as error:
                 raise DataDirectoryError(str(error)) from None
-            except (DefinitionsError, InvalidPatternError, TLSFileError) as error:
+            except (DefinitionsError, TLSFileError) as error:
                 raise ConfigurationError((str(error),)) from None
             except OSError as error:
                 raise PortInUseError(port_problem(error, self.config.listeners)) from None

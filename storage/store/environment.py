@@ -92,6 +92,9 @@ class Environment:
     """True for a copy of a replicated log."""
 
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
+        data_dir = (
+            data_dir.absolute()
+        )  # files are opened later, too, and the program may change its directory
         self.data_dir = data_dir
         self.blobs = data_dir / "blobs"
         self.damages = Damages()
@@ -241,9 +244,15 @@ class Environment:
         changes = small_changes(batch, LOGGED_OCTETS)
         if changes is None:
             return False
-        if not redo.waiting and self.disk_free() < LOG_ROOM:  # looked for once, for all that fill the log
+        if not redo.waiting and not self._has_log_room():  # looked for once, for all that fill the log
             return False
         return redo.append(changes)
+
+    def _has_log_room(self) -> bool:
+        try:
+            return self.disk_free() >= LOG_ROOM
+        except OSError:  # the directory was renamed, for example; a commit needs no path
+            return False
 
     def _may_log(self, redo: RedoLog) -> bool:
         """Return whether a batch may be logged before the next transaction of the tables."""

@@ -111,10 +111,12 @@ class RedoLog:
 
         Raises OSError if the disk fails, after which it is unknown whether the batch is there.
         """
-        octets = encode_changes(changes)
         rows = self._rows + changes.rows_changed
+        if rows > MOST_ROWS:
+            return False
+        octets = encode_changes(changes)
         size = _HEADER.size + len(octets)
-        if rows > MOST_ROWS or self._at + size > SIZE or not self._is_open():
+        if self._at + size > SIZE or not self._is_open():
             return False
         # It counts even if it fails for lack of space: what may be half there must never be read for another one.
         self._place = Place(self._place.log, self._place.number + 1)

@@ -341,6 +341,32 @@ def test_nothing_is_logged_while_the_disk_is_nearly_full(site: SimpleNamespace) 
     assert [1] == found(site.environment)
 
 
+def test_nothing_is_logged_while_the_free_space_is_unknown(site: SimpleNamespace) -> None:
+    """The directory may have another name now: a commit writes to files that are open."""
+    with patch.object(Environment, "disk_free", side_effect=FileNotFoundError(2, "no such directory")):
+        site.writer.write(1)
+
+    assert not site.writer.is_logged
+    assert [1] == found(site.environment)
+
+
+def test_a_program_may_leave_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path stays what it was when the data were opened."""
+    monkeypatch.chdir(tmp_path)
+    environment = Environment(Path("data"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    writer = LoggingWriter(environment)
+    writer.write(1)
+    environment.close()
+
+    assert writer.is_logged
+    assert [] == list((tmp_path / "elsewhere").iterdir())
+    again = Environment(tmp_path / "data")
+    assert [1] == found(again)
+    again.close()
+
+
 def test_what_is_logged_waits_for_room_in_the_tables(site: SimpleNamespace) -> None:
     """A full disk refuses the next batch alone; the log keeps the others, also over a kill."""
     store = site.environment.store
