@@ -144,7 +144,7 @@ def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
 
 
 def delivery_mode(payload: bytes) -> int | None:
-    """Return the delivery mode (2 is persistent; RabbitMQ refuses all but 1 and 2), None if absent.
+    """Return the delivery mode (2 is persistent, any other transient), None if absent.
 
     Raises:
         MalformedProperties: the list is truncated before it.
@@ -473,7 +473,10 @@ class Properties:
             if name not in _NAMES:
                 raise TypeError(f"no property '{name}'")
             flag, kind = _NAMES[name]
-            encoded[flag] = None if value is None else _encode(value, kind)
+            try:
+                encoded[flag] = None if value is None else _encode(value, kind)
+            except AttributeError:
+                raise TypeError(f"'{name}' cannot have the type {type(value).__name__}") from None
         word = 0
         parts = [self.payload[:FLAGS_AT], b""]
         for flag, _name, _kind in _LAYOUT:

@@ -299,7 +299,7 @@ class Operations:
         confirm: bool,
     ) -> None:
         """Publish a message; see `VHost.publish`."""
-        octets = body.encode() if isinstance(body, str) else bytes(body)
+        octets = body.encode() if isinstance(body, str) else bytes(memoryview(body))  # a number is no size
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def finished(outcome: "Outcome") -> None:

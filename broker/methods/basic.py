@@ -21,7 +21,10 @@ from leveret.broker.vhost.publish_route import REPLY_TO
 
 
 def basic_qos(channel: Channel, method: Wire.Qos) -> None:
-    """Handle `basic.qos`: for new consumers of the channel, or (global) for the channel as a whole."""
+    """Handle `basic.qos`: for new consumers of the channel, or (global) for the channel as a whole.
+
+    As in RabbitMQ, a limit for new consumers ends that of the channel, and one of the channel leaves theirs as it is.
+    """
     if method.prefetch_size:
         raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_ and channel.host.global_qos:
@@ -29,6 +32,9 @@ def basic_qos(channel: Channel, method: Wire.Qos) -> None:
         channel.wake_consumers()
     else:
         channel.prefetch_count = method.prefetch_count
+        if channel.global_prefetch:
+            channel.global_prefetch = 0
+            channel.wake_consumers()
     channel.send(Wire.QosOk())
 
 

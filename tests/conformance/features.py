@@ -76,7 +76,7 @@ FEATURES = {
         Feature("exclusive consumers", ("85*", "delivery.exclusive-*", "exclusive.*")),
         Feature("`no_ack`", ("basic.qos-no-ack", "basic.no-ack-cancelled", "delivery.qos-global-no-ack", "ttl.no-ack-burst")),
         Feature("prefetch of a consumer", ("95*", "basic.qos-consumer", "basic.qos-ack", "delivery.qos-existing")),
-        Feature("prefetch of a channel", ("basic.qos-channel", "basic.qos-both", "basic.qos-raise", "delivery.qos-global*")),
+        Feature("prefetch of a channel", ("basic.qos-channel", "basic.qos-both", "basic.qos-replaced*", "basic.qos-raise", "delivery.qos-global*")),
         Feature("`x-priority`", ("86*", "basic.priority", "delivery.priority-negative", "priority.*")),
         Feature("consumer cancel notification", ("basic.cancel-notify*", "queue.delete-other-connection")),
         Feature("get", ("88*", "basic.get*", "ttl.get-*")),

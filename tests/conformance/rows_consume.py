@@ -348,6 +348,25 @@ def _(s: Session) -> tuple[int, ...]:
     return first, first + opened.deliveries()
 
 
+@case("basic.qos-replaced", "a consumer prefetch ends the global one of before", ok((1, 5)))
+def _(s: Session) -> tuple[int, ...]:
+    opened = fill(s, s.channel(), 6)
+    opened.call("basic.qos", prefetch_count=1, global_=True)
+    opened.consume(s.q, "1")
+    first = opened.deliveries()
+    opened.call("basic.qos", prefetch_count=2)
+    return first, opened.deliveries()  # the consumer has no prefetch of its own
+
+
+@case("basic.qos-replaced-before", "a consumer prefetch ends a global one before the consumer, too", ok(5))
+def _(s: Session) -> int:
+    opened = fill(s, s.channel(), 6)
+    opened.call("basic.qos", prefetch_count=2, global_=True)
+    opened.call("basic.qos", prefetch_count=5)
+    opened.consume(s.q)
+    return opened.deliveries()
+
+
 @case("basic.qos-raise", "raising the global prefetch allows more deliveries", ok((1, 2)))
 def _(s: Session) -> tuple[int, ...]:
     opened = fill(s, s.channel())

@@ -149,6 +149,12 @@ def test_a_publish_waits_for_its_confirm(broker):
     broker.publish("", "nowhere", b"four")
     with pytest.raises(leveret.RefusedError, match="no exchange 'events' in vhost '/'"):
         broker.publish("events", "x", b"five")
+    with pytest.raises(TypeError, match="int"):
+        broker.publish("", "short", 5)
+    with pytest.raises(
+        leveret.RefusedError, match="invalid properties: 'delivery_mode' cannot have the type str"
+    ):
+        broker.publish("", "short", b"", properties={"delivery_mode": "2"})
     with pytest.raises(leveret.RefusedError, match="invalid properties: no property 'colour'"):
         broker.publish("", "short", b"six", properties={"colour": "red"})
     assert [b"one"] == [message.body for message in broker.queue("short").messages]
