@@ -200,7 +200,6 @@ async def _serve_until_stopped(
 ) -> int:
     # Imported here, because `leveret --version` does not need it.
     from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
-    from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
     from leveret.broker.auth.password_policy import WeakPasswordError  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
@@ -215,8 +214,6 @@ async def _serve_until_stopped(
         await server.start()
     except (DefinitionsError, StorageError) as error:
         raise StartupError(str(error), exit_codes.DATA) from None
-    except InvalidPatternError as error:
-        raise StartupError(f"invalid permissions of a default user: {error}", exit_codes.CONFIG) from None
     except (TLSFileError, WeakPasswordError) as error:
         raise StartupError(str(error), exit_codes.CONFIG) from None
     except OSError as error:

@@ -15,7 +15,7 @@ import msgspec
 
 from leveret.broker.amqp.sasl import ANONYMOUS
 from leveret.broker.auth.backends.settings import BackendSettings
-from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
+from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
 from leveret.broker.config import protection_parts, tls_parts
 from leveret.broker.config.backend_parts import backend_settings
 from leveret.broker.config.encrypted import decrypted
@@ -316,12 +316,12 @@ class _Draft:
         tags = {"administrator": True} if not self._family("default_user_tags.$name") else {}
         tags |= self._family("default_user_tags.$name")
         first = self._values.get("default_user", "guest")
-        rights = [self._values.get(f"default_permissions.{verb}", ".*") for verb in _PERMISSIONS]
+        rights = {verb: self._values.get(f"default_permissions.{verb}", ".*") for verb in _PERMISSIONS}
         yield UserConfig(
             first,
             self._values.get("default_pass", "guest"),
             tuple(tag for tag, on in tags.items() if on),
-            {vhosts[0]: (rights[0], rights[1], rights[2])},
+            {vhosts[0]: self._permissions("default_permissions", rights)},
         )
         fields = ("password", "tags", "vhost_pattern", *_PERMISSIONS)
         more = {field: self._family(f"default_users.$name.{field}") for field in fields}
@@ -331,27 +331,39 @@ class _Draft:
                 continue
             if name == first:
                 self._problems.append(f"default_users.{name}: {name} is already the default user")
-            rights = [more[verb].get(name, ".*") for verb in _PERMISSIONS]
+            rights = {verb: more[verb].get(name, ".*") for verb in _PERMISSIONS}
             yield UserConfig(
                 name,
                 more["password"][name],
                 tuple(tag.strip() for tag in more["tags"].get(name, "").split(",") if tag.strip()),
                 dict.fromkeys(
                     self._matching(vhosts, more["vhost_pattern"].get(name), name),
-                    (rights[0], rights[1], rights[2]),
+                    self._permissions(f"default_users.{name}", rights),
                 ),
             )
 
     def _matching(self, vhosts: tuple[str, ...], pattern: str | None, user: str) -> tuple[str, ...]:
         if pattern is None:
             return vhosts[:1]
-        python = self._values.get("compatibility.python_patterns", False)
-        try:
-            matches = Patterns(python=python).compile(pattern)
-        except InvalidPatternError as error:
-            self._problems.append(f"default_users.{user}.vhost_pattern: {error}")
+        matches = self._compiled(f"default_users.{user}.vhost_pattern", pattern)
+        if matches is None:
             return ()
         return tuple(vhost for vhost in vhosts if matches(vhost.encode("utf-8", "surrogateescape")))
+
+    def _permissions(self, prefix: str, rights: Mapping[str, str]) -> tuple[str, str, str]:
+        """Return the patterns of configure, write and read, each checked as the value of its key below `prefix`."""
+        for verb, pattern in rights.items():
+            self._compiled(f"{prefix}.{verb}", pattern)
+        configure, write, read = (rights[verb] for verb in _PERMISSIONS)
+        return configure, write, read
+
+    def _compiled(self, key: str, pattern: str) -> Matcher | None:
+        """Return the matcher of a key's pattern; an invalid one is a problem, and None is returned."""
+        try:
+            return Patterns(python=self._values.get("compatibility.python_patterns", False)).compile(pattern)
+        except InvalidPatternError as error:
+            self._problems.append(f"{key}: {error}")
+            return None
 
     def _topic_permissions(
         self, users: tuple[UserConfig, ...], vhosts: tuple[str, ...]
@@ -369,16 +381,14 @@ class _Draft:
                 self._problems.append(f"{key}.user: there is no user {row['user']}")
             if row["vhost"] not in vhosts:
                 self._problems.append(f"{key}.vhost: there is no virtual host {row['vhost']}")
+            for verb in ("write", "read"):
+                self._compiled(f"{key}.{verb}", row.get(verb, ".*"))
             yield TopicPermissionConfig(**row)
 
     def _default_limits(self) -> Iterator[DefaultLimits]:
         rows = self._limits(DefaultLimits, "default_limits.vhosts")
-        patterns = Patterns(python=self._values.get("compatibility.python_patterns", False))
         for name in sorted(rows, key=_in_order):
-            try:
-                patterns.compile(rows[name].pattern)
-            except InvalidPatternError as error:
-                self._problems.append(f"default_limits.vhosts.{name}.pattern: {error}")
+            self._compiled(f"default_limits.vhosts.{name}.pattern", rows[name].pattern)
             yield rows[name]
 
     def _limits(self, form: type[Any], prefix: str) -> dict[str, Any]:

@@ -218,13 +218,13 @@ def test_the_port_and_the_address_are_flags(tmp_path):
 
 
 def test_a_bad_permission_pattern_is_refused(tmp_path):
-    """A permission that is not a regular expression stops the start with 78."""
+    """A permission that is not a regular expression stops the start with 78, and the key is named."""
     code, answer = refused(
         tmp_path, "--set", "default_permissions.write=(", "--set", "listeners.tcp.1=127.0.0.1:0"
     )
 
     assert 78 == code
-    assert answer.startswith("invalid permissions of a default user: invalid regular expression '('")
+    assert "default_permissions.write: invalid regular expression '('" in answer
 
 
 def no_address(host: str) -> tuple[type[OSError], ...]:

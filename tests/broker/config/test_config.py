@@ -616,6 +616,22 @@ def test_a_bad_vhost_pattern_is_reported():
     assert found[0].startswith("default_users.bob.vhost_pattern: ")
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("default_permissions.configure", "default_permissions.read", "default_users.bob.write"),
+        "default_topic_permissions.one.read",
+    ],
+)
+def test_a_bad_permission_is_reported(key):
+    """Each key of a permission that is not a regular expression is named."""
+    found = problems_of(
+        "default_users.bob.password=x", "default_topic_permissions.one.exchange=amq.topic", f"{key}=("
+    )
+
+    assert [f"{key}: invalid regular expression '('"] == [each.partition(": RE2")[0] for each in found]
+
+
 def test_topic_permissions(tmp_path):
     """A row names an exchange; user and virtual host are the first ones and the patterns open unless set."""
     config = config_of(
