@@ -27,6 +27,7 @@ from leveret.broker.administration.users import (
 from leveret.broker.administration.vhosts import (
     check_vhost_limit,
     check_vhost_name,
+    checked_queue_type,
     protect_vhost,
     put_vhost,
     set_vhost_limits,
@@ -69,11 +70,12 @@ class SettingsChecks:
             check_vhost_limit(broker, entry.name, self._vhost_count + 1)
             self._vhost_count += 1
         metadata = entry.metadata
-        kind = metadata.default_queue_type or entry.default_queue_type or ""
         properties: dict[str, Any] = {
             "description": metadata.description or entry.description,
             "tags": tuple(as_words(metadata.tags or entry.tags)),
-            "default_queue_type": "" if kind == "undefined" else kind,
+            "default_queue_type": checked_queue_type(
+                metadata.default_queue_type or entry.default_queue_type or ""
+            ),
         }
         limits = checked_limits(as_object(entry.limits) or {}, VHOST_LIMITS, "limits")
         given = metadata.protected_from_deletion

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from leveret.broker.administration.access import AdministeredBroker, BadRequestError, Right, authorize
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError, User
-from leveret.broker.process.logs import LEVELS, LOGGER_NAME
+from leveret.broker.process.logs import CATEGORIES, LEVELS, LOGGER_NAME
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 
 LOOPBACK = "127.0.0.1"
@@ -93,11 +93,19 @@ class NodeAdministration:
         return octets
 
     def set_log_level(self, actor: User | None, level: str, category: str = "") -> None:
-        """Set the minimum level of what is logged, of all categories or of one; raises BadRequestError."""
+        """Set the minimum level of what is logged, of all categories ('' or `default`) or of one.
+
+        Raises BadRequestError for an unknown level or category.
+        """
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         if level not in LEVELS:
             raise BadRequestError(f"level must be one of {', '.join(LEVELS)}")
-        logging.getLogger(f"{LOGGER_NAME}.{category}" if category else LOGGER_NAME).setLevel(LEVELS[level])
+        name = LOGGER_NAME
+        if category and category != "default":
+            if category not in CATEGORIES:
+                raise BadRequestError(f"category must be default or one of {', '.join(CATEGORIES)}")
+            name = f"{LOGGER_NAME}.{category}"
+        logging.getLogger(name).setLevel(LEVELS[level])
 
     def rotate_logs(self, actor: User | None) -> None:
         """Reopen the log files, for example after they were moved; raises BadRequestError."""

@@ -14,8 +14,11 @@ from leveret.broker.administration.access import (
     visible_vhosts,
 )
 from leveret.broker.auth.users import VHOST_LIMITS, User, VHostLimits, limits_by_name
+from leveret.broker.queue.arguments import CLASSIC, QUORUM
 from leveret.broker.vhost.vhost import VHost
 
+NO_TYPE = "undefined"
+"""The default queue type of a vhost that has none, in RabbitMQ's documents."""
 _NAME_OCTETS = 255
 
 
@@ -60,11 +63,10 @@ class VHostAdministration:
         broker = self._broker
         authorize(broker.users, actor, Right.ADMINISTRATOR)
         check_vhost_name(name)
+        kind = checked_queue_type(default_queue_type)
         if name not in broker.vhosts:
             check_vhost_limit(broker, name, len(broker.vhosts) + 1)
-        put_vhost(
-            broker, name, description=description, tags=tuple(tags), default_queue_type=default_queue_type
-        )
+        put_vhost(broker, name, description=description, tags=tuple(tags), default_queue_type=kind)
 
     def delete(self, actor: User | None, name: str) -> None:
         """Close the connections to a vhost, then delete it with everything in it.
@@ -132,6 +134,15 @@ def check_vhost_name(name: str) -> None:
         raise BadRequestError("Virtual host name cannot be empty")
     if len(name.encode("utf-8", "surrogateescape")) > _NAME_OCTETS:
         raise BadRequestError(f"Virtual host name is limited to {_NAME_OCTETS} bytes")
+
+
+def checked_queue_type(text: str) -> str:
+    """Return a vhost's default queue type, '' for none (or `undefined`); raises BadRequestError for an unknown one."""
+    if text in {"", NO_TYPE}:
+        return ""
+    if text not in {CLASSIC, QUORUM}:
+        raise BadRequestError(f"Unsupported default queue type '{text}': it must be {CLASSIC} or {QUORUM}")
+    return text
 
 
 def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
 from leveret.broker.administration.definitions_document import as_words
+from leveret.broker.administration.vhosts import NO_TYPE
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Operation, Route
@@ -14,9 +15,6 @@ from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import Span
 from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
-
-NO_TYPE = "undefined"
-"""RabbitMQ's word for a vhost without a default queue type."""
 
 
 def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
@@ -84,7 +82,6 @@ def put_vhost(call: Call) -> Answer:
         isinstance(tags, list) and all(isinstance(each, str) for each in tags)
     ):
         raise bad_request("'tags' must be a list of texts, or one text with commas between them")
-    kind = text(body, "default_queue_type")
     traced = flag(body, "tracing") if "tracing" in body else None
     is_new = name not in call.broker.vhosts
     call.administration.vhosts.put(
@@ -92,7 +89,7 @@ def put_vhost(call: Call) -> Answer:
         name,
         description=text(body, "description"),
         tags=as_words(tags),
-        default_queue_type="" if kind == NO_TYPE else kind,
+        default_queue_type=text(body, "default_queue_type"),
     )
     if is_new and call.actor is not None:
         call.administration.users.set_permissions(

@@ -45,6 +45,7 @@ def list_vhost_limits(session: Session, *, everywhere: bool) -> None:
         session.show_rows(rows, ("vhost", "limits"), blank=True)
         return
     session.announce(f'Listing limits for vhost "{session.vhost}" ...')
+    check_vhost(session, session.vhost)
     limits = _joined(session.api.get("vhost-limits", session.vhost))
     found = {"node": session.node, "result": "ok", "value": cell(limits)}
     session.show_object(found if limits else [], [cell(limits) if limits else ""])

@@ -59,6 +59,7 @@ def _set(session: Session, path: str, what: str, given: dict[str, Any]) -> None:
 
 
 def _list(session: Session, path: str) -> None:
+    check_vhost(session, session.vhost)
     rows = [{**row, "definition": _json(row["definition"])} for row in session.api.get(path, session.vhost)]
     session.show_rows(rows, COLUMNS)
 
@@ -135,6 +136,7 @@ def clear_parameter(session: Session, component_name: str, name: str) -> None:
 def list_parameters(session: Session) -> None:
     """List the parameters of a virtual host."""
     session.announce(f'Listing runtime parameters for vhost "{session.vhost}" ...')
+    check_vhost(session, session.vhost)
     rows = [
         {**row, "value": _json(row["value"])}
         for row in session.api.get("parameters")

@@ -38,6 +38,24 @@ def test_what_is_said_of_a_vhost_survives(node, vhosts):
     assert 5 == node.users.vhost_limits("v").max_queues
 
 
+def test_an_unknown_default_queue_type_is_refused(node, vhosts):
+    """Nothing has changed then, as no durable queue could be declared with it; `undefined` is none."""
+    vhosts.put(None, "v", default_queue_type="quorum")
+    with pytest.raises(
+        BadRequestError, match="Unsupported default queue type 'stream': it must be classic or quorum"
+    ):
+        vhosts.put(None, "v", description="new", default_queue_type="stream")
+    with pytest.raises(BadRequestError, match="Unsupported default queue type 'nope'"):
+        node.administration.definitions.import_file(
+            None, b'{"vhosts": [{"name": "w", "metadata": {"default_queue_type": "nope"}}]}'
+        )
+
+    assert ["/", "v"] == sorted(node.vhosts)
+    assert ("", "quorum") == (node.vhosts["v"].description, node.vhosts["v"].default_queue_type)
+    vhosts.put(None, "v", default_queue_type="undefined")
+    assert "" == node.vhosts["v"].default_queue_type
+
+
 def test_a_deleted_vhost_closes_its_connections_first(node, vhosts):
     """Deleting a vhost closes its connections with a reason first, then removes it with its permissions and rows."""
     vhosts.put(None, "v")

@@ -32,6 +32,21 @@ def lines_of(name, act, *, levels=None, **output):
     return stream.getvalue().splitlines()
 
 
+def test_each_logger_below_the_brokers_is_a_category():
+    """So that `set_log_level` knows it, and refuses all else."""
+    package = Path(logs.__file__).parents[2]
+    files = [
+        path
+        for part in ("broker", "storage", "confirm", "exchanges")
+        for path in (package / part).rglob("*.py")
+    ]
+    found = {
+        name for path in files for name in re.findall(r'getLogger\("leveret\.(\w+)"\)', path.read_text())
+    }
+
+    assert set(logs.CATEGORIES) == found
+
+
 def test_a_line_has_rabbitmqs_shape(name):
     """A line has time with microseconds and offset, level, process, text."""
     (line,) = lines_of(name, lambda logger: logger.info("hello %s", "world"))

@@ -115,6 +115,20 @@ def test_the_memory_limit_is_changed_while_the_broker_runs(run, running):
         (("set_vm_memory_high_watermark", "5"), exit_codes.DATA, "a fraction between 0.0 and 1.0"),
         (("set_disk_free_limit", "much"), exit_codes.DATA, "no size"),
         (("set_log_level", "loud"), exit_codes.UNAVAILABLE, "level must be one of"),
+        (
+            ("set_log_level", "debug", "connectio"),
+            exit_codes.UNAVAILABLE,
+            "category must be default or one of channel,",
+        ),
+        (
+            ("add_vhost", "v", "--default-queue-type", "nope"),
+            exit_codes.UNAVAILABLE,
+            "Unsupported default queue type",
+        ),
+        (("list_parameters", "-p", "nope"), exit_codes.DATA, "Virtual host 'nope' does not exist"),
+        (("list_policies", "-p", "nope"), exit_codes.DATA, "Virtual host 'nope' does not exist"),
+        (("list_operator_policies", "-p", "nope"), exit_codes.DATA, "Virtual host 'nope' does not exist"),
+        (("list_vhost_limits", "-p", "nope"), exit_codes.DATA, "Virtual host 'nope' does not exist"),
         (("list_users", "--uri", "ftp://x"), exit_codes.USAGE, "exclude each other"),
     ],
 )
