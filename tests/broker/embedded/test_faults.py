@@ -586,6 +586,21 @@ def test_a_killed_broker_starts_again(on_disk, connect):
         on_disk.queues()
 
 
+def test_a_restart_finds_the_data_of_a_relative_path(tmp_path, monkeypatch):
+    """Also if the program has changed its directory since, and with the broker killed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with leveret.Broker(data_dir="data") as broker:
+        broker.declare("q", durable=True)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        broker.publish("", "q", b"kept", properties={"delivery_mode": 2})
+        broker.kill()
+        broker.start()
+
+        assert [b"kept"] == [message.body for message in broker.queue("q").messages]
+    assert [] == list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_killed_broker_releases_its_buffer(broker, connect):
     """The large buffer of a broker that was killed is released at once, without a run of the collector."""
     connect(broker)
