@@ -381,9 +381,10 @@ class _Draft:
                 self._problems.append(f"{key}.user: there is no user {row['user']}")
             if row["vhost"] not in vhosts:
                 self._problems.append(f"{key}.vhost: there is no virtual host {row['vhost']}")
-            for verb in ("write", "read"):
-                self._compiled(f"{key}.{verb}", row.get(verb, ".*"))
-            yield TopicPermissionConfig(**row)
+            made = TopicPermissionConfig(**row)
+            self._compiled(f"{key}.write", made.write)
+            self._compiled(f"{key}.read", made.read)
+            yield made
 
     def _default_limits(self) -> Iterator[DefaultLimits]:
         rows = self._limits(DefaultLimits, "default_limits.vhosts")

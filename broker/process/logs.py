@@ -42,18 +42,8 @@ LEVELS: Final = {
     "none": 100,
 }
 CATEGORIES: Final = (
-    *(
-        "channel",
-        "connection",
-        "definitions",
-        "export",
-        "http",
-        "management",
-        "queue",
-        "replication",
-        "shovel",
-    ),
-    *("storage", "tls"),
+    *("channel", "connection", "definitions", "export", "http", "management"),
+    *("queue", "replication", "shovel", "storage", "tls"),
 )
 """Parts of the broker whose lines have a logger of their own, below `LOGGER_NAME`."""
 _NAMES: Final = {number: name for name, number in LEVELS.items()}

@@ -92,10 +92,8 @@ class Environment:
     """True for a copy of a replicated log."""
 
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
-        data_dir = (
-            data_dir.absolute()
-        )  # files are opened later, too, and the program may change its directory
-        self.data_dir = data_dir
+        # Files are opened later, too, and the program may change its directory.
+        self.data_dir = data_dir = data_dir.absolute()
         self.blobs = data_dir / "blobs"
         self.damages = Damages()
         tighten(data_dir)
