@@ -117,6 +117,7 @@ DRIVERS = (
     "broker.network.socket_state",
     "broker.persistence.backup",
     "broker.persistence.backup_directory",
+    "broker.persistence.async_writes",
     "broker.persistence.committer",
     "broker.persistence.data_lock",
     "broker.persistence.data_store",

@@ -9,6 +9,7 @@ from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.batch import Batch
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.environment import Environment
+from leveret.storage.store.redo_log import LogEntry
 
 _NO_FAULTS = FaultState()
 
@@ -38,6 +39,10 @@ class _FaultyEnvironment(Environment):
     def log(self, batch: Batch) -> bool:
         """Log a batch, as `Environment.log`."""
         return not self.faults.is_disk_full and super().log(batch)
+
+    def begin_log(self, batch: Batch) -> LogEntry | None:
+        """Return the entry of a batch, as `Environment.begin_log`."""
+        return None if self.faults.is_disk_full else super().begin_log(batch)
 
     def commit(self, batch: Batch) -> list[int]:
         """Commit a batch, as `Environment.commit`."""

@@ -1,7 +1,8 @@
 """The committer: writes the journal to disk (driver).
 
 One thread, the writer, owns every write transaction. It takes jobs from a queue and reports results to the event loop,
-which alone accesses the journal and the queues.
+which alone accesses the journal and the queues. An entry of the redo log is written without it where that is possible
+(`async_writes`); meanwhile it has nothing to do.
 
 Time of commits: at once when none is in flight, so that an idle broker confirms after one flush; during a commit the
 next batch accumulates. Under load commits are spaced by `MIN_GAP`: each costs processor time regardless of its size,
@@ -23,15 +24,17 @@ from typing import Any
 
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
+from leveret.broker.persistence.async_writes import AsyncWrites
 from leveret.broker.persistence.file_removals import FileRemovals
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
-from leveret.storage.errors import DiskFullError, Done, UnknownStateError
+from leveret.storage.errors import NO_SPACE, DiskFullError, Done, UnknownStateError
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
 from leveret.storage.store.environment import Environment, Written
+from leveret.storage.store.redo_log import LogEntry
 
 log = logging.getLogger("leveret.storage")
 
@@ -73,6 +76,8 @@ FILES_HIGH = 64 * 1024 * 1024
 """Bytes of bodies waiting for files of their own from which publishers are not read; `LIGHT_FACTOR` applies."""
 FILES_AT_ONCE = 16
 """Bodies whose files are written or removed at the same time: each takes a file descriptor or two."""
+MOST_LOGGED_OCTETS = 128 * 1024
+"""Bytes of the largest entry of the redo log that is written without the writer."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
@@ -116,6 +121,14 @@ class Committer:
         self._max_records = max_records
         self._min_gap = min_gap
         self._writer = WorkerThread("leveret-writer", loop, host)
+        self._log_writes = (
+            None if environment.store.redo is None else AsyncWrites.open(loop, MOST_LOGGED_OCTETS)
+        )
+        """Writes entries of the redo log without the writer, where that is possible."""
+        self._is_logging = False
+        """True while it writes one: the writer has no job then."""
+        self._jobs_behind: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
+        """Jobs for the writer that wait for that."""
         self._timer: TimerHandle | None = None
         self._due = 0.0
         self._started = 0.0
@@ -322,7 +335,14 @@ class Committer:
             else:
                 done(result, error)
 
-        self._writer.submit(job, finished)
+        self._submit(job, finished)
+
+    def _submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Have the writer run a job, after what is being written now."""
+        if self._is_logging:
+            self._jobs_behind.append((job, done))
+        else:
+            self._writer.submit(job, done)
 
     def _commit(self) -> None:
         self._timer = None
@@ -347,15 +367,43 @@ class Committer:
         may_page = self._started >= self._page_due and journal.in_flight is None
         try:
             batch = journal.cut(min(self._page_octets, PAGE_OCTETS) if may_page else 0)
+            self._busy = (
+                len(batch.rows) + sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
+            )
+            self._write(batch)
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
             self._host.storage_failed(error)
-            return
-        self._busy = len(batch.rows) + sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
-        self._write(batch)
 
     def _write(self, batch: Batch) -> None:
         """Have a batch made safe; `_committed` follows."""
-        self._writer.submit(lambda: self._environment.write(batch), self._committed)
+        entry = None
+        writes = self._log_writes
+        if writes is not None and writes.is_ready and not self._writer.pending:
+            entry = self._environment.begin_log(batch)
+            if entry is not None and writes.start(
+                self._environment.log_descriptor,
+                entry.octets,
+                entry.at,
+                partial(self._entry_written, batch, entry),
+            ):
+                self._is_logging = True
+                return
+        self._writer.submit(partial(self._environment.write, batch, entry), self._committed)
+
+    def _entry_written(self, batch: Batch, entry: LogEntry, error: OSError | None) -> None:
+        """Settle a batch of which the kernel has written the entry of the redo log, or has failed to."""
+        self._is_logging = False
+        is_full = error is not None and error.errno in NO_SPACE
+        written = (
+            self._environment.end_log(entry, is_written=error is None) if error is None or is_full else None
+        )
+        if is_full:
+            self._writer.submit(partial(self._environment.write, batch), self._committed)
+        jobs, self._jobs_behind = self._jobs_behind, []
+        for job in jobs:
+            self._writer.submit(*job)
+        if not is_full:
+            self._host.run_step("result of the redo log", lambda: self._committed(written, error), "")
 
     def _committed(self, written: Written | None, error: BaseException | None) -> None:
         journal = self._journal
@@ -518,6 +566,8 @@ class Committer:
         await self._stopped.wait()
         await self._all_settled()
         self._writer.stop()
+        if self._log_writes is not None:
+            self._log_writes.close()
         self._file_threads.shutdown()
         if self.is_full:
             messages, definitions = self._journal.unwritten()
@@ -531,6 +581,8 @@ class Committer:
         """Begin nothing more, as if the process were killed; returns when the commit and files under way are done."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._log_writes is not None:
+            self._log_writes.close()
         self._writer.stop()
         for task in self._files.values():
             task.cancel()

@@ -28,7 +28,7 @@ from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, 
 from leveret.storage.journal.batch import Batch, Changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.body_sizes import stored_octets
-from leveret.storage.journal.logged import small_changes
+from leveret.storage.journal.logged import LoggedChanges, small_changes
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, tighten
 from leveret.storage.store import delayed_rows
@@ -37,7 +37,7 @@ from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import FORMAT, NEEDED, PLACE, check_format
 from leveret.storage.store.lmdb_file import refuse_lost
 from leveret.storage.store.mapped_memory import file_octets
-from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, Place, RedoLog
+from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, LogEntry, Place, RedoLog
 from leveret.storage.store.row_checksums import Saved, seal
 from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.start import start
@@ -216,10 +216,13 @@ class Environment:
 
     # -- the writer's thread ------------------------------------------------------------------------------------------
 
-    def write(self, batch: Batch) -> Written:
-        """Make a batch safe: log it if it is small, else commit it, with what is only logged. Errors as `commit`."""
+    def write(self, batch: Batch, entry: LogEntry | None = None) -> Written:
+        """Make a batch safe: log it if it is small, else commit it, with what is only logged. Errors as `commit`.
+
+        `entry` is what `begin_log` returned for it, if somebody else was to write that and could not.
+        """
         try:
-            is_logged = self.log(batch)
+            is_logged = self.log(batch) if entry is None else self._redo.write(entry)
             return Written([] if is_logged else self.commit(batch), is_logged, self._take_applied())
         except DiskFullError as error:
             error.applied = self._take_applied()
@@ -235,16 +238,50 @@ class Environment:
         Messages of a batch that is logged can be read once a commit has written it to the tables.
         """
         redo = self.store.redo
-        if redo is None or not self._may_log(redo) or batch.paged or (batch.pages and self.paged.unfinished):
-            return False
-        if sum([len(entries) for _, entries in batch.entries]) >= LOGGED_MESSAGES:
-            return False
-        changes = small_changes(batch, LOGGED_OCTETS)
-        if changes is None:
+        if redo is None or (changes := self._to_log(redo, batch)) is None:
             return False
         if not redo.waiting and not self._has_log_room():  # looked for once, for all that fill the log
             return False
         return redo.append(changes)
+
+    def begin_log(self, batch: Batch) -> LogEntry | None:
+        """Return the entry of a batch, for the caller to write to `log_descriptor` and flush, and then call `end_log`.
+
+        None if the batch cannot be logged without waiting: the file has to be opened, or the space looked for, or the
+        batch is not small. Until `end_log` nothing else may write.
+        """
+        redo = self.store.redo
+        if redo is None or redo.direct < 0 or not redo.waiting:
+            return None
+        changes = self._to_log(redo, batch)
+        return None if changes is None else redo.begin(changes)
+
+    @property
+    def log_descriptor(self) -> int:
+        """The file of an entry that has begun, open with O_DIRECT."""
+        return self._redo.direct
+
+    def end_log(self, entry: LogEntry, *, is_written: bool) -> Written | None:
+        """Note that an entry is on disk; or, with `is_written` false and None returned, that there was no space."""
+        if not is_written:
+            self._redo.fail(entry)
+            return None
+        self._redo.finish(entry)
+        return Written([], is_logged=True, applied=self._take_applied())
+
+    @property
+    def _redo(self) -> RedoLog:
+        """The redo log, of which an entry has begun."""
+        assert self.store.redo is not None  # noqa: S101 - tells the type checker
+        return self.store.redo
+
+    def _to_log(self, redo: RedoLog, batch: Batch) -> LoggedChanges | None:
+        """Return the changes of a batch if it is small and may be logged now."""
+        if not self._may_log(redo) or batch.paged or (batch.pages and self.paged.unfinished):
+            return None
+        if sum([len(entries) for _, entries in batch.entries]) >= LOGGED_MESSAGES:
+            return None
+        return small_changes(batch, LOGGED_OCTETS)
 
     def _has_log_room(self) -> bool:
         try:

@@ -76,8 +76,22 @@ def read_place(row: bytes) -> Place:
     return Place(*_PLACE.unpack(octets))
 
 
+class LogEntry(NamedTuple):
+    """A batch on its way into the log."""
+
+    changes: LoggedChanges
+    rows: int
+    """Number of rows that it changes."""
+    octets: bytes
+    at: int
+    """Its place in the file: a multiple of `PAGE`."""
+
+
 class RedoLog:
     """The redo log of a data file that is in use; for the thread that commits.
+
+    An entry may also be written by somebody else, between `begin` and `finish` or `fail`. No transaction of the data
+    file may begin meanwhile.
 
     Args:
         folder: the folder of the data file. The log's file is made when it is first needed.
@@ -90,6 +104,8 @@ class RedoLog:
         self._place = place
         self._reached = place.number
         self._descriptor = -1
+        self.direct = -1
+        """The file, to be written around the page cache (O_DIRECT); -1 if it is not open, or that is not possible."""
         self._is_refused = False
         """True if the file could not be opened at the last try."""
         self._since = 0.0
@@ -111,33 +127,49 @@ class RedoLog:
 
         Raises OSError if the disk fails, after which it is unknown whether the batch is there.
         """
-        rows = self._rows + changes.rows_changed
-        if rows > MOST_ROWS:
-            return False
-        octets = encode_changes(changes)
-        size = _HEADER.size + len(octets)
-        if self._at + size > SIZE or not self._is_open():
-            return False
-        # It counts even if it fails for lack of space: what may be half there must never be read for another one.
-        self._place = Place(self._place.log, self._place.number + 1)
-        header = _HEADER.pack(_MAGIC, _checksum(self._place, octets), self._place.number, len(octets))
+        entry = self.begin(changes)
+        return entry is not None and self.write(entry)
+
+    def write(self, entry: LogEntry) -> bool:
+        """Write an entry and flush it; returns false if there is no space. Raises OSError as `append`."""
         try:
-            write_at(self._descriptor, header + octets, self._at)
+            write_at(self._descriptor, entry.octets, entry.at)
             sync_data(self._descriptor)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            with contextlib.suppress(OSError):  # a start should not find it, as the batch may be refused
-                os.pwrite(self._descriptor, bytes(_HEADER.size), self._at)
-            self._rows = MOST_ROWS  # nothing more before the data file has been written
+            self.fail(entry)
             return False
+        self.finish(entry)
+        return True
+
+    def begin(self, changes: LoggedChanges) -> LogEntry | None:
+        """Return the next entry, to be written and flushed; None if that is not possible now."""
+        rows = changes.rows_changed
+        if self._rows + rows > MOST_ROWS:
+            return None
+        octets = encode_changes(changes)
+        if self._at + _HEADER.size + len(octets) > SIZE or not self._is_open():
+            return None
+        # It counts even if it fails for lack of space: what may be half there must never be read for another one.
+        self._place = Place(self._place.log, self._place.number + 1)
+        header = _HEADER.pack(_MAGIC, _checksum(self._place, octets), self._place.number, len(octets))
+        return LogEntry(changes, rows, header + octets, self._at)
+
+    def finish(self, entry: LogEntry) -> None:
+        """Note that an entry is on disk."""
         self.flushes += 1
         if not self.waiting:
             self._since = monotonic()
-        self._at += _pages(len(octets))
-        self._rows = rows
-        self.waiting.append(changes)
-        return True
+        self._at += _pages(len(entry.octets))
+        self._rows += entry.rows
+        self.waiting.append(entry.changes)
+
+    def fail(self, entry: LogEntry) -> None:
+        """Note that there was no space for an entry: it does not count, and its batch may be committed, or refused."""
+        with contextlib.suppress(OSError):  # a start should not find it
+            os.pwrite(self._descriptor, bytes(_HEADER.size), entry.at)
+        self._rows = MOST_ROWS  # nothing more before the data file has been written
 
     def _is_open(self) -> bool:
         """Open the file, or make it, and its reserve, if that is necessary; returns whether it is there."""
@@ -147,6 +179,8 @@ class RedoLog:
             if self._descriptor < 0:
                 self._descriptor = _open(self._folder)
             _reserve(self._descriptor)
+            if self.direct < 0:
+                self.direct = _open_direct(self._folder)
         except OSError as error:
             if not self._is_refused:
                 log.warning("storage: no redo log, small commits are flushed twice: %s", error)
@@ -183,9 +217,10 @@ class RedoLog:
 
     def close(self) -> None:
         """Close the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._descriptor, self.direct):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self.direct = -1
 
 
 class Left(NamedTuple):
@@ -219,7 +254,7 @@ def left_behind(folder: Path, row: bytes | None) -> Left | None:
     while (entry := _entry_at(octets, at, place.log)) is not None and entry[0] == place.number + 1:
         place = Place(place.log, entry[0])
         batches.append(bytes(entry[1]))
-        at += _pages(len(entry[1]))
+        at += _pages(_HEADER.size + len(entry[1]))
     for later in range(at, len(octets), PAGE):  # the last one may be cut off, and was not confirmed then
         entry = _entry_at(octets, later, place.log)
         if entry is not None and entry[0] > place.number + 1:
@@ -254,8 +289,8 @@ def _entry_at(octets: memoryview, at: int, log_id: bytes) -> tuple[int, memoryvi
 
 
 def _pages(octets: int) -> int:
-    """Return the size in bytes of an entry on disk."""
-    return -(-(_HEADER.size + octets) // PAGE) * PAGE
+    """Return the size in bytes on disk of an entry of so many bytes."""
+    return -(-octets // PAGE) * PAGE
 
 
 def _checksum(place: Place, octets: bytes | memoryview) -> int:
@@ -275,6 +310,16 @@ def _open(folder: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _open_direct(folder: Path) -> int:
+    """Open the file once more, to be written around the page cache; returns -1 where that is not possible."""
+    if not hasattr(os, "O_DIRECT"):  # macOS
+        return -1
+    try:
+        return os.open(folder / NAME, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def _reserve(descriptor: int) -> None:

@@ -3,6 +3,7 @@
     kind             what happens                                 what is demanded beside the ledger's oracles
     kill-fdatasync   killed on entering a thread's k-th call      -
     kill-pwrite      the same, anywhere in writing pages          -
+    kill-io_submit   the same, before a small commit is written   -
     eio-fdatasync    the call fails with EIO                      the broker exits with 74, or does not start
     eio-pwrite       the same for a page of the data file         the same
     eio-fsync        the same for a body in a file of its own     the same
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from crash import moves
-from crash.kills import DRAIN_EVERY, Cycles, Mix, Totals, check_store, since, tally
+from crash.kills import DRAIN_EVERY, LITTLE_WINDOW, Cycles, Mix, Totals, check_store, since, tally
 from crash.link import Link, LostError
 from crash.load import CONSUMED, KEPT, Publisher, declare, drain
 from crash.loopdisk import MemoryDisk, why_no_small_disks
@@ -37,6 +38,7 @@ INJECTED = (
     "kill-fdatasync",
     "eio-fdatasync",
     "kill-pwrite",
+    "kill-io_submit",
     "eio-pwrite",
     "enospc",
     "enospc-root",
@@ -63,6 +65,8 @@ class _Injection:
         if kind.endswith("fdatasync"):
             when = rng.randint(STARTUP_CALLS, 40) if late else rng.randint(1, STARTUP_CALLS)
             self.words = inject("fdatasync", KILL if kind[0] == "k" else EIO, str(when), log=log)
+        elif kind == "kill-io_submit":
+            self.words = inject("io_submit", KILL, str(rng.randint(1, 60)), log=log)
         elif kind == "eio-fsync":
             self.words = inject("fsync", EIO, str(rng.randint(3, 5)), log=log)
         elif kind == "enospc":
@@ -94,7 +98,7 @@ async def _run_cycle(cycles: Cycles, kind: str) -> tuple[str, bool]:
             return f"did not start, exit {site.exit_code}", True
         site.ledger.broke("O10", f"{kind}: {error}")
         return "did not start", False
-    load = cycles.load()
+    load = cycles.load(*[LITTLE_WINDOW] * (kind == "kill-io_submit"))
     try:
         await load.open(cycles.port)
     except (LostError, OSError):

@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import mmap
+import os
 import signal
 
 import pytest
@@ -10,7 +12,7 @@ from running import Running
 
 from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.persistence import committer
+from leveret.broker.persistence import async_writes, committer
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
@@ -785,3 +787,162 @@ def test_what_is_logged_does_not_count_as_waiting_for_the_disk(flushed):
         return backlogged
 
     assert not asyncio.run(run())
+
+
+class Kernel:
+    """Asynchronous writes that are done when a test says so."""
+
+    is_ready = True
+
+    def __init__(self):
+        self.begun = []
+        self.refuses = False
+        self.closed = False
+
+    def start(self, descriptor, octets, offset, done):
+        if not self.refuses:
+            self.begun.append((descriptor, octets, offset, done))
+        return not self.refuses
+
+    def finish(self, error=None):
+        descriptor, octets, offset, done = self.begun.pop(0)
+        if error is None:
+            with mmap.mmap(-1, 4096) as page:
+                page[: len(octets)] = octets
+                os.pwrite(descriptor, page, offset)
+            os.fdatasync(descriptor)
+        done(error)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    made = Kernel()
+    monkeypatch.setattr(committer.AsyncWrites, "open", lambda _loop, _size: made)
+    return made
+
+
+async def behind_another(disk, kernel):
+    """Return a queue with a message that the kernel writes, behind one that is only logged, and who waits for it."""
+    host, queue = started(disk)
+    await published(disk, queue, 1)
+    if disk.environment.log_descriptor < 0:
+        pytest.skip("no O_DIRECT on this file system")
+    safe = asyncio.get_running_loop().create_future()
+    queue.publish([message(10)], persistent=True)
+    disk.journal.when_safe(safe.set_result)
+    disk.commits.wake()
+    await until(lambda: kernel.begun or safe.done())
+    return host, queue, safe
+
+
+def test_small_commits_behind_others_are_written_by_the_kernel(flushed, monkeypatch):
+    """The first one opens the file, in the writer's thread; those that follow need no thread."""
+    monkeypatch.setattr(async_writes, "HELD_NS", 10**11)  # however busy the machine is
+
+    async def run():
+        _, queue = started(flushed)
+        if flushed.commits._log_writes is None:
+            pytest.skip("no asynchronous writes here")
+        starts = []
+        start = flushed.commits._log_writes.start
+        flushed.commits._log_writes.start = lambda *call: starts.append(start(*call)) or starts[-1]
+        await published(flushed, queue, 5)
+        if flushed.environment.log_descriptor < 0:
+            pytest.skip("no O_DIRECT on this file system")
+        flushes = flushed.flushes
+        await asyncio.wait_for(flushed.stop([queue]), 10)
+        return starts, flushes
+
+    assert ([True] * 4, 5) == asyncio.run(run())
+
+
+def test_jobs_wait_for_what_the_kernel_writes(flushed, kernel):
+    """A job of the writer, such as a backup's, has all that was cut before it; the next commit comes after it."""
+
+    async def run():
+        _, queue, safe = await behind_another(flushed, kernel)
+        seen = asyncio.get_running_loop().create_future()
+        environment = flushed.environment
+
+        def look():
+            environment.apply_logged()
+            return len(list(environment.rows("blocks")))
+
+        flushed.commits.submit(look, lambda rows, error: seen.set_result((rows, error)))
+        queue.publish([message(10)], persistent=True)
+        flushed.commits.wake()
+        assert not seen.done()
+        kernel.finish()
+        assert await asyncio.wait_for(seen, 10) == (2, None)
+        assert await safe
+        await asyncio.wait_for(flushed.stop([queue]), 10)
+
+    asyncio.run(run())
+    assert kernel.closed
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_what_the_kernel_has_no_room_for_is_committed(flushed, kernel, code, tmp_path):
+    """The entry does not count; the batch goes to the tables, with what was only logged."""
+
+    async def run():
+        _, _, safe = await behind_another(flushed, kernel)
+        kernel.finish(OSError(code, "planted"))
+        assert await safe
+        assert not flushed.environment.has_logged
+        rows = len(list(flushed.environment.rows("blocks")))
+        flushed.abandon()
+        return rows
+
+    assert 2 == asyncio.run(run())
+    again = committer.Environment(tmp_path / "data", sync=False)
+    assert 2 == len(list(again.rows("blocks")))
+    again.close()
+
+
+def test_what_the_kernel_does_not_accept_is_written_by_the_thread(flushed, kernel, tmp_path):
+    """The entry has begun and goes to its place, so a start finds it behind the others."""
+    kernel.refuses = True
+
+    async def run():
+        _, _, safe = await behind_another(flushed, kernel)
+        assert await safe
+        rows = len(list(flushed.environment.rows("blocks")))
+        flushed.abandon()
+        return rows, kernel.begun
+
+    assert (0, []) == asyncio.run(run())
+    again = committer.Environment(tmp_path / "data", sync=False)
+    assert 2 == len(list(again.rows("blocks")))
+    again.close()
+
+
+def test_an_error_of_what_the_kernel_writes_ends_the_broker(flushed, kernel):
+    """It is unknown then what is on disk: nothing is confirmed."""
+
+    async def run():
+        host, _, safe = await behind_another(flushed, kernel)
+        failed = []
+        host.storage_failed = failed.append
+        kernel.finish(OSError(errno.EIO, "planted"))
+        flushed.abandon()
+        return [error.errno for error in failed], safe.done()
+
+    assert ([errno.EIO], False) == asyncio.run(run())
+
+
+def test_a_kill_while_the_kernel_writes_confirms_nothing(flushed, kernel, tmp_path):
+    """A start does not find the message that was not flushed, and finds the one that was logged before."""
+
+    async def run():
+        _, _, safe = await behind_another(flushed, kernel)
+        flushed.abandon()
+        return safe.done()
+
+    assert not asyncio.run(run())
+    again = committer.Environment(tmp_path / "data", sync=False)
+    assert 1 == len(list(again.rows("blocks")))
+    again.close()

@@ -7,6 +7,8 @@ disk at any time.
 
 import errno
 import logging
+import mmap
+import os
 import random
 import shutil
 import sys
@@ -56,6 +58,7 @@ from leveret.storage.store import (
 )
 from leveret.storage.store.environment import Environment, Written
 from leveret.storage.store.recovery import recover, saved_rows
+from leveret.storage.store.redo_log import LogEntry
 from leveret.storage.store.replica import ReplicaEnvironment
 from leveret.storage.store.tables import body_checksum
 
@@ -1391,8 +1394,11 @@ class LateLoggedMachine(LoggedMachine):
 class RedoMachine(Machine):
     """The state machine of a broker that logs small batches, and writes them to the tables with a later one.
 
-    A start writes there what is only logged. A fault of the log is that it has no room.
+    A start writes there what is only logged. A fault of the log is that it has no room. Every other entry is written by
+    somebody else, around the page cache, as the kernel does.
     """
+
+    is_direct = False
 
     def open_environment(self) -> Environment:
         return Environment(self.data_dir, sync=True)
@@ -1405,11 +1411,25 @@ class RedoMachine(Machine):
 
     def write(self, batch: Batch) -> list[int]:
         self.written = Written([], is_logged=False, applied=0)
+        self.is_direct = not self.is_direct
         with patch.object(environment_module, "LOGGED_MESSAGES", sys.maxsize):
-            self.written = self.environment.write(batch)
+            entry = self.environment.begin_log(batch) if self.is_direct else None
+            written = None if entry is None else self.write_directly(entry)
+            self.written = self.environment.write(batch) if written is None else written
         if self.written.is_logged:
             self.note("logged")
         return self.written.unlink
+
+    def write_directly(self, entry: LogEntry) -> Written | None:
+        with mmap.mmap(-1, -(-len(entry.octets) // redo_log_module.PAGE) * redo_log_module.PAGE) as octets:
+            octets[: len(entry.octets)] = entry.octets
+            written = os.pwrite(self.environment.log_descriptor, octets, entry.at) == len(octets)
+        try:
+            redo_log_module.sync_data(self.environment.log_descriptor)
+        except OSError:
+            written = False
+        self.note("written around the page cache" if written else "no room around the page cache")
+        return self.environment.end_log(entry, is_written=written)
 
     def settle_batch(self) -> None:
         done = self.error or self.written
@@ -1694,7 +1714,7 @@ def test_a_record_is_given_up_once() -> None:
 def main(examples: int, steps: int) -> None:
     """Run the machine long, and print the number of examples in which each thing happened."""
     logging.disable()
-    for machine in (Machine, LateMachine, LoggedMachine, LateLoggedMachine):
+    for machine in (Machine, LateMachine, LoggedMachine, LateLoggedMachine, RedoMachine, LateRedoMachine):
         run(machine, examples, steps)
     count = SEEN.pop("examples")
     for what, examples_with in SEEN.most_common():

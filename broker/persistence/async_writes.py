@@ -1,0 +1,162 @@
+"""Writes to a file, each flushed, that no thread waits for: Linux's asynchronous input and output (driver).
+
+A thread that writes costs the event loop more than the disk does, if the disk is fast: to wake it up, to share the
+interpreter with it, and to be woken up by it. The kernel does it instead (`io_submit(2)`, with O_DIRECT and RWF_DSYNC,
+which is one write and one flush), and the event loop learns from an eventfd that it is done.
+
+Other systems and some sandboxes do not have it, some file systems do not allow O_DIRECT, and some wait for the disk in
+`io_submit`. Then the caller takes a thread.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import sys
+from collections.abc import Callable
+from struct import Struct
+from time import monotonic_ns
+from typing import Self
+
+PAGE = 4096
+"""Bytes of which the place and the size of a write are multiples."""
+HELD_NS = 250_000
+"""Nanoseconds that a submission may take: above, the file system seems to wait for the disk in it."""
+HELD_PART = 20
+"""Nothing more is submitted then for so many times as long: the loop is held a twentieth of the time at most."""
+REFUSED_NS = 60_000_000_000
+"""Nanoseconds for which nothing is submitted after the kernel has refused something."""
+
+_CALLS = {
+    "x86_64": (206, 207, 208, 209),
+    "aarch64": (0, 1, 4, 2),
+    "riscv64": (0, 1, 4, 2),
+}
+"""Numbers of io_setup, io_destroy, io_getevents and io_submit."""
+_PWRITE = 1
+_RWF_DSYNC = 2
+_TELL_EVENTFD = 1
+_REQUEST = Struct("<QIIHhIQQqQII")
+"""struct iocb: data, key, rw_flags, opcode, priority, descriptor, buffer, bytes, offset, reserved, flags, eventfd."""
+_EVENT = Struct("<QQqq")
+"""struct io_event: data, request, result, second result."""
+
+Done = Callable[[OSError | None], object]
+
+
+class AsyncWrites:
+    """One write at a time, through a buffer of a fixed size.
+
+    Args:
+        loop: calls back.
+        size: bytes of the buffer.
+
+    Raises OSError where there is no such thing; `open` returns None instead.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, size: int) -> None:
+        calls = _CALLS.get(platform.machine())
+        if sys.platform != "linux" or calls is None or sys.maxsize < 1 << 32:
+            raise OSError(errno.ENOSYS, "no asynchronous writes on this system")
+        self._setup, self._destroy, self._get_events, self._submit = map(ctypes.c_long, calls)
+        self._call = ctypes.CDLL(None, use_errno=True).syscall
+        self._call.restype = ctypes.c_long
+        self._loop = loop
+        self._context = ctypes.c_ulong(0)
+        self._checked(self._setup, ctypes.c_long(1), ctypes.byref(self._context))
+        self._buffer = mmap.mmap(-1, size)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
+        self._request = ctypes.create_string_buffer(_REQUEST.size)
+        self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
+        self._event = ctypes.create_string_buffer(_EVENT.size)
+        self._one = ctypes.c_long(1)
+        self._size = 0
+        """Bytes that are being written; 0 if none are."""
+        self._done: Done | None = None
+        self._not_before = 0
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        loop.add_reader(self._eventfd, self._ready)
+
+    @classmethod
+    def open(cls, loop: asyncio.AbstractEventLoop, size: int) -> Self | None:
+        """Return one, or None where that is not possible."""
+        with contextlib.suppress(OSError):
+            return cls(loop, size)
+        return None
+
+    @property
+    def is_ready(self) -> bool:
+        """True unless a write is under way, or submissions seem to wait for the disk."""
+        return not self._size and (not self._not_before or monotonic_ns() >= self._not_before)
+
+    def start(self, descriptor: int, octets: bytes, offset: int, done: Done) -> bool:
+        """Begin to write some bytes, and whatever up to the end of a page, and to flush them.
+
+        Args:
+            descriptor: a file open with O_DIRECT, until `done` is called or `close` has returned.
+            octets: at least one.
+            offset: where in the file; a multiple of `PAGE`.
+            done: called in a later iteration of the loop with None, or the error.
+
+        Returns false if they are too many, or cannot be submitted: nothing is written then, and `done` is not called.
+        """
+        size = -(-len(octets) // PAGE) * PAGE
+        if size > len(self._buffer):
+            return False
+        self._buffer[: len(octets)] = octets
+        _REQUEST.pack_into(
+            self._request,
+            0,
+            0,
+            0,
+            _RWF_DSYNC,
+            _PWRITE,
+            0,
+            descriptor,
+            self._address,
+            size,
+            offset,
+            0,
+            _TELL_EVENTFD,
+            self._eventfd,
+        )
+        began = monotonic_ns()
+        submitted = self._call(self._submit, self._context, self._one, self._requests)
+        now = monotonic_ns()
+        if submitted != 1:
+            self._not_before = now + REFUSED_NS
+            return False
+        self._not_before = now + HELD_PART * (now - began) if now - began > HELD_NS else 0
+        self._size, self._done = size, done
+        return True
+
+    def _ready(self) -> None:
+        """Take the result of the write."""
+        os.eventfd_read(self._eventfd)
+        if self._call(self._get_events, self._context, ctypes.c_long(0), self._one, self._event, None) != 1:
+            return
+        _, _, result, _ = _EVENT.unpack(self._event)
+        size, self._size = self._size, 0
+        done, self._done = self._done, None
+        if done is not None:
+            done(None if result == size else _error(result))
+
+    def close(self) -> None:
+        """Wait for the write that is under way; `done` is not called any more."""
+        self._loop.remove_reader(self._eventfd)
+        self._call(self._destroy, self._context)
+        os.close(self._eventfd)
+
+    def _checked(self, *arguments: object) -> None:
+        if self._call(*arguments) < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+
+def _error(result: int) -> OSError:
+    """Return the error of a write; less than was to be written is a lack of space."""
+    code = -result if result < 0 else errno.ENOSPC
+    return OSError(code, os.strerror(code))
