@@ -2,7 +2,8 @@
 
 Theory. A socket that is not read gets no event when its client disconnects, and one whose client reads nothing gets
 none at all. So each driver is checked every `CHECK_SECONDS`, and compared with its state at the last check: has it
-processed input since, has the client taken any bytes?
+processed input since, has the client taken any bytes? One that is read and has sent everything has nothing to be checked:
+there may be ten thousand of them.
 """
 
 import socket
@@ -43,7 +44,7 @@ class CheckedDriver(Protocol):
 class PeerCheck:
     """The checks of one connection, with its state at the last of them."""
 
-    __slots__ = ("_arrived", "_idle_checks", "_steps", "_taken", "_taken_at")
+    __slots__ = ("_arrived", "_idle_checks", "_steps", "_taken", "_taken_at", "was_fine")
 
     def __init__(self) -> None:
         self._steps = 0
@@ -52,6 +53,9 @@ class PeerCheck:
         self._taken = 0
         self._taken_at = 0.0
         self._arrived = 0
+        self.was_fine = True
+        """True if the connection was being read, with everything sent, at the last check; the driver sets it instead of
+        a `run`."""
 
     def run(self, driver: CheckedDriver, sock: socket.socket, now: float, send_timeout: float | None) -> None:
         """End the connection if its client has gone or does not read.
@@ -65,6 +69,13 @@ class PeerCheck:
         """
         connection = driver.connection
         steps = connection.reads + driver.resumed
+        unsent = driver.unsent
+        taken = connection.octets_out - unsent
+        if self.was_fine:
+            self.was_fine = False
+            self._idle_checks = 0
+            self._steps, self._taken, self._taken_at = steps, taken, now
+            return
         if not driver.reading and steps == self._steps and not connection.outbox.transport_full:
             self._idle_checks += 1
             checks = BLOCKED_CHECKS if connection.blocked else WAITING_CHECKS
@@ -74,8 +85,6 @@ class PeerCheck:
         else:
             self._idle_checks = 0
             self._steps = steps
-        unsent = driver.unsent
-        taken = connection.octets_out - unsent
         if not unsent or taken != self._taken:
             self._taken = taken
             self._taken_at = now

@@ -352,7 +352,9 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def check_peer(self, now: float) -> None:
         """Check, every `peer_check.CHECK_SECONDS` of a monotonic clock, whether the client is there and reads."""
-        if not self._closing and not self._transport.is_closing():
+        if not self._pauses and not self._transport.get_write_buffer_size():
+            self._peer_check.was_fine = True
+        elif not self._closing and not self._transport.is_closing():
             self._peer_check.run(self, self._socket, now, self._server.send_timeout)
 
     def disconnect(self, reason: str) -> None:

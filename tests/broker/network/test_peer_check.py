@@ -43,6 +43,7 @@ def test_a_client_that_is_not_read_and_has_gone_is_noticed(pair, blocked, checks
     ours, client = pair
     client.shutdown(socket.SHUT_WR)
     driver, check = Driver(blocked=blocked), PeerCheck()
+    check.run(driver, ours, -1, None)  # the first check since it was read
     for now in range(checks):
         check.run(driver, ours, now, None)
 
@@ -92,6 +93,22 @@ def test_a_client_that_reads_nothing_is_disconnected(pair):
     assert not driver.ends
     check.run(driver, pair[0], 23.0, 10.0)
     assert ["the client has not read any of 1600 pending bytes for 11 s"] == driver.ends
+
+
+def test_a_client_that_had_nothing_to_read_begins_anew(pair):
+    """Nothing is held against a client that was being read and had taken everything since the check before."""
+    driver, check = Driver(blocked=True), PeerCheck()
+    sent = driver.connection
+    for now in range(3):
+        sent.octets_out = driver.unsent = 1000
+        check.run(driver, pair[0], float(now), 10.0)
+    check.was_fine = True
+    sent.octets_out, driver.unsent = 2000, 2000
+    pair[1].close()
+    for now in range(100, 100 + BLOCKED_CHECKS):
+        check.run(driver, pair[0], float(now), 10.0)
+
+    assert not driver.ends
 
 
 def test_input_is_noticed_without_reading_it(pair):
