@@ -2,8 +2,8 @@
 
 Theory. A socket that is not read gets no event when its client disconnects, and one whose client reads nothing gets
 none at all. So each driver is checked every `CHECK_SECONDS`, and compared with its state at the last check: has it
-processed input since, has the client taken any bytes? One that is read and has sent everything has nothing to be checked:
-there may be ten thousand of them.
+processed input since, has the client taken any bytes? One that is read and has sent everything needs no check: there
+may be ten thousand of them.
 """
 
 import socket
