@@ -226,6 +226,7 @@ class Cranked:
 
     def __init__(self) -> None:
         self.is_full = self.backlogged = self.overloaded = self.is_held = False
+        self.is_ended = True
         self.slowest = 0.0
         self.files = 0
         self.duration = Latency()

@@ -28,7 +28,12 @@ HELD_NS = 250_000
 HELD_PART = 20
 """Nothing more is submitted then for so many times as long: the loop is held a twentieth of the time at most."""
 REFUSED_NS = 60_000_000_000
-"""Nanoseconds for which nothing is submitted after the kernel has refused something."""
+"""Nanoseconds for which nothing is submitted after the kernel or the file system has refused something."""
+REFUSED = frozenset(
+    (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOMEM, errno.EAGAIN, errno.EINTR, errno.EPERM)
+)
+"""Errors of a write that is not possible in this way, or not now: they tell nothing of the disk. File systems with
+larger pages refuse places that are multiples of `PAGE` so."""
 
 _CALLS = {
     "x86_64": (206, 207, 208, 209),
@@ -65,20 +70,24 @@ class AsyncWrites:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
         self._loop = loop
-        self._context = ctypes.c_ulong(0)
-        self._checked(self._setup, ctypes.c_long(1), ctypes.byref(self._context))
+        self._one = ctypes.c_long(1)
         self._buffer = mmap.mmap(-1, size)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
         self._request = ctypes.create_string_buffer(_REQUEST.size)
         self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._event = ctypes.create_string_buffer(_EVENT.size)
-        self._one = ctypes.c_long(1)
         self._size = 0
         """Bytes that are being written; 0 if none are."""
         self._done: Done | None = None
         self._not_before = 0
+        self._context = ctypes.c_ulong(0)
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        loop.add_reader(self._eventfd, self._ready)
+        try:
+            self._set_up()
+            loop.add_reader(self._eventfd, self._ready)
+        except BaseException:
+            self._free()
+            raise
 
     @classmethod
     def open(cls, loop: asyncio.AbstractEventLoop, size: int) -> Self | None:
@@ -89,8 +98,12 @@ class AsyncWrites:
 
     @property
     def is_ready(self) -> bool:
-        """True unless a write is under way, or submissions seem to wait for the disk."""
-        return not self._size and (not self._not_before or monotonic_ns() >= self._not_before)
+        """True unless a write is under way, submissions seem to wait for the disk, or it is closed."""
+        return (
+            not self._size
+            and self._eventfd >= 0
+            and (not self._not_before or monotonic_ns() >= self._not_before)
+        )
 
     def start(self, descriptor: int, octets: bytes, offset: int, done: Done) -> bool:
         """Begin to write some bytes, and whatever up to the end of a page, and to flush them.
@@ -101,7 +114,8 @@ class AsyncWrites:
             offset: where in the file; a multiple of `PAGE`.
             done: called in a later iteration of the loop with None, or the error.
 
-        Returns false if they are too many, or cannot be submitted: nothing is written then, and `done` is not called.
+        Returns false if they are too many, or the kernel refuses them at once: nothing is written then, and `done` is
+        not called. A later refusal is one of the errors in `REFUSED`; the bytes may be written then, or a part of them.
         """
         size = -(-len(octets) // PAGE) * PAGE
         if size > len(self._buffer):
@@ -135,25 +149,35 @@ class AsyncWrites:
 
     def _ready(self) -> None:
         """Take the result of the write."""
-        os.eventfd_read(self._eventfd)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._eventfd)
         if self._call(self._get_events, self._context, ctypes.c_long(0), self._one, self._event, None) != 1:
             return
         _, _, result, _ = _EVENT.unpack(self._event)
+        if -result in REFUSED:
+            self._not_before = monotonic_ns() + REFUSED_NS
         size, self._size = self._size, 0
         done, self._done = self._done, None
         if done is not None:
             done(None if result == size else _error(result))
 
     def close(self) -> None:
-        """Wait for the write that is under way; `done` is not called any more."""
-        self._loop.remove_reader(self._eventfd)
-        self._call(self._destroy, self._context)
-        os.close(self._eventfd)
+        """Wait for the write that is under way; `done` is not called any more. May be called again."""
+        if self._eventfd >= 0:
+            self._loop.remove_reader(self._eventfd)
+            self._free()
 
-    def _checked(self, *arguments: object) -> None:
-        if self._call(*arguments) < 0:
+    def _set_up(self) -> None:
+        if self._call(self._setup, self._one, ctypes.byref(self._context)) < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
+
+    def _free(self) -> None:
+        if self._context.value:
+            self._call(self._destroy, self._context)
+            self._context.value = 0
+        os.close(self._eventfd)
+        self._eventfd = -1
 
 
 def _error(result: int) -> OSError:

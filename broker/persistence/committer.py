@@ -24,7 +24,7 @@ from typing import Any
 
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.persistence.async_writes import AsyncWrites
+from leveret.broker.persistence.async_writes import REFUSED, AsyncWrites
 from leveret.broker.persistence.file_removals import FileRemovals
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.persistence.worker_thread import WorkerThread
@@ -147,6 +147,8 @@ class Committer:
         self.is_held = False
         """True while a commit, or a file, waits for deferred queues."""
         self._stopping = False
+        self.is_ended = False
+        """True once its threads have ended."""
         self._last_try = True
         """True if a full disk is retried once more at shutdown."""
         self._stopped: asyncio.Event | None = None
@@ -393,16 +395,14 @@ class Committer:
     def _entry_written(self, batch: Batch, entry: LogEntry, error: OSError | None) -> None:
         """Settle a batch of which the kernel has written the entry of the redo log, or has failed to."""
         self._is_logging = False
-        is_full = error is not None and error.errno in NO_SPACE
-        written = (
-            self._environment.end_log(entry, is_written=error is None) if error is None or is_full else None
-        )
-        if is_full:
-            self._writer.submit(partial(self._environment.write, batch), self._committed)
+        is_undone = error is not None and (error.errno in NO_SPACE or error.errno in REFUSED)
+        if is_undone:  # the writer tries the same, and then a commit
+            self._writer.submit(partial(self._environment.write, batch, entry), self._committed)
         jobs, self._jobs_behind = self._jobs_behind, []
         for job in jobs:
             self._writer.submit(*job)
-        if not is_full:
+        if not is_undone:
+            written = self._environment.end_log(entry) if error is None else None
             self._host.run_step("result of the redo log", lambda: self._committed(written, error), "")
 
     def _committed(self, written: Written | None, error: BaseException | None) -> None:
@@ -565,10 +565,7 @@ class Committer:
         self._finish()
         await self._stopped.wait()
         await self._all_settled()
-        self._writer.stop()
-        if self._log_writes is not None:
-            self._log_writes.close()
-        self._file_threads.shutdown()
+        self._end()
         if self.is_full:
             messages, definitions = self._journal.unwritten()
             text = "disk full at shutdown: messages=%d definitions=%d not written and lost; none of them was confirmed"
@@ -581,12 +578,18 @@ class Committer:
         """Begin nothing more, as if the process were killed; returns when the commit and files under way are done."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._log_writes is not None:
-            self._log_writes.close()
-        self._writer.stop()
         for task in self._files.values():
             task.cancel()
-        self._file_threads.shutdown(cancel_futures=True)
+        self._file_threads.shutdown(wait=False, cancel_futures=True)
+        self._end()
+
+    def _end(self) -> None:
+        """End the threads, after what they have begun."""
+        self._writer.stop()
+        if self._log_writes is not None:
+            self._log_writes.close()
+        self._file_threads.shutdown()
+        self.is_ended = True
 
     def _finish(self) -> None:
         journal = self._journal

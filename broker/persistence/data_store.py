@@ -344,6 +344,8 @@ class DataStore:
 
     def close(self) -> None:
         """End the threads and close the files, discarding the journal."""
+        if hasattr(self, "commits") and not self.commits.is_ended:
+            self.commits.abandon()  # a start that fails
         if hasattr(self, "_reader"):
             self._reader.stop()
         self.environment.close()

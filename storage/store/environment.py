@@ -219,7 +219,7 @@ class Environment:
     def write(self, batch: Batch, entry: LogEntry | None = None) -> Written:
         """Make a batch safe: log it if it is small, else commit it, with what is only logged. Errors as `commit`.
 
-        `entry` is what `begin_log` returned for it, if somebody else was to write that and could not.
+        `entry` is what `begin_log` returned for it, if the caller could not write that.
         """
         try:
             is_logged = self.log(batch) if entry is None else self._redo.write(entry)
@@ -245,10 +245,11 @@ class Environment:
         return redo.append(changes)
 
     def begin_log(self, batch: Batch) -> LogEntry | None:
-        """Return the entry of a batch, for the caller to write to `log_descriptor` and flush, and then call `end_log`.
+        """Return the entry of a batch, for the caller to write to `log_descriptor` and flush.
 
         None if the batch cannot be logged without waiting: the file has to be opened, or the space looked for, or the
-        batch is not small. Until `end_log` nothing else may write.
+        batch is not small. Then call `end_log`, or `write` with the entry if that was not possible. Nothing else may
+        write before.
         """
         redo = self.store.redo
         if redo is None or redo.direct < 0 or not redo.waiting:
@@ -261,11 +262,8 @@ class Environment:
         """The file of an entry that has begun, open with O_DIRECT."""
         return self._redo.direct
 
-    def end_log(self, entry: LogEntry, *, is_written: bool) -> Written | None:
-        """Note that an entry is on disk; or, with `is_written` false and None returned, that there was no space."""
-        if not is_written:
-            self._redo.fail(entry)
-            return None
+    def end_log(self, entry: LogEntry) -> Written:
+        """Note that an entry is on disk, and return the result of its batch."""
         self._redo.finish(entry)
         return Written([], is_logged=True, applied=self._take_applied())
 

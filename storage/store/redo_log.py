@@ -90,8 +90,8 @@ class LogEntry(NamedTuple):
 class RedoLog:
     """The redo log of a data file that is in use; for the thread that commits.
 
-    An entry may also be written by somebody else, between `begin` and `finish` or `fail`. No transaction of the data
-    file may begin meanwhile.
+    An entry may also be written by somebody else, between `begin` and `finish`, or `write` if that is not possible. No
+    transaction of the data file may begin meanwhile.
 
     Args:
         folder: the folder of the data file. The log's file is made when it is first needed.
@@ -138,7 +138,9 @@ class RedoLog:
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            self.fail(entry)
+            with contextlib.suppress(OSError):  # a start should not find it, as the batch may be refused
+                os.pwrite(self._descriptor, bytes(_HEADER.size), entry.at)
+            self._rows = MOST_ROWS  # nothing more before the data file has been written
             return False
         self.finish(entry)
         return True
@@ -164,12 +166,6 @@ class RedoLog:
         self._at += _pages(len(entry.octets))
         self._rows += entry.rows
         self.waiting.append(entry.changes)
-
-    def fail(self, entry: LogEntry) -> None:
-        """Note that there was no space for an entry: it does not count, and its batch may be committed, or refused."""
-        with contextlib.suppress(OSError):  # a start should not find it
-            os.pwrite(self._descriptor, bytes(_HEADER.size), entry.at)
-        self._rows = MOST_ROWS  # nothing more before the data file has been written
 
     def _is_open(self) -> bool:
         """Open the file, or make it, and its reserve, if that is necessary; returns whether it is there."""

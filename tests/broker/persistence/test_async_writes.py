@@ -126,6 +126,63 @@ def test_a_descriptor_that_cannot_be_written_is_refused_for_a_while(
     with_writes(work)
 
 
+def test_a_refusal_by_the_file_system_comes_later_and_counts_for_a_while(path: Path) -> None:
+    """A place that the file system does not allow is refused when the write is done, and so may be tried by others."""
+
+    async def work(writes: AsyncWrites) -> None:
+        done = asyncio.get_running_loop().create_future()
+        with opened(path) as descriptor:
+            assert writes.start(descriptor, b"x", 1, done.set_result)
+            error = await done
+        assert error is not None
+        assert error.errno in async_writes.REFUSED
+        assert not writes.is_ready
+
+    with_writes(work)
+
+
+def test_what_cannot_be_opened_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without descriptors, or a loop that refuses, keeps no context of the kernel and no descriptor."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "planted")
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        before = descriptors(), contexts()
+        monkeypatch.setattr(loop, "add_reader", refuse)
+        for _ in range(20):
+            assert AsyncWrites.open(loop, SIZE) is None
+        monkeypatch.undo()
+        monkeypatch.setattr(os, "eventfd", refuse)
+        for _ in range(20):
+            assert AsyncWrites.open(loop, SIZE) is None
+        assert before == (descriptors(), contexts())
+
+    asyncio.run(run())
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def contexts() -> int:
+    """Return the number of contexts for asynchronous writes that the process has."""
+    return Path("/proc/self/maps").read_text(encoding="utf-8").count("[aio]")
+
+
+def test_a_close_ends_it(path: Path) -> None:
+    """After a close nothing is to be submitted, and another close does nothing."""
+
+    async def work(writes: AsyncWrites) -> None:
+        with opened(path) as descriptor:
+            assert await written(writes, descriptor, b"y", 0) is None
+        writes.close()
+        assert not writes.is_ready
+
+    with_writes(work)
+
+
 def test_a_submission_that_waits_for_the_disk_is_not_repeated_for_a_while(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

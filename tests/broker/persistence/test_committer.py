@@ -5,6 +5,8 @@ import errno
 import mmap
 import os
 import signal
+import threading
+from pathlib import Path
 
 import pytest
 from conformance.wire import Client
@@ -19,6 +21,7 @@ from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.errors import Done, UnknownStateError
 from leveret.storage.message import Message, Persistent
+from leveret.storage.store import redo_log
 
 
 class Host:
@@ -885,14 +888,15 @@ def test_jobs_wait_for_what_the_kernel_writes(flushed, kernel):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_what_the_kernel_has_no_room_for_is_committed(flushed, kernel, code, tmp_path):
+def test_what_nobody_has_room_for_in_the_log_is_committed(flushed, kernel, code, tmp_path, monkeypatch):
     """The entry does not count; the batch goes to the tables, with what was only logged."""
 
     async def run():
         _, _, safe = await behind_another(flushed, kernel)
+        monkeypatch.setattr(redo_log, "sync_data", no_room)
         kernel.finish(OSError(code, "planted"))
         assert await safe
-        assert not flushed.environment.has_logged
+        monkeypatch.undo()
         rows = len(list(flushed.environment.rows("blocks")))
         flushed.abandon()
         return rows
@@ -903,12 +907,15 @@ def test_what_the_kernel_has_no_room_for_is_committed(flushed, kernel, code, tmp
     again.close()
 
 
-def test_what_the_kernel_does_not_accept_is_written_by_the_thread(flushed, kernel, tmp_path):
-    """The entry has begun and goes to its place, so a start finds it behind the others."""
-    kernel.refuses = True
+@pytest.mark.parametrize("code", [0, errno.EINVAL, errno.EAGAIN, errno.ENOSPC])
+def test_what_the_kernel_does_not_write_is_written_by_the_thread(flushed, kernel, tmp_path, code):
+    """The entry has begun and goes to its place, so a start finds it behind the others; a refusal may come late."""
+    kernel.refuses = not code
 
     async def run():
         _, _, safe = await behind_another(flushed, kernel)
+        if code:
+            kernel.finish(OSError(code, "planted"))
         assert await safe
         rows = len(list(flushed.environment.rows("blocks")))
         flushed.abandon()
@@ -946,3 +953,26 @@ def test_a_kill_while_the_kernel_writes_confirms_nothing(flushed, kernel, tmp_pa
     again = committer.Environment(tmp_path / "data", sync=False)
     assert 1 == len(list(again.rows("blocks")))
     again.close()
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_start_that_fails_leaves_no_thread_and_no_descriptor(flushed):
+    """A store that is closed before it has served ends what it has begun, once."""
+
+    async def run():
+        before = descriptors(), threading.active_count()
+        for _ in range(3):
+            disk = DataStore(
+                flushed.environment.data_dir.parent / "other", StorageConfig(), ram_limit=1 << 20
+            )
+            disk.start(Host(), asyncio.get_running_loop(), bool)
+            disk.close()
+        return before, (descriptors(), threading.active_count())
+
+    (flushed.environment.data_dir.parent / "other").mkdir()
+    before, after = asyncio.run(run())
+    assert before == after
+    flushed.close()

@@ -24,11 +24,12 @@ from pathlib import Path
 from leveret.storage.store.environment import Environment
 from leveret.__main__ import main
 write, trigger = Environment.write, Path(sys.argv[1])
-def failing(self, batch):
+def failing(self, batch, entry=None):
     if trigger.exists():
         {error}
-    return write(self, batch)
+    return write(self, batch, entry)
 Environment.write = failing
+Environment.begin_log = lambda self, batch: None
 sys.argv[1:] = sys.argv[2:]
 from leveret.broker.server import shutdown
 shutdown.STOP_SECONDS = 60

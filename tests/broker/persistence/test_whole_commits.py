@@ -78,6 +78,9 @@ class Writer:
         """Take a job."""
         self._jobs.append((job, done))
 
+    def stop(self) -> None:
+        """Do nothing: there is no thread."""
+
     def work(self) -> bool:
         """Do the oldest job; returns false if there is none."""
         if not self._jobs:

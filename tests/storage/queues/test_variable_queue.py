@@ -1414,13 +1414,15 @@ class RedoMachine(Machine):
         self.is_direct = not self.is_direct
         with patch.object(environment_module, "LOGGED_MESSAGES", sys.maxsize):
             entry = self.environment.begin_log(batch) if self.is_direct else None
-            written = None if entry is None else self.write_directly(entry)
-            self.written = self.environment.write(batch) if written is None else written
+            if entry is not None and self.is_written_directly(entry):
+                self.written = self.environment.end_log(entry)
+            else:
+                self.written = self.environment.write(batch, entry)
         if self.written.is_logged:
             self.note("logged")
         return self.written.unlink
 
-    def write_directly(self, entry: LogEntry) -> Written | None:
+    def is_written_directly(self, entry: LogEntry) -> bool:
         with mmap.mmap(-1, -(-len(entry.octets) // redo_log_module.PAGE) * redo_log_module.PAGE) as octets:
             octets[: len(entry.octets)] = entry.octets
             written = os.pwrite(self.environment.log_descriptor, octets, entry.at) == len(octets)
@@ -1429,7 +1431,7 @@ class RedoMachine(Machine):
         except OSError:
             written = False
         self.note("written around the page cache" if written else "no room around the page cache")
-        return self.environment.end_log(entry, is_written=written)
+        return written
 
     def settle_batch(self) -> None:
         done = self.error or self.written
