@@ -176,8 +176,7 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process the bytes of a read."""
-        server = self._server
-        connection = self.connection
+        server, connection = self._server, self.connection
         connection.reads += 1
         connection.octets_in += nbytes
         turn = server.turn
