@@ -51,6 +51,8 @@ log.addHandler(logging.NullHandler())  # an application without logging gets no 
 
 LOOPBACK = "127.0.0.1"
 STOPPED = "the broker was stopped during the call"
+CANCEL_SECONDS = 0.1
+"""Interval between two attempts to end a stop whose disk has failed."""
 STOP_SECONDS = 0.25
 """Time for clients to answer `connection.close`: one in a thread of its own may not be reading at all."""
 _ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to bind
@@ -96,6 +98,19 @@ class EmbeddedServer(FaultyServer):
             return await future
         finally:
             self._awaited.discard(future)
+
+    async def stop_unless_broken(self) -> None:
+        """Stop. Raises ClosedBrokerError if the disk fails meanwhile: what waits for it would wait forever."""
+        stopping = asyncio.ensure_future(self.stop("shutdown", STOP_SECONDS))
+        ended = asyncio.get_running_loop().create_future()
+        stopping.add_done_callback(lambda _: ended.done() or ended.set_result(None))
+        try:
+            await self.result_of(ended)
+        finally:
+            while not stopping.done():  # a wait with a limit may take the first one for its own
+                stopping.cancel()
+                await asyncio.wait((stopping,), timeout=CANCEL_SECONDS)
+        stopping.result()
 
     async def finish_jobs(self) -> None:
         """Wait until no work is deferred any more. Raises ClosedBrokerError if the server ends before that."""
@@ -283,11 +298,13 @@ class Core:
         await self._stop_management()
         server, self._server = self._server, None
         with self._lock:
-            if server.failure is None:
-                await server.stop("shutdown", STOP_SECONDS)
-            elif server.disk is not None:
-                server.disk.abandon()
-        server.discard()
+            try:
+                if server.failure is None:
+                    await server.stop_unless_broken()
+            finally:
+                if server.failure is not None and server.disk is not None:  # before, or with the last commit
+                    server.disk.abandon()
+                server.discard()
 
     async def kill(self) -> None:
         """End as if the process were killed: nothing more is sent or written. Without effect if it is not running."""

@@ -1,8 +1,8 @@
 """Writes to a file, each flushed, that no thread waits for: Linux's asynchronous input and output (driver).
 
 A thread that writes costs the event loop more than the disk does, if the disk is fast: to wake it up, to share the
-interpreter with it, and to be woken up by it. The kernel does it instead (`io_submit(2)`, with O_DIRECT and RWF_DSYNC,
-which is one write and one flush), and the event loop learns from an eventfd that it is done.
+interpreter with it, and to be woken up by it. The kernel does it instead (`io_submit(2)`, to a file open with O_DIRECT
+and O_DSYNC, which is one write and one flush), and the event loop learns from an eventfd that it is done.
 
 Other systems and some sandboxes do not have it, some file systems do not allow O_DIRECT, and some wait for the disk in
 `io_submit`. Then the caller takes a thread.
@@ -42,7 +42,6 @@ _CALLS = {
 }
 """Numbers of io_setup, io_destroy, io_getevents and io_submit."""
 _PWRITE = 1
-_RWF_DSYNC = 2
 _TELL_EVENTFD = 1
 _REQUEST = Struct("<QIIHhIQQqQII")
 """struct iocb: data, key, rw_flags, opcode, priority, descriptor, buffer, bytes, offset, reserved, flags, eventfd."""
@@ -92,7 +91,7 @@ class AsyncWrites:
     @classmethod
     def open(cls, loop: asyncio.AbstractEventLoop, size: int) -> Self | None:
         """Return one, or None where that is not possible."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NotImplementedError):  # the latter of a loop that has no readers
             return cls(loop, size)
         return None
 
@@ -109,7 +108,7 @@ class AsyncWrites:
         """Begin to write some bytes, and whatever up to the end of a page, and to flush them.
 
         Args:
-            descriptor: a file open with O_DIRECT, until `done` is called or `close` has returned.
+            descriptor: a file open with O_DIRECT and O_DSYNC, until `done` is called or `close` has returned.
             octets: at least one.
             offset: where in the file; a multiple of `PAGE`.
             done: called in a later iteration of the loop with None, or the error.
@@ -126,7 +125,7 @@ class AsyncWrites:
             0,
             0,
             0,
-            _RWF_DSYNC,
+            0,
             _PWRITE,
             0,
             descriptor,
@@ -151,9 +150,9 @@ class AsyncWrites:
         """Take the result of the write."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._eventfd)
-        if self._call(self._get_events, self._context, ctypes.c_long(0), self._one, self._event, None) != 1:
+        result = self._result()
+        if result is None:
             return
-        _, _, result, _ = _EVENT.unpack(self._event)
         if -result in REFUSED:
             self._not_before = monotonic_ns() + REFUSED_NS
         size, self._size = self._size, 0
@@ -171,6 +170,16 @@ class AsyncWrites:
         if self._call(self._setup, self._one, ctypes.byref(self._context)) < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
+        if (refused := self._result()) is not None:  # by a sandbox; not only when something waits for it
+            raise _error(refused)
+
+    def _result(self) -> int | None:
+        """Take the result of a write: bytes, or a negative error, also that of this call. None if there is none yet."""
+        count = self._call(self._get_events, self._context, ctypes.c_long(0), self._one, self._event, None)
+        if count < 0:
+            return -ctypes.get_errno()
+        result: int = _EVENT.unpack(self._event)[2]
+        return result if count else None
 
     def _free(self) -> None:
         if self._context.value:

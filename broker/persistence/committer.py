@@ -398,12 +398,18 @@ class Committer:
         is_undone = error is not None and (error.errno in NO_SPACE or error.errno in REFUSED)
         if is_undone:  # the writer tries the same, and then a commit
             self._writer.submit(partial(self._environment.write, batch, entry), self._committed)
-        jobs, self._jobs_behind = self._jobs_behind, []
-        for job in jobs:
-            self._writer.submit(*job)
+        if (
+            error is None or is_undone
+        ):  # else it is unknown what is on disk, and nothing more is to be written
+            self._submit_jobs_behind()
         if not is_undone:
             written = self._environment.end_log(entry) if error is None else None
             self._host.run_step("result of the redo log", lambda: self._committed(written, error), "")
+
+    def _submit_jobs_behind(self) -> None:
+        jobs, self._jobs_behind = self._jobs_behind, []
+        for job in jobs:
+            self._writer.submit(*job)
 
     def _committed(self, written: Written | None, error: BaseException | None) -> None:
         journal = self._journal
@@ -585,9 +591,10 @@ class Committer:
 
     def _end(self) -> None:
         """End the threads, after what they have begun."""
-        self._writer.stop()
         if self._log_writes is not None:
             self._log_writes.close()
+        self._submit_jobs_behind()
+        self._writer.stop()
         self._file_threads.shutdown()
         self.is_ended = True
 

@@ -245,7 +245,7 @@ class Environment:
         return redo.append(changes)
 
     def begin_log(self, batch: Batch) -> LogEntry | None:
-        """Return the entry of a batch, for the caller to write to `log_descriptor` and flush.
+        """Return the entry of a batch, for the caller to write to `log_descriptor`.
 
         None if the batch cannot be logged without waiting: the file has to be opened, or the space looked for, or the
         batch is not small. Then call `end_log`, or `write` with the entry if that was not possible. Nothing else may
@@ -259,7 +259,7 @@ class Environment:
 
     @property
     def log_descriptor(self) -> int:
-        """The file of an entry that has begun, open with O_DIRECT."""
+        """The file of an entry that has begun, open with O_DIRECT and O_DSYNC."""
         return self._redo.direct
 
     def end_log(self, entry: LogEntry) -> Written:

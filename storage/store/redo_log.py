@@ -105,7 +105,8 @@ class RedoLog:
         self._reached = place.number
         self._descriptor = -1
         self.direct = -1
-        """The file, to be written around the page cache (O_DIRECT); -1 if it is not open, or that is not possible."""
+        """The file, each write to which is flushed (O_DSYNC) and goes around the page cache (O_DIRECT); -1 if it is not
+        open, or that is not possible."""
         self._is_refused = False
         """True if the file could not be opened at the last try."""
         self._since = 0.0
@@ -309,11 +310,12 @@ def _open(folder: Path) -> int:
 
 
 def _open_direct(folder: Path) -> int:
-    """Open the file once more, to be written around the page cache; returns -1 where that is not possible."""
+    """Open the file once more, for flushed writes around the page cache; returns -1 where that is impossible."""
     if not hasattr(os, "O_DIRECT"):  # macOS
         return -1
     try:
-        return os.open(folder / NAME, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
+        flags = os.O_WRONLY | os.O_DIRECT | os.O_DSYNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(folder / NAME, flags)
     except OSError:
         return -1
 

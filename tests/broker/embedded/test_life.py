@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import errno
 import functools
 import gc
 import json
@@ -22,6 +23,7 @@ import pika
 import pytest
 
 import leveret
+from leveret.storage.store.environment import Environment
 
 
 def connected(url: str) -> pika.BlockingConnection:
@@ -223,6 +225,25 @@ def test_a_failed_disk_ends_the_broker_not_the_process(tmp_path):
             connection.sleep(30)
         with pytest.raises(leveret.ClosedBrokerError, match="the disk is gone"):
             _ = broker.url
+
+
+def test_a_disk_that_fails_at_the_stop_is_closed(tmp_path, monkeypatch):
+    """The stop says so, and the data can be opened again by the same process."""
+
+    def fail(*_):
+        raise OSError(errno.EIO, "planted")
+
+    broker = leveret.Broker(data_dir=tmp_path).start()
+    channel = connected(broker.url).channel()
+    channel.queue_declare("q", durable=True)
+    with monkeypatch.context() as broken:
+        broken.setattr(Environment, "write", fail)
+        broken.setattr(Environment, "begin_log", lambda *_: None)
+        channel.basic_publish("", "q", b"", pika.BasicProperties(delivery_mode=2))
+        with pytest.raises(leveret.ClosedBrokerError, match=r"the disk of the broker has failed: .*planted"):
+            broker.stop()
+    with leveret.Broker(data_dir=tmp_path) as broker:
+        assert connected(broker.url).channel().queue_declare("q", passive=True).method.message_count <= 1
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path, flags: int = os.O_WRONLY) -> Iterator[int]:
-    descriptor = os.open(path, flags | os.O_DIRECT)
+    descriptor = os.open(path, flags | os.O_DIRECT | os.O_DSYNC)
     try:
         yield descriptor
     finally:
@@ -147,10 +147,13 @@ def test_what_cannot_be_opened_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, "planted")
 
+    def lack(*_: object) -> None:
+        raise NotImplementedError
+
     async def run() -> None:
         loop = asyncio.get_running_loop()
         before = descriptors(), contexts()
-        monkeypatch.setattr(loop, "add_reader", refuse)
+        monkeypatch.setattr(loop, "add_reader", lack)
         for _ in range(20):
             assert AsyncWrites.open(loop, SIZE) is None
         monkeypatch.undo()
@@ -238,6 +241,20 @@ def test_less_than_was_to_be_written_is_a_lack_of_space() -> None:
     """A file system that finds room for a part of a write has none for the rest."""
     assert errno.ENOSPC == async_writes._error(PAGE).errno
     assert errno.EDQUOT == async_writes._error(-errno.EDQUOT).errno
+
+
+def test_a_kernel_that_does_not_tell_results_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox that allows writes and not their results is found out before anything is written."""
+    if (calls := async_writes._CALLS.get(platform.machine())) is None:
+        pytest.skip("no asynchronous writes here")
+    monkeypatch.setattr(async_writes, "_CALLS", {platform.machine(): (calls[0], calls[1], -1, calls[3])})
+    before = contexts()
+    loop = asyncio.new_event_loop()
+    try:
+        assert AsyncWrites.open(loop, SIZE) is None
+    finally:
+        loop.close()
+    assert before == contexts()
 
 
 def test_other_systems_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
