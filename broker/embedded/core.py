@@ -103,7 +103,12 @@ class EmbeddedServer(FaultyServer):
         """Stop. Raises ClosedBrokerError if the disk fails meanwhile: what waits for it would wait forever."""
         stopping = asyncio.ensure_future(self.stop("shutdown", STOP_SECONDS))
         ended = asyncio.get_running_loop().create_future()
-        stopping.add_done_callback(lambda _: ended.done() or ended.set_result(None))
+
+        def end(_: object) -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        stopping.add_done_callback(end)
         try:
             await self.result_of(ended)
         finally:
@@ -304,6 +309,7 @@ class Core:
             finally:
                 if server.failure is not None and server.disk is not None:  # before, or with the last commit
                     server.disk.abandon()
+                    await server.gone()
                 server.discard()
 
     async def kill(self) -> None:

@@ -234,7 +234,8 @@ def test_a_disk_that_fails_at_the_stop_is_closed(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "planted")
 
     broker = leveret.Broker(data_dir=tmp_path).start()
-    channel = connected(broker.url).channel()
+    client = connected(broker.url)
+    channel = client.channel()
     channel.queue_declare("q", durable=True)
     with monkeypatch.context() as broken:
         broken.setattr(Environment, "write", fail)
@@ -242,8 +243,10 @@ def test_a_disk_that_fails_at_the_stop_is_closed(tmp_path, monkeypatch):
         channel.basic_publish("", "q", b"", pika.BasicProperties(delivery_mode=2))
         with pytest.raises(leveret.ClosedBrokerError, match=r"the disk of the broker has failed: .*planted"):
             broker.stop()
-    with leveret.Broker(data_dir=tmp_path) as broker:
-        assert connected(broker.url).channel().queue_declare("q", passive=True).method.message_count <= 1
+    with pytest.raises(pika.exceptions.AMQPError):
+        client.sleep(30)
+    with leveret.Broker(data_dir=tmp_path) as broker, connected(broker.url) as client:
+        assert client.channel().queue_declare("q", passive=True).method.message_count <= 1
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------
