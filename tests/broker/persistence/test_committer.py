@@ -1,12 +1,12 @@
 """Commits with a real loop, threads and a data directory."""
 
 import asyncio
+import contextlib
 import errno
 import mmap
 import os
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 from conformance.wire import Client
@@ -813,7 +813,7 @@ class Kernel:
             with mmap.mmap(-1, 4096) as page:
                 page[: len(octets)] = octets
                 os.pwrite(descriptor, page, offset)
-            os.fdatasync(descriptor)
+            os.fsync(descriptor)
         done(error)
 
     def close(self):
@@ -956,7 +956,13 @@ def test_a_kill_while_the_kernel_writes_confirms_nothing(flushed, kernel, tmp_pa
 
 
 def descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
+    """Return the number of open descriptors, also where there is no /proc."""
+    found = 0
+    for number in range(1024):
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            found += 1
+    return found
 
 
 def test_a_start_that_fails_leaves_no_thread_and_no_descriptor(flushed):
