@@ -396,14 +396,15 @@ class Committer:
         """Settle a batch of which the kernel has written the entry of the redo log, or has failed to."""
         self._is_logging = False
         is_undone = error is not None and (error.errno in NO_SPACE or error.errno in REFUSED)
-        if is_undone:  # the writer tries the same, and then a commit
+        written = None
+        if error is None:
+            written = self._environment.end_log(entry)  # before any job, which may write what is only logged
+        elif is_undone:  # the writer tries the same, and then a commit
             self._writer.submit(partial(self._environment.write, batch, entry), self._committed)
-        if (
-            error is None or is_undone
-        ):  # else it is unknown what is on disk, and nothing more is to be written
-            self._submit_jobs_behind()
+        else:  # it is unknown what is on disk: nothing more is to be written
+            self._jobs_behind.clear()
+        self._submit_jobs_behind()
         if not is_undone:
-            written = self._environment.end_log(entry) if error is None else None
             self._host.run_step("result of the redo log", lambda: self._committed(written, error), "")
 
     def _submit_jobs_behind(self) -> None:

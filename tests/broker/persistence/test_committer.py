@@ -878,7 +878,16 @@ def test_jobs_wait_for_what_the_kernel_writes(flushed, kernel):
         queue.publish([message(10)], persistent=True)
         flushed.commits.wake()
         assert not seen.done()
+        logged = []
+        submit = flushed.commits._writer.submit
+
+        def note(*job):
+            logged.append(len(environment.store.redo.waiting))
+            submit(*job)
+
+        flushed.commits._writer.submit = note
         kernel.finish()
+        assert [2] == logged[:1]  # the entry counts before the job, which may begin at once
         assert await asyncio.wait_for(seen, 10) == (2, None)
         assert await safe
         await asyncio.wait_for(flushed.stop([queue]), 10)
@@ -934,11 +943,13 @@ def test_an_error_of_what_the_kernel_writes_ends_the_broker(flushed, kernel):
         host, _, safe = await behind_another(flushed, kernel)
         failed = []
         host.storage_failed = failed.append
+        ran = []
+        flushed.commits.submit(lambda: ran.append(True), lambda *_: None)
         kernel.finish(OSError(errno.EIO, "planted"))
         flushed.abandon()
-        return [error.errno for error in failed], safe.done()
+        return [error.errno for error in failed], safe.done(), ran
 
-    assert ([errno.EIO], False) == asyncio.run(run())
+    assert ([errno.EIO], False, []) == asyncio.run(run())
 
 
 def test_a_kill_while_the_kernel_writes_confirms_nothing(flushed, kernel, tmp_path):
