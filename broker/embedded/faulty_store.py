@@ -7,9 +7,9 @@ from leveret.broker.embedded.fault_state import FaultState
 from leveret.broker.persistence.data_store import DataStore
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.batch import Batch
+from leveret.storage.journal.logged import LoggedChanges
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.redo_log import LogEntry
 
 _NO_FAULTS = FaultState()
 
@@ -36,13 +36,9 @@ class _FaultyEnvironment(Environment):
         super().__init__(data_dir, sync=sync)
         self.bodies = _FaultyBodies(self.store, self.blobs)
 
-    def log(self, batch: Batch) -> bool:
-        """Log a batch, as `Environment.log`."""
-        return not self.faults.is_disk_full and super().log(batch)
-
-    def begin_log(self, batch: Batch) -> LogEntry | None:
-        """Return the entry of a batch, as `Environment.begin_log`."""
-        return None if self.faults.is_disk_full else super().begin_log(batch)
+    def changes_to_log(self, batch: Batch) -> LoggedChanges | None:
+        """Return the changes of a batch that may be logged, as `Environment.changes_to_log`."""
+        return None if self.faults.is_disk_full else super().changes_to_log(batch)
 
     def commit(self, batch: Batch) -> list[int]:
         """Commit a batch, as `Environment.commit`."""

@@ -168,8 +168,7 @@ class AsyncWrites:
 
     def _set_up(self) -> None:
         if self._call(self._setup, self._one, ctypes.byref(self._context)) < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+            raise _error(-ctypes.get_errno())
         if (refused := self._result()) is not None:  # by a sandbox; not only when something waits for it
             raise _error(refused)
 

@@ -238,7 +238,8 @@ class Environment:
         Messages of a batch that is logged can be read once a commit has written it to the tables.
         """
         redo = self.store.redo
-        if redo is None or (changes := self._to_log(redo, batch)) is None:
+        changes = self.changes_to_log(batch)
+        if redo is None or changes is None:
             return False
         if not redo.waiting and not self._has_log_room():  # looked for once, for all that fill the log
             return False
@@ -254,7 +255,7 @@ class Environment:
         redo = self.store.redo
         if redo is None or redo.direct < 0 or not redo.waiting:
             return None
-        changes = self._to_log(redo, batch)
+        changes = self.changes_to_log(batch)
         return None if changes is None else redo.begin(changes)
 
     @property
@@ -273,9 +274,10 @@ class Environment:
         assert self.store.redo is not None  # noqa: S101 - tells the type checker
         return self.store.redo
 
-    def _to_log(self, redo: RedoLog, batch: Batch) -> LoggedChanges | None:
+    def changes_to_log(self, batch: Batch) -> LoggedChanges | None:
         """Return the changes of a batch if it is small and may be logged now."""
-        if not self._may_log(redo) or batch.paged or (batch.pages and self.paged.unfinished):
+        redo = self.store.redo
+        if redo is None or not self._may_log(redo) or batch.paged or (batch.pages and self.paged.unfinished):
             return None
         if sum([len(entries) for _, entries in batch.entries]) >= LOGGED_MESSAGES:
             return None

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 from crash.judged import needs_power_cuts
 from crash.loopdisk import LoopDisk
+from internals import descriptors
 
 from leveret.broker.persistence import async_writes
 from leveret.broker.persistence.async_writes import PAGE, AsyncWrites
@@ -163,10 +164,6 @@ def test_what_cannot_be_opened_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
         assert before == (descriptors(), contexts())
 
     asyncio.run(run())
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def contexts() -> int:

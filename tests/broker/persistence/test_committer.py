@@ -1,7 +1,6 @@
 """Commits with a real loop, threads and a data directory."""
 
 import asyncio
-import contextlib
 import errno
 import mmap
 import os
@@ -10,6 +9,7 @@ import threading
 
 import pytest
 from conformance.wire import Client
+from internals import descriptors
 from running import Running
 
 from leveret.broker.cli.store import read
@@ -964,16 +964,6 @@ def test_a_kill_while_the_kernel_writes_confirms_nothing(flushed, kernel, tmp_pa
     again = committer.Environment(tmp_path / "data", sync=False)
     assert 1 == len(list(again.rows("blocks")))
     again.close()
-
-
-def descriptors():
-    """Return the number of open descriptors, also where there is no /proc."""
-    found = 0
-    for number in range(1024):
-        with contextlib.suppress(OSError):
-            os.fstat(number)
-            found += 1
-    return found
 
 
 def test_a_start_that_fails_leaves_no_thread_and_no_descriptor(flushed):
