@@ -6,7 +6,9 @@ minutes or nodes are merged by adding counts, and a percentile of the sum is as 
 percentiles are not.) Recording costs 0.1 us, so it is done for a sample of messages (`broker.counters.sampling`).
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 
 LINEAR_BITS = 5
 _LINEAR = 1 << LINEAR_BITS
@@ -83,9 +85,11 @@ class Histogram:
         self.count += other.count
         self.total += other.total
 
-    def at_most(self, value: int) -> int:
-        """Return the count of the buckets that end at or below `value`: never too high, at most one bucket too low."""
-        return sum([count for bucket, count in self.counts.items() if highest(bucket) <= value])
+    def at_most(self, *values: int) -> list[int]:
+        """Return, for each value, the count of the buckets that end there or below: at most one bucket too low."""
+        found = sorted(self.counts)
+        sums = [0, *accumulate([self.counts[bucket] for bucket in found])]
+        return [sums[bisect_left(found, index(value + 1))] for value in values]
 
     def percentile(self, share: float) -> int:
         """Return the percentile of a fraction from 0 to 1, as the highest value of its bucket; 0 if empty."""

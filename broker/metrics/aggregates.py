@@ -150,7 +150,7 @@ def _sizes(counts: Sequence[int], octets: int, labels: str = "") -> list[Sample]
 
 def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
     """Return a histogram of seconds from one of microseconds."""
-    below = [histogram.at_most((1 << bits) - 1) for bits in LATENCY_BITS]
+    below = histogram.at_most(*[(1 << bits) - 1 for bits in LATENCY_BITS])
     return buckets(LATENCY_LABELS, below, labels, histogram.count, histogram.total / 1e6)
 
 

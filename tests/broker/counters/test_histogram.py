@@ -81,13 +81,17 @@ def test_a_percentile_is_right_but_for_a_bucket(values, share):
     assert index(exact) == index(recorded(values).percentile(share))
 
 
-@given(VALUES, st.integers(0, 2**41))
-def test_no_more_are_at_most_a_value_than_there_are(values, bound):
-    """`at_most` never counts too many, and misses at most the bucket that contains the bound."""
-    histogram = recorded(values)
-    exact = sum(value <= bound for value in values)
+@given(VALUES, st.lists(st.integers(0, 2**41) | st.integers(0, 41).map(lambda bits: (1 << bits) - 1)))
+def test_what_is_at_most_a_value_is_in_buckets_that_end_there(values, bounds):
+    """`at_most` counts the buckets that end at a bound or below it, so all values up to one less than a power of two."""
+    found = recorded(values).at_most(*bounds)
 
-    assert exact - histogram.counts.get(index(bound), 0) <= histogram.at_most(bound) <= exact
+    assert [sum(highest(index(value)) <= bound for value in values) for bound in bounds] == found
+    assert all(
+        sum(value <= bound for value in values) == count
+        for bound, count in zip(bounds, found, strict=True)
+        if not bound & (bound + 1)
+    )
 
 
 def test_less_than_nothing_is_nothing():
