@@ -160,10 +160,12 @@ class ChannelConfirms:
     def take(self) -> list[Confirmation]:
         """Return the acks and nacks that are due, in sending order; they count as sent."""
         self.scheduled = False
-        last = self.seq_no
-        if self.held or self._refused or self._nacked or self._settled or self._early:
+        last, answered, held = self.seq_no, self._answered, self.held
+        if held or self._refused or self._nacked or self._settled or self._early:
+            if len(held) == last - answered:  # the open numbers are all that were not answered
+                self.taken = last
+                return []
             return self._take_some()
-        answered = self._answered
         if last == answered:
             return []
         self._answered = self.taken = self._low = last

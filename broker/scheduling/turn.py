@@ -205,7 +205,9 @@ class Turn:
         No commit may begin then. Queues that only have messages to deliver, or transient arrivals, change nothing
         durable, and there may be many for a long time.
         """
-        return bool(self._stored) or any(queue.stores_input for queue in self._not_stored)
+        if self._stored:
+            return True
+        return bool(self._not_stored) and any(queue.stores_input for queue in self._not_stored)
 
     @property
     def has_deferred_input(self) -> bool:

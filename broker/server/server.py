@@ -955,15 +955,10 @@ class Server:
         """Return milliseconds since the epoch, by the time source."""
         return self.time_source.wall()
 
-    @staticmethod
-    def monotonic() -> int:
-        """Return nanoseconds of a clock that is never set, for measurements."""
-        return time.monotonic_ns()
-
-    @staticmethod
-    def used() -> int:
-        """Return nanoseconds of processor time used by the event loop's thread."""
-        return time.thread_time_ns()
+    monotonic = staticmethod(time.monotonic_ns)
+    """Returns nanoseconds of a clock that is never set, for measurements."""
+    used = staticmethod(time.thread_time_ns)
+    """Returns nanoseconds of processor time used by the event loop's thread."""
 
     def now(self) -> float:
         """Return seconds of the loop's monotonic clock, for what depends on the machine, its network and its load."""
