@@ -45,6 +45,9 @@ _PWRITE = 1
 _TELL_EVENTFD = 1
 _REQUEST = Struct("<QIIHhIQQqQII")
 """struct iocb: data, key, rw_flags, opcode, priority, descriptor, buffer, bytes, offset, reserved, flags, eventfd."""
+_WHAT = Struct("<IQQq")
+_WHAT_AT = 20
+"""The part of it that is new each time, from the descriptor to the offset."""
 _EVENT = Struct("<QQqq")
 """struct io_event: data, request, result, second result."""
 
@@ -72,8 +75,6 @@ class AsyncWrites:
         self._one = ctypes.c_long(1)
         self._buffer = mmap.mmap(-1, size)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
-        self._request = ctypes.create_string_buffer(_REQUEST.size)
-        self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._event = ctypes.create_string_buffer(_EVENT.size)
         self._size = 0
         """Bytes that are being written; 0 if none are."""
@@ -81,6 +82,9 @@ class AsyncWrites:
         self._not_before = 0
         self._context = ctypes.c_ulong(0)
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        constant = _REQUEST.pack(0, 0, 0, _PWRITE, 0, 0, 0, 0, 0, 0, _TELL_EVENTFD, self._eventfd)
+        self._request = ctypes.create_string_buffer(constant, _REQUEST.size)
+        self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         try:
             self._set_up()
             loop.add_reader(self._eventfd, self._ready)
@@ -120,22 +124,7 @@ class AsyncWrites:
         if size > len(self._buffer):
             return False
         self._buffer[: len(octets)] = octets
-        _REQUEST.pack_into(
-            self._request,
-            0,
-            0,
-            0,
-            0,
-            _PWRITE,
-            0,
-            descriptor,
-            self._address,
-            size,
-            offset,
-            0,
-            _TELL_EVENTFD,
-            self._eventfd,
-        )
+        _WHAT.pack_into(self._request, _WHAT_AT, descriptor, self._address, size, offset)
         began = monotonic_ns()
         submitted = self._call(self._submit, self._context, self._one, self._requests)
         now = monotonic_ns()
@@ -148,8 +137,10 @@ class AsyncWrites:
 
     def _ready(self) -> None:
         """Take the result of the write."""
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.eventfd_read(self._eventfd)
+        except BlockingIOError:
+            return
         result = self._result()
         if result is None:
             return

@@ -369,9 +369,7 @@ class Committer:
         may_page = self._started >= self._page_due and journal.in_flight is None
         try:
             batch = journal.cut(min(self._page_octets, PAGE_OCTETS) if may_page else 0)
-            self._busy = (
-                len(batch.rows) + sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
-            )
+            self._busy = len(batch.rows) + batch.copies >= BUSY_OPERATIONS
             self._write(batch)
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
             self._host.storage_failed(error)
@@ -383,10 +381,7 @@ class Committer:
         if writes is not None and writes.is_ready and not self._writer.pending:
             entry = self._environment.begin_log(batch)
             if entry is not None and writes.start(
-                self._environment.log_descriptor,
-                entry.octets,
-                entry.at,
-                partial(self._entry_written, batch, entry),
+                entry.direct, entry.octets, entry.at, partial(self._entry_written, batch, entry)
             ):
                 self._is_logging = True
                 return
@@ -403,9 +398,10 @@ class Committer:
             self._writer.submit(partial(self._environment.write, batch, entry), self._committed)
         else:  # it is unknown what is on disk: nothing more is to be written
             self._jobs_behind.clear()
-        self._submit_jobs_behind()
+        if self._jobs_behind:
+            self._submit_jobs_behind()
         if not is_undone:
-            self._host.run_step("result of the redo log", lambda: self._committed(written, error), "")
+            self._host.run_step("result of the redo log", partial(self._committed, written, error), "")
 
     def _submit_jobs_behind(self) -> None:
         jobs, self._jobs_behind = self._jobs_behind, []
@@ -428,10 +424,11 @@ class Committer:
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
             self._host.storage_failed(bug)
             return
-        durable = Done.ALL if error is None else error.durable
-        if durable is Done.ALL:
+        is_full = error is not None and error.durable is not Done.ALL
+        if not is_full:
             self.sizes.add(batch.written(error))
-        self._record_full(full=durable is not Done.ALL)
+        if is_full is not self._full:
+            self._record_full(full=is_full)
         if batch.paged or error is not None:
             self._found_unpaged(batch, Done.ALL if error is None else error.paged)
         for msg_id in done.unlink if done is not None else ():

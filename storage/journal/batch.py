@@ -1,7 +1,7 @@
 """The changes of one commit: the journal cuts the batch, the environment applies it, the journal settles it."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.blocks import Block, Entry, Plan
@@ -85,6 +85,10 @@ class Changes:
         )
 
 
+NOTHING: Final = Changes()
+"""No changes: of all batches that do not touch an environment, and never changed itself."""
+
+
 class Batch(NamedTuple):
     """One commit: its changes, and the callbacks to notify."""
 
@@ -100,6 +104,8 @@ class Batch(NamedTuple):
     waiters: list[Callable[[bool], object]]
     late_waiters: list[Callable[[bool], object]]
     """Callbacks that waited for an earlier batch, and then for ends that are in this one."""
+    copies: int
+    """Number of messages that it writes, in all queues."""
     octets: int
     pages: bool
     """True if it may touch the environment of paged messages."""

@@ -27,7 +27,7 @@ from struct import Struct
 
 from leveret.storage.delayed import KEY_SIZE, TABLE as DELAYED
 from leveret.storage.errors import DiskFullError, Done
-from leveret.storage.journal.batch import Batch, Changes, Journaled
+from leveret.storage.journal.batch import NOTHING, Batch, Changes, Journaled
 from leveret.storage.journal.blocks import (
     GONE,
     LOGGED,
@@ -145,8 +145,8 @@ class Journal:
         """True if a batch that is settled is in a log, and not on disk before `applied` is called for it."""
         self._is_logged = False
         """True while a batch is settled that is logged and not on disk."""
-        self._unapplied: deque[tuple[Batch, int, int]] = deque()
-        """Batches that are settled and not applied, with the bytes and records that they count for."""
+        self._unapplied: deque[tuple[list[tuple[Journaled, list[Entry]]], int, int]] = deque()
+        """Entries of batches that are settled and not applied, with the bytes and records that each counts for."""
         self.octets_unapplied = 0
         """Bytes of batches that are settled and not applied."""
         self.octets = 0
@@ -324,7 +324,7 @@ class Journal:
         callbacks, self._before_cut = self._before_cut, []
         for callback in callbacks:
             callback()
-        durable, paged = Changes(), Changes()
+        durable, paged, moves = Changes(), NOTHING, None
         entries: list[tuple[Journaled, list[Entry]]] = []
         for queue in self._queues:
             queue.journaled = False
@@ -332,20 +332,27 @@ class Journal:
             self._cut_entries(queue, fresh, durable, entries, is_paged=False)
             if queue.journal_paged:
                 self._paging[queue] = None
-        if page:
+        if page and (self.has_unpaged or self.octets_to_page):
+            paged = Changes()
             self._cut_paged(page, paged, entries)
         acked: list[tuple[Block, list[int]]] = []
         moved: list[tuple[Block, list[int]]] = []
-        moves = Changes()
-        moves.unrefs, self._moved_refs = self._moved_refs, []
+        if self._moved_refs:
+            moves = Changes()
+            moves.unrefs, self._moved_refs = self._moved_refs, []
         for block in self._dirty:
-            if block.paged and not page:
-                self._paged_dirty.append(block)
-                continue
+            if block.paged:
+                if not page:
+                    self._paged_dirty.append(block)
+                    continue
+                if paged is NOTHING:
+                    paged = Changes()
             block.dirty = False
             if block.live < 0:
                 continue
             if block.moved:
+                if moves is None:
+                    moves = Changes()
                 self._cut_moved(block, durable, moves)
                 moved.append((block, block.moved))
                 block.moved = None
@@ -363,17 +370,23 @@ class Journal:
                 self._cut_block(block, paged if block.paged else durable)
             acked.append((block, block.acked))
             block.acked = []
-        moving = {block.qid for block, _ in moved}
-        for sweep in self._sweeps:  # one that takes what moves waits with it
-            (moves if sweep.qid in moving else durable).sweeps.append(sweep)
-        self._sweeps = []
+        if self._sweeps:
+            moving = {block.qid for block, _ in moved}
+            for sweep in self._sweeps:  # one that takes what moves waits with it
+                (moves if moves is not None and sweep.qid in moving else durable).sweeps.append(sweep)
+            self._sweeps = []
         if moves:
             durable.moves = moves
         durable.unrefs += self._unrefs
-        octets = durable.octets + paged.octets + sum([len(value) for _, _, value in self._rows if value])
+        octets, copies = durable.octets + paged.octets, 0
+        for _, _, value in self._rows:
+            if value:
+                octets += len(value)
+        for _, fresh in entries:
+            copies += len(fresh)
         late, self._late_waiters = self._late_waiters, []
         batch = Batch(
-            durable, paged, self._rows, entries, acked, moved, self._waiters, late, octets, page > 0
+            durable, paged, self._rows, entries, acked, moved, self._waiters, late, copies, octets, page > 0
         )
         self._queues = []
         self._dirty = []
@@ -473,7 +486,8 @@ class Journal:
                     changes.unrefs.append(message.msg_id)  # type: ignore[union-attr] # the file goes
         if not left:
             return
-        left.sort(key=_seq_id)  # nearly always sorted already
+        if len(left) > 1:
+            left.sort(key=_seq_id)  # nearly always sorted already
         if not is_paged:
             embed_below = self.embed_below
             for entry in left:
@@ -486,7 +500,8 @@ class Journal:
                     self._write_shared(entry, changes)
         plans = plan_blocks(queue.qid, left, queue.segment, paged=is_paged)
         changes.blocks += plans
-        changes.octets += sum([plan.octets for plan in plans])
+        for plan in plans:
+            changes.octets += plan.octets
         entries.append((queue, left))
 
     def _write_body(self, entry: Entry, message: Persistent, changes: Changes) -> None:
@@ -534,13 +549,13 @@ class Journal:
         octets, records = self._counted.popleft()
         self._is_logged = is_logged or self.is_logged_first
         if self.is_logged_first and batch.needs_sync:
-            self._unapplied.append((batch, octets, records))
+            self._unapplied.append((batch.entries, octets, records))
             self.octets_unapplied += octets
         else:
             self.octets_in_flight -= octets
             self.records_in_flight -= records
             if is_logged:
-                self._unapplied.append((batch, 0, 0))
+                self._unapplied.append((batch.entries, 0, 0))
         safe = error is None or error.durable is Done.ALL
         self.commits += safe
         self.octets_written += batch.written(error)
@@ -591,17 +606,20 @@ class Journal:
 
     def applied(self) -> None:
         """Take note that the oldest batch that was settled and not applied is on disk."""
-        batch, octets, records = self._unapplied.popleft()
+        by_queue, octets, records = self._unapplied.popleft()
         self.octets_unapplied -= octets
         self.octets_in_flight -= octets
         self.records_in_flight -= records
-        for queue, entries in batch.entries:
+        for queue, entries in by_queue:
             if entries[0].block.paged:
                 continue
-            stored = [entry for entry in entries if entry.state == LOGGED]
-            for entry in stored:
-                entry.state = STORED
-            if evicted := [entry for entry in stored if entry.evict]:
+            evicted: list[Entry] = []
+            for entry in entries:
+                if entry.state == LOGGED:
+                    entry.state = STORED
+                    if entry.evict:
+                        evicted.append(entry)
+            if evicted:
                 queue.stored(evicted)
 
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
@@ -687,10 +705,10 @@ class Journal:
         """Yield one queue's entries that are not known to be on disk; some may be settled."""
         yield from queue.journal_fresh
         yield from queue.journal_paged
-        cut = [batch for batch, _, _ in self._unapplied]
-        cut += [batch for batch in (self.in_flight, self.following) if batch is not None]
-        for batch in cut:
-            for whose, entries in batch.entries:
+        cut = [by_queue for by_queue, _, _ in self._unapplied]
+        cut += [batch.entries for batch in (self.in_flight, self.following) if batch is not None]
+        for by_queue in cut:
+            for whose, entries in by_queue:
                 if whose is queue:
                     yield from entries
         for _, copies in self.files.values():

@@ -31,9 +31,11 @@ SAMPLE_SHARE: Final = 0.8
 """Share of its size that the sample must shrink to: what does not is compressed ten times as slowly, and in vain."""
 _LEVEL = 1
 _MSG_ID = Struct(">Q").pack
+_NONE: Final[list[Any]] = []
+"""Of all batches, as hundreds of small ones wait to be written to the tables; never changed."""
 
 
-class LoggedChanges(msgspec.Struct, frozen=True, array_like=True):
+class LoggedChanges(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The durable part of a batch; fields as in `Changes`, blocks encoded."""
 
     version: int
@@ -53,7 +55,7 @@ class LoggedChanges(msgspec.Struct, frozen=True, array_like=True):
     @property
     def rows_changed(self) -> int:
         """The number of rows that are written or deleted, those of definitions, moves and sweeps left out."""
-        return sum([len(each) for each in (self.bodies, self.blocks, self.marks, self.deletes, self.unrefs)])
+        return len(self.bodies) + len(self.blocks) + len(self.marks) + len(self.deletes) + len(self.unrefs)
 
     def deletions(self) -> Changes:
         """Return the changes that only delete."""
@@ -86,9 +88,9 @@ def small_changes(batch: Batch, most: int) -> LoggedChanges | None:
         return None
     if not (changes.blocks or changes.marks or changes.deletes or changes.unrefs):
         return None
-    if not all(content for _, content in changes.bodies):  # in a file
+    if changes.bodies and not all(content for _, content in changes.bodies):  # in a file
         return None
-    return _logged(changes, [])
+    return _logged(changes, _NONE)
 
 
 def encode_changes(changes: LoggedChanges) -> bytes:
@@ -146,15 +148,15 @@ def _logged(changes: Changes, rows: list[tuple[str, bytes, bytes | None]]) -> Lo
     return LoggedChanges(
         VERSION,
         rows,
-        changes.bodies,
-        changes.refs,
-        [(plan.block.key, encode_block(plan)) for plan in changes.blocks],
-        changes.marks,
-        changes.merges,
-        changes.deletes,
-        changes.unmarks,
-        changes.unrefs,
-        [tuple(each) for each in changes.sweeps],  # type: ignore[misc] # a Range has three
+        changes.bodies or _NONE,
+        changes.refs or _NONE,
+        [(plan.block.key, encode_block(plan)) for plan in changes.blocks] or _NONE,
+        changes.marks or _NONE,
+        changes.merges or _NONE,
+        changes.deletes or _NONE,
+        changes.unmarks or _NONE,
+        changes.unrefs or _NONE,
+        [tuple(each) for each in changes.sweeps] or _NONE,  # type: ignore[misc] # a Range has three
         None if moves is None else _logged(moves, []),
     )
 

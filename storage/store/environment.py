@@ -77,6 +77,10 @@ class Written(NamedTuple):
     """Number of batches that were only logged, and have been written to the tables since the last result."""
 
 
+LOGGED = Written([], is_logged=True, applied=0)
+"""The result of most small batches."""
+
+
 class Environment:
     """The data of one broker on disk.
 
@@ -246,7 +250,7 @@ class Environment:
         return redo.append(changes)
 
     def begin_log(self, batch: Batch) -> LogEntry | None:
-        """Return the entry of a batch, for the caller to write to `log_descriptor`.
+        """Return the entry of a batch, for the caller to write to its file.
 
         None if the batch cannot be logged without waiting: the file has to be opened, or the space looked for, or the
         batch is not small. Then call `end_log`, or `write` with the entry if that was not possible. Nothing else may
@@ -258,15 +262,10 @@ class Environment:
         changes = self.changes_to_log(batch)
         return None if changes is None else redo.begin(changes)
 
-    @property
-    def log_descriptor(self) -> int:
-        """The file of an entry that has begun, open with O_DIRECT and O_DSYNC."""
-        return self._redo.direct
-
     def end_log(self, entry: LogEntry) -> Written:
         """Note that an entry is on disk, and return the result of its batch."""
         self._redo.finish(entry)
-        return Written([], is_logged=True, applied=self._take_applied())
+        return Written([], is_logged=True, applied=self._take_applied()) if self.store.applied else LOGGED
 
     @property
     def _redo(self) -> RedoLog:
@@ -279,7 +278,7 @@ class Environment:
         redo = self.store.redo
         if redo is None or not self._may_log(redo) or batch.paged or (batch.pages and self.paged.unfinished):
             return None
-        if sum([len(entries) for _, entries in batch.entries]) >= LOGGED_MESSAGES:
+        if batch.copies >= LOGGED_MESSAGES:
             return None
         return small_changes(batch, LOGGED_OCTETS)
 

@@ -85,6 +85,8 @@ class LogEntry(NamedTuple):
     octets: bytes
     at: int
     """Its place in the file: a multiple of `PAGE`."""
+    direct: int
+    """The file, open as `RedoLog.direct`."""
 
 
 class RedoLog:
@@ -101,7 +103,10 @@ class RedoLog:
 
     def __init__(self, folder: Path, place: Place) -> None:
         self._folder = folder
-        self._place = place
+        self._log = place.log
+        self._seed = crc32(place.log)
+        self._number = place.number
+        """The number of the last entry."""
         self._reached = place.number
         self._descriptor = -1
         self.direct = -1
@@ -121,7 +126,7 @@ class RedoLog:
     @property
     def place(self) -> Place:
         """The place behind the last entry."""
-        return self._place
+        return Place(self._log, self._number)
 
     def append(self, changes: LoggedChanges) -> bool:
         """Append a small batch and flush it; returns false if that is not possible now, and nothing is logged then.
@@ -155,9 +160,9 @@ class RedoLog:
         if self._at + _HEADER.size + len(octets) > SIZE or not self._is_open():
             return None
         # It counts even if it fails for lack of space: what may be half there must never be read for another one.
-        self._place = Place(self._place.log, self._place.number + 1)
-        header = _HEADER.pack(_MAGIC, _checksum(self._place, octets), self._place.number, len(octets))
-        return LogEntry(changes, rows, header + octets, self._at)
+        self._number = number = self._number + 1
+        header = _HEADER.pack(_MAGIC, _checksum(self._seed, number, octets), number, len(octets))
+        return LogEntry(changes, rows, header + octets, self._at, self.direct)
 
     def finish(self, entry: LogEntry) -> None:
         """Note that an entry is on disk."""
@@ -198,7 +203,7 @@ class RedoLog:
     @property
     def is_ahead(self) -> bool:
         """True if the data file has not reached the end of the log."""
-        return self._place.number != self._reached
+        return self._number != self._reached
 
     def written(self) -> int:
         """Note that all that waits is in the data file, with the place; returns the number of these batches.
@@ -209,7 +214,7 @@ class RedoLog:
         if self.is_ahead:
             self.waiting = []
             self._at = self._rows = 0
-            self._reached = self._place.number
+            self._reached = self._number
         return count
 
     def close(self) -> None:
@@ -248,12 +253,13 @@ def left_behind(folder: Path, row: bytes | None) -> Left | None:
     place = read_place(row)
     batches = []
     at = 0
-    while (entry := _entry_at(octets, at, place.log)) is not None and entry[0] == place.number + 1:
+    seed = crc32(place.log)
+    while (entry := _entry_at(octets, at, seed)) is not None and entry[0] == place.number + 1:
         place = Place(place.log, entry[0])
         batches.append(bytes(entry[1]))
         at += _pages(_HEADER.size + len(entry[1]))
     for later in range(at, len(octets), PAGE):  # the last one may be cut off, and was not confirmed then
-        entry = _entry_at(octets, later, place.log)
+        entry = _entry_at(octets, later, seed)
         if entry is not None and entry[0] > place.number + 1:
             raise DamagedError(
                 f"{NAME} has entry {entry[0]}, and entry {place.number + 1} is damaged or missing"
@@ -273,14 +279,14 @@ def give_reserve(folder: Path) -> bool:
     return True
 
 
-def _entry_at(octets: memoryview, at: int, log_id: bytes) -> tuple[int, memoryview] | None:
-    """Return the number and the bytes of an entry of a log; None if there is none, or it is not whole."""
+def _entry_at(octets: memoryview, at: int, seed: int) -> tuple[int, memoryview] | None:
+    """Return the number and the bytes of an entry of the log with that seed; None if there is none, or not whole."""
     if at + _HEADER.size > len(octets):
         return None
     magic, checksum, number, size = _HEADER.unpack_from(octets, at)
     start = at + _HEADER.size
     entry = octets[start : start + size]
-    if magic != _MAGIC or len(entry) != size or _checksum(Place(log_id, number), entry) != checksum:
+    if magic != _MAGIC or len(entry) != size or _checksum(seed, number, entry) != checksum:
         return None
     return number, entry
 
@@ -290,8 +296,9 @@ def _pages(octets: int) -> int:
     return -(-octets // PAGE) * PAGE
 
 
-def _checksum(place: Place, octets: bytes | memoryview) -> int:
-    return crc32(octets, crc32(_NUMBER.pack(place.number, len(octets)), crc32(place.log)))
+def _checksum(seed: int, number: int, octets: bytes | memoryview) -> int:
+    """Return the checksum of an entry; `seed` is that of the id of its log."""
+    return crc32(octets, crc32(_NUMBER.pack(number, len(octets)), seed))
 
 
 def _open(folder: Path) -> int:

@@ -831,7 +831,7 @@ async def behind_another(disk, kernel):
     """Return a queue with a message that the kernel writes, behind one that is only logged, and who waits for it."""
     host, queue = started(disk)
     await published(disk, queue, 1)
-    if disk.environment.log_descriptor < 0:
+    if disk.environment.store.redo.direct < 0:
         pytest.skip("no O_DIRECT on this file system")
     safe = asyncio.get_running_loop().create_future()
     queue.publish([message(10)], persistent=True)
@@ -853,7 +853,7 @@ def test_small_commits_behind_others_are_written_by_the_kernel(flushed, monkeypa
         start = flushed.commits._log_writes.start
         flushed.commits._log_writes.start = lambda *call: starts.append(start(*call)) or starts[-1]
         await published(flushed, queue, 5)
-        if flushed.environment.log_descriptor < 0:
+        if flushed.environment.store.redo.direct < 0:
             pytest.skip("no O_DIRECT on this file system")
         flushes = flushed.flushes
         await asyncio.wait_for(flushed.stop([queue]), 10)

@@ -19,7 +19,7 @@ def test_octets_that_found_room(durable: Done, paged: Done, octets: int) -> None
     """The octets counted are those of the environments that have taken everything; all of them if none was full."""
     pages = Changes()
     pages.octets = 20
-    batch = Batch(Changes(), pages, [], [], [], [], [], [], 120, pages=True)
+    batch = Batch(Changes(), pages, [], [], [], [], [], [], 1, 120, pages=True)
 
     assert octets == batch.written(DiskFullError("full", durable=durable, paged=paged))
     assert 120 == batch.written(None)

@@ -1425,9 +1425,9 @@ class RedoMachine(Machine):
     def is_written_directly(self, entry: LogEntry) -> bool:
         with mmap.mmap(-1, -(-len(entry.octets) // redo_log_module.PAGE) * redo_log_module.PAGE) as octets:
             octets[: len(entry.octets)] = entry.octets
-            written = os.pwrite(self.environment.log_descriptor, octets, entry.at) == len(octets)
+            written = os.pwrite(entry.direct, octets, entry.at) == len(octets)
         try:
-            redo_log_module.sync_data(self.environment.log_descriptor)
+            redo_log_module.sync_data(entry.direct)
         except OSError:
             written = False
         self.note("written around the page cache" if written else "no room around the page cache")
