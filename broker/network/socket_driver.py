@@ -184,6 +184,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         is_full = nbytes == self.read_limit
         data = bytes(server.read_buffer[:nbytes])
         others = turn.reads - self._read_number
+        turn.is_alone = not others
         turn.reads += 1
         self._read_number = turn.reads
         if self._gathered and self._must_wait():

@@ -179,24 +179,34 @@ class Committer:
         if len(self._journal.files) > len(self._files) and self._is_whole():
             self._write_files()
         if self.is_held and not self._host.turn.is_split:
-            self._cut_at_once()
+            self._cut_at_once()  # otherwise a busy queue may defer work again in the next step
             self._set_timer()
             self.is_held = False
             self._host.backlog_cleared()  # of publishers over another limit, each finds out at its next read
-        else:
+        elif not (self._host.turn.is_alone and self._cut_for_one()):
             self._set_timer()
 
-    def _cut_at_once(self) -> None:
-        """Start a commit that was held: otherwise a busy queue may defer work again in the next step."""
+    def _cut_for_one(self) -> bool:
+        """Start a commit in this step if the only active client waits for a small one; returns whether it began.
+
+        Other clients are waited for until the next step: they may have sent in the same round of the loop.
+        """
+        journal = self._journal
+        is_small = journal.records < BUSY_OPERATIONS and not self._busy
+        return journal.urgent and is_small and self._is_whole() and self._cut_at_once()
+
+    def _cut_at_once(self) -> bool:
+        """Start a commit in this step, unless there is nothing to commit, or the journal is not consistent."""
         journal = self._journal
         if journal.in_flight is not None or self._full or not journal.has_work:
-            return
+            return False
         if any(queue.has_input for queue in self._host.turn.queues):
-            return
+            return False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._cut()
+        return True
 
     def _is_whole(self) -> bool:
         """Return whether the journal is consistent; if not, the commit is held until it is.

@@ -89,6 +89,17 @@ def test_few_sockets_are_served_one_by_one(node):
         assert count == ready(node)
 
 
+def test_a_socket_is_alone_while_no_other_is_read(node):
+    """A client that waits for each of its messages is told from several that do so at the same time."""
+    one, other = Socket(node), Socket(node)
+    found = []
+    for each in (one, one, other, one, one):
+        each.publish(b"m")
+        found.append(node.turn.is_alone)
+
+    assert [True, False, False, True] == found[1:]
+
+
 def test_many_sockets_are_served_together(node, sockets):
     """Messages of many sockets are in their queue at the end of the round, in the order of the reads."""
     consumer = Client(node)

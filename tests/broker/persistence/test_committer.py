@@ -15,6 +15,7 @@ from running import Running
 from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import async_writes, committer
+from leveret.broker.persistence.committer import BUSY_OPERATIONS
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
@@ -369,11 +370,13 @@ class SlowQueue(Queue):
         return super().run()
 
 
-def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_no_commit_has_a_publish_without_an_earlier_ack(disk, is_alone):
     """Later work is not committed while a queue is deferred that still has an ack to take in."""
 
     async def run():
         host = Late()
+        host.turn.is_alone = is_alone
         disk.start(host, asyncio.get_running_loop(), host.full.append)
         commits, slices, turn = disk.commits, host.turn.slices, host.turn
         one, two = host.queue(disk, "one"), host.queue(disk, "two")
@@ -725,6 +728,38 @@ def flushed(tmp_path):
     """Return a store that flushes its commits, and so logs small ones."""
     (tmp_path / "data").mkdir()
     return DataStore(tmp_path / "data", StorageConfig(), ram_limit=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("is_alone", "count", "is_awaited", "is_begun"),
+    [
+        (True, 1, True, True),
+        (True, BUSY_OPERATIONS - 1, True, True),
+        (True, BUSY_OPERATIONS, True, False),
+        (False, 1, True, False),
+        (True, 1, False, False),
+    ],
+)
+def test_what_one_client_alone_waits_for_is_cut_in_the_same_step(disk, is_alone, count, is_awaited, is_begun):
+    """A step of its own has what is large, and what others may still add in this round of the loop."""
+
+    async def run():
+        host, queue = started(disk)
+        host.turn.is_alone = is_alone
+        queue.publish([message(10) for _ in range(count)], persistent=True)
+        safe = asyncio.get_running_loop().create_future()
+        if is_awaited:
+            disk.journal.when_safe(safe.set_result)
+        disk.commits.wake()
+        begun = disk.journal.in_flight is not None
+        if not is_awaited:
+            disk.journal.when_safe(safe.set_result)
+            disk.commits.wake()
+        is_safe = await asyncio.wait_for(safe, 10)
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return begun, is_safe
+
+    assert (is_begun, True) == asyncio.run(run())
 
 
 async def until(is_so):
