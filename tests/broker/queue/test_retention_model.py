@@ -125,7 +125,8 @@ class Run:
         self.model.retained = []
 
     def commit(self) -> None:
-        """Commit both."""
+        """Commit both, after acked messages that are on disk were read, as a stop waits for that, too."""
+        read(self.node)
         commit(self.node)
         commit(self.node)  # a `LateQueue` writes the ends of what it has just written
         self.model.commit()
