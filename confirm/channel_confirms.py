@@ -15,15 +15,9 @@ Hot path: see docs/performance.md.
 from bisect import bisect_right
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import NamedTuple
 
-
-class Confirmation(NamedTuple):
-    """A `basic.ack` (or, with `ack` false, `basic.nack`) to send to the publisher."""
-
-    delivery_tag: int
-    multiple: bool
-    ack: bool
+Confirmation = tuple[int, bool, bool]
+"""A `basic.ack` or `basic.nack` to send to the publisher: its delivery tag, `multiple`, and true for an ack."""
 
 
 def _nobody() -> None:
@@ -169,7 +163,7 @@ class ChannelConfirms:
         if last == answered:
             return []
         self._answered = self.taken = self._low = last
-        return [Confirmation(last, last > answered + 1, True)]
+        return [(last, last > answered + 1, True)]
 
     def _take_some(self) -> list[Confirmation]:
         held, refused, nacked = self.held, self._refused, self._nacked
@@ -192,13 +186,13 @@ class ChannelConfirms:
         cutoff = low
         if refused or nacked:
             cutoff = min(low + 1, *refused, *nacked[:1]) - 1
-        confirmations = []
+        confirmations: list[Confirmation] = []
         single = 0
         if settled and settled[0] <= cutoff:
             single = len(settled) if settled[-1] <= cutoff else bisect_right(settled, cutoff)
             tag = settled[single - 1]
-            confirmations.append(Confirmation(tag, multiple=single > 1, ack=True))
-        confirmations += [Confirmation(n, multiple=False, ack=True) for n in settled[single:]]
+            confirmations.append((tag, single > 1, True))
+        confirmations += [(n, False, True) for n in settled[single:]]
         if refused:
             confirmations += _nacks(sorted(refused), cutoff)
         self._answered = low
@@ -219,5 +213,5 @@ def _nacks(refused: list[int], answered: int) -> list[Confirmation]:
     run = 0
     if refused[0] == answered + 1:
         run = bisect_right(range(len(refused)), answered + 1, key=lambda at: refused[at] - at)
-    nacks = [Confirmation(refused[run - 1], multiple=run > 1, ack=False)] if run else []
-    return nacks + [Confirmation(number, multiple=False, ack=False) for number in refused[run:]]
+    nacks = [(refused[run - 1], run > 1, False)] if run else []
+    return nacks + [(number, False, False) for number in refused[run:]]

@@ -117,10 +117,10 @@ class _PublishingChannel(Channel):
         del since
         confirms = self.confirms
         assert confirms is not None  # noqa: S101 - set above
-        for verdict in confirms.take():
+        for _, _, is_ack in confirms.take():
             if not self.is_unroutable:
                 self.end()
-                self._on_done("confirmed" if verdict.ack else "nacked")
+                self._on_done("confirmed" if is_ack else "nacked")
 
     def end(self) -> None:
         """Count the message with those of closed channels."""

@@ -6,6 +6,7 @@ property test checks this. Anything unusual is left to `codec`.
 Hot path: see docs/performance.md.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 
 FRAME_END = 0xCE
@@ -53,9 +54,17 @@ def body_size_of(header: bytes) -> int:
 
 def pack_confirm(number: int, delivery_tag: int, *, multiple: bool, ack: bool) -> bytes:
     """Encode a `basic.ack` or `basic.nack` frame to a publisher; a nack has `requeue` set, as in RabbitMQ."""
-    if ack:
-        return _pack_ack(TYPE_METHOD, number, 13, 60, 80, delivery_tag, multiple, FRAME_END)
-    return _pack_ack(TYPE_METHOD, number, 13, 60, 120, delivery_tag, multiple | 2, FRAME_END)
+    return pack_confirms(number, ((delivery_tag, multiple, ack),))[0]
+
+
+def pack_confirms(number: int, confirms: Iterable[tuple[int, bool, bool]]) -> list[bytes]:
+    """Encode the frames of several confirms: of each the delivery tag, `multiple`, and true for an ack."""
+    return [
+        _pack_ack(TYPE_METHOD, number, 13, 60, 80, tag, multiple, FRAME_END)
+        if is_ack
+        else _pack_ack(TYPE_METHOD, number, 13, 60, 120, tag, multiple | 2, FRAME_END)
+        for tag, multiple, is_ack in confirms
+    ]
 
 
 def deliver_head(number: int, consumer_tag: str, address_size: int) -> bytes:

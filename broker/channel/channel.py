@@ -20,6 +20,7 @@ from leveret.broker.amqp.fastpath import (
     SPLIT_LIMIT,
     body_size_of,
     pack_confirm,
+    pack_confirms,
     pack_get_ok,
     pack_return,
     reframe,
@@ -583,8 +584,8 @@ class Channel:
         confirms = self.confirms
         if confirms is not None:
             new_count = confirms.seq_no - confirms.taken
-            for tag, multiple, ack in confirms.take():
-                self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
+            if due := confirms.take():
+                self.outbox.send(*pack_confirms(self.number, due))
             times = self.confirm_times
             if times.watched:
                 times.look(confirms, new_count, self.vhost.context)

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from types import MappingProxyType
 from typing import cast
 
@@ -97,7 +98,8 @@ class ConsumerRotation:
         outbox that it shares with them.
 
         Several consumers are served in one stride if each has a channel of its own and either all or none need acks;
-        each channel then sees the same order as with one message at a time.
+        each channel then sees the same order as with one message at a time. With fewer messages than consumers a stride
+        has the first of them.
 
         Args:
             available: number of messages to deliver, at least one.
@@ -113,15 +115,21 @@ class ConsumerRotation:
             return (first,), 0
         if width == 1:
             return (first,), min(available, room, step)
-        if available >= width:
+        most = min(available, step)
+        if most > 1:
             if self._is_alike is None:
                 self._is_alike = self._are_alike()
             if self._is_alike:
-                consumers = list(ready)
-                room = min(consumer.room for consumer in consumers)
+                consumers = list(ready if most >= width else islice(ready, most))
+                width = len(consumers)
+                room = most // width
+                for consumer in consumers:
+                    left = consumer.limit - consumer.unacked
+                    if consumer.outbox.full or consumer.channel.global_prefetch:
+                        left = consumer.room
+                    room = min(room, left)
                 if room > 0:
-                    rounds = min(room, available // width, max(1, step // width))
-                    return consumers, rounds * width
+                    return consumers, room * width
         return (first,), 1
 
     def _are_alike(self) -> bool:
@@ -132,6 +140,7 @@ class ConsumerRotation:
             not self._prioritised
             and len({consumer.channel for consumer in consumers}) == len(consumers)
             and all(consumer.no_ack is first.no_ack for consumer in consumers)
+            and all(type(consumer).room is Consumer.room for consumer in consumers)
         )
 
     def park_first(self) -> None:
@@ -163,8 +172,14 @@ class ConsumerRotation:
             return
         for at in range(min(width, len(messages))):
             consumers[at].deliver(seq_ids[at::width], messages[at::width], redelivered=redelivered)
-        ready.rotate(-(len(messages) % width))
-        full = [consumer for consumer in consumers if consumer.room <= 0]
+        ready.rotate(-len(messages))
+        full = [
+            consumer
+            for consumer in consumers
+            if consumer.unacked >= consumer.limit
+            or consumer.outbox.full
+            or (consumer.channel.global_prefetch and consumer.room <= 0)
+        ]
         if len(full) > _FEW:
             out = set(full)
             left = [consumer for consumer in ready if consumer not in out]

@@ -63,9 +63,9 @@ class Outbox:
             self.scheduled = True
             self.turn.outboxes.append(self)
 
-    def send(self, frame: bytes) -> None:
-        """Queue one frame (the cold path; deliveries append to `frames` themselves)."""
-        self.frames.append(frame)
+    def send(self, *frames: bytes) -> None:
+        """Queue frames (the cold path; deliveries append to `frames` themselves)."""
+        self.frames += frames
         if not self.scheduled:
             self.scheduled = True
             self.turn.outboxes.append(self)

@@ -280,6 +280,12 @@ specs = st.builds(
     st.integers(0, 4),
     st.sampled_from((0, 0, 0, 1, 2)),
 )
+alike = st.builds(
+    lambda no_ack, limits: [Spec(channel, no_ack, limit, 0) for channel, limit in enumerate(limits)],
+    st.booleans(),
+    st.lists(st.integers(0, 4), min_size=2, max_size=4),
+)
+"""Consumers that may be served in one stride: each has a channel of its own."""
 operations = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 12)),
     st.tuples(st.just("ack"), st.integers(0, 3), st.integers(0, 20), st.booleans()),
@@ -293,7 +299,7 @@ operations = st.one_of(
 
 @settings(max_examples=400)
 @given(
-    specs=st.lists(specs, min_size=1, max_size=5),
+    specs=alike | st.lists(specs, min_size=1, max_size=5),
     global_prefetch=st.lists(st.sampled_from((0, 0, 1, 3)), min_size=4, max_size=4),
     script=st.lists(operations, min_size=3, max_size=40),
 )
