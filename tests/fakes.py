@@ -232,8 +232,9 @@ class Cranked:
         self.duration = Latency()
         self.sizes = Sizes()
 
-    def wake(self) -> None:
+    def wake(self, *, is_alone: bool = False) -> None:
         """Leave the commit to the test."""
+        del is_alone
 
 
 class CrankedDisk(DataStore):

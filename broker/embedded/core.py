@@ -130,9 +130,9 @@ class EmbeddedServer(FaultyServer):
         for future in [each for each in self._awaited if not each.done()]:
             future.set_exception(ClosedBrokerError(reason))
 
-    def finish_turn(self) -> None:
+    def finish_turn(self, *, is_alone: bool = False) -> None:
         """Finish a turn, and wake those who wait for the next one."""
-        super().finish_turn()
+        super().finish_turn(is_alone=is_alone)
         if self._turn_ended is not None:
             self._turn_ended.set_result(None)
             self._turn_ended = None

@@ -38,8 +38,8 @@ class DriverHost(Node, CloseHost, FlowHost, Protocol):
     write_high: int
     send_timeout: float | None
 
-    def finish_turn(self) -> None:
-        """Write to every connection touched by the turn."""
+    def finish_turn(self, *, is_alone: bool = False) -> None:
+        """Write to every connection touched by the turn; `is_alone` as for `Server.finish_turn`."""
 
     def run_turn(self) -> None:
         """Run the turn, then write."""
@@ -184,7 +184,6 @@ class SocketDriver(asyncio.BufferedProtocol):
         is_full = nbytes == self.read_limit
         data = bytes(server.read_buffer[:nbytes])
         others = turn.reads - self._read_number
-        turn.is_alone = not others
         turn.reads += 1
         self._read_number = turn.reads
         if self._gathered and self._must_wait():
@@ -192,7 +191,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             server.finish_turn()
         elif others < MANY or is_full:
             connection.receive(data)
-            server.finish_turn()
+            server.finish_turn(is_alone=not others)
             if connection.stalled or connection.published:
                 self._flow.after_read(nbytes)
         else:

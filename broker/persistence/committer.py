@@ -174,8 +174,12 @@ class Committer:
 
     # -- when -------------------------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """Schedule a commit of the journal. Called at the end of each turn."""
+    def wake(self, *, is_alone: bool = False) -> None:
+        """Schedule a commit of the journal, or begin it. Called at the end of each turn.
+
+        `is_alone` is true if no other client is active than the one whose read has ended: nobody would add to a commit
+        that begins in the next step.
+        """
         if len(self._journal.files) > len(self._files) and self._is_whole():
             self._write_files()
         if self.is_held and not self._host.turn.is_split:
@@ -183,14 +187,11 @@ class Committer:
             self._set_timer()
             self.is_held = False
             self._host.backlog_cleared()  # of publishers over another limit, each finds out at its next read
-        elif not (self._host.turn.is_alone and self._cut_for_one()):
+        elif not (is_alone and self._cut_for_one()):
             self._set_timer()
 
     def _cut_for_one(self) -> bool:
-        """Start a commit in this step if the only active client waits for a small one; returns whether it began.
-
-        Other clients are waited for until the next step: they may have sent in the same round of the loop.
-        """
+        """Start a commit in this step if the only active client waits for a small one; returns whether it began."""
         journal = self._journal
         is_small = journal.records < BUSY_OPERATIONS and not self._busy
         return journal.urgent and is_small and self._is_whole() and self._cut_at_once()

@@ -51,7 +51,6 @@ class Turn:
         "channels",
         "confirm_wait",
         "heartbeats",
-        "is_alone",
         "is_backlogged",
         "is_full",
         "is_shared",
@@ -73,8 +72,6 @@ class Turn:
         """Number of reads from sockets so far."""
         self.heartbeats = 0
         """Number of those that were a heartbeat and nothing else."""
-        self.is_alone = False
-        """True if the last two reads were of the same socket."""
         self.is_shared = False
         """True if many sockets have taken turns since the driver has reset this."""
         self.confirm_wait = 0

@@ -71,7 +71,7 @@ class ReplicatedServer(Server):
         """Reason why clients may not connect; '' if they may."""
         return "this node leads no more" if self.is_deposed else super().obstacle
 
-    def finish_turn(self) -> None:
+    def finish_turn(self, *, is_alone: bool = False) -> None:
         """Write to every connection touched by the turn, unless another node may lead by now."""
         if self.is_deposed:
             return
@@ -79,7 +79,7 @@ class ReplicatedServer(Server):
             self._on_stale()
             self.depose()
             return
-        super().finish_turn()
+        super().finish_turn(is_alone=is_alone)
 
     def run_step(self, kind: str, work: Callable[[], object], whom: Any = None) -> None:
         """Do some work as one step of the event loop, unless this node leads no more."""

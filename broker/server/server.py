@@ -639,8 +639,11 @@ class Server:
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
-    def finish_turn(self) -> None:
-        """Write to every connection touched by the turn, and continue soon if work is left."""
+    def finish_turn(self, *, is_alone: bool = False) -> None:
+        """Write to every connection touched by the turn, and continue soon if work is left.
+
+        `is_alone` is true for the turn of a socket that was read twice in a row: no other client is active.
+        """
         turn = self.turn
         outboxes = turn.outboxes
         if outboxes:
@@ -651,7 +654,7 @@ class Server:
         if latencies.is_ending:
             latencies.settle(self.monotonic())
         if self.disk is not None:
-            self.disk.commits.wake()
+            self.disk.commits.wake(is_alone=is_alone)
         if turn.withheld and self._withheld is None:
             self._withheld = self.call_later(turn.confirm_wait / 1e9, self.send_withheld)
         if turn.unfinished or turn.queues or turn.channels or turn.outboxes:

@@ -51,8 +51,9 @@ class ManualCommitter(Cranked):
         """True if neither a commit nor a file is being written."""
         return self._batch is None and not self._files
 
-    def wake(self) -> None:
-        """Begin what can begin at the end of a turn."""
+    def wake(self, *, is_alone: bool = False) -> None:
+        """Begin what can begin at the end of a turn; commits begin when the test says so."""
+        del is_alone
         journal = self._node.disk.journal
         if len(journal.files) > len(self._files) and self._is_whole():
             self._files = {msg_id: message for msg_id, (message, _) in journal.files.items()}

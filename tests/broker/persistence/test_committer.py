@@ -376,7 +376,6 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk, is_alone):
 
     async def run():
         host = Late()
-        host.turn.is_alone = is_alone
         disk.start(host, asyncio.get_running_loop(), host.full.append)
         commits, slices, turn = disk.commits, host.turn.slices, host.turn
         one, two = host.queue(disk, "one"), host.queue(disk, "two")
@@ -396,7 +395,7 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk, is_alone):
         was_deferred = turn.run()
         done = asyncio.get_running_loop().create_future()
         disk.journal.when_safe(done.set_result)
-        commits.wake()
+        commits.wake(is_alone=is_alone)
         for _ in range(10):
             await asyncio.sleep(0)
         held = was_deferred, disk.journal.in_flight, disk.journal.commits, commits.is_held, commits.backlogged
@@ -744,13 +743,12 @@ def test_what_one_client_alone_waits_for_is_cut_in_the_same_step(disk, is_alone,
     """A step of its own has what is large, and what others may still add in this round of the loop."""
 
     async def run():
-        host, queue = started(disk)
-        host.turn.is_alone = is_alone
+        _, queue = started(disk)
         queue.publish([message(10) for _ in range(count)], persistent=True)
         safe = asyncio.get_running_loop().create_future()
         if is_awaited:
             disk.journal.when_safe(safe.set_result)
-        disk.commits.wake()
+        disk.commits.wake(is_alone=is_alone)
         begun = disk.journal.in_flight is not None
         if not is_awaited:
             disk.journal.when_safe(safe.set_result)
