@@ -193,8 +193,9 @@ class Committer:
     def _cut_for_one(self) -> bool:
         """Start a commit in this step if the only active client waits for a small one; returns whether it began."""
         journal = self._journal
-        is_small = journal.records < BUSY_OPERATIONS and not self._busy
-        return journal.urgent and is_small and self._is_whole() and self._cut_at_once()
+        if not journal.urgent or journal.in_flight is not None or self._full or self._busy:
+            return False
+        return journal.is_small(BUSY_OPERATIONS) and self._is_whole() and self._cut_at_once()
 
     def _cut_at_once(self) -> bool:
         """Start a commit in this step, unless there is nothing to commit, or the journal is not consistent."""

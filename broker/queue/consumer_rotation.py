@@ -98,8 +98,8 @@ class ConsumerRotation:
         outbox that it shares with them.
 
         Several consumers are served in one stride if each has a channel of its own and either all or none need acks;
-        each channel then sees the same order as with one message at a time. With fewer messages than consumers a stride
-        has the first of them.
+        each channel then sees the same order as with one message at a time. With fewer messages than consumers, or if
+        some have no room, a stride has the first of them, with one message each.
 
         Args:
             available: number of messages to deliver, at least one.
@@ -115,22 +115,51 @@ class ConsumerRotation:
             return (first,), 0
         if width == 1:
             return (first,), min(available, room, step)
-        most = min(available, step)
-        if most > 1:
+        if available >= width:
             if self._is_alike is None:
                 self._is_alike = self._are_alike()
             if self._is_alike:
-                consumers = list(ready if most >= width else islice(ready, most))
-                width = len(consumers)
-                room = most // width
+                consumers = list(ready)
+                room = min(available // width, max(1, step // width))
                 for consumer in consumers:
                     left = consumer.limit - consumer.unacked
                     if consumer.outbox.full or consumer.channel.global_prefetch:
                         left = consumer.room
                     room = min(room, left)
-                if room > 0:
+                    if room <= 0:
+                        break
+                else:
                     return consumers, room * width
-        return (first,), 1
+        most = min(available, step)
+        if most == 1:
+            return (first,), 1
+        consumers = self._first_alike(most)
+        return consumers, len(consumers)
+
+    def _first_alike(self, most: int) -> list[Consumer]:
+        """Return the first consumers in the rotation that have room and may be served in one stride, at least one.
+
+        The first one must have room.
+        """
+        first = self.ready[0]
+        if self._prioritised:
+            return [first]
+        found: list[Consumer] = []
+        channels = set()
+        for consumer in islice(self.ready, most):
+            channel = consumer.channel
+            if (
+                consumer.unacked >= consumer.limit
+                or consumer.outbox.full
+                or channel in channels
+                or consumer.no_ack is not first.no_ack
+                or type(consumer).room is not Consumer.room
+                or (channel.global_prefetch and consumer.room <= 0)
+            ):
+                break
+            channels.add(channel)
+            found.append(consumer)
+        return found or [first]
 
     def _are_alike(self) -> bool:
         """Return whether consumers may be served in strides; evaluated again when consumers are added or removed."""
@@ -170,6 +199,9 @@ class ConsumerRotation:
             elif len(ready) > 1:
                 ready.rotate(-1)
             return
+        if width < len(ready):
+            self._deliver_one_each(consumers, batch)
+            return
         for at in range(min(width, len(messages))):
             consumers[at].deliver(seq_ids[at::width], messages[at::width], redelivered=redelivered)
         ready.rotate(-len(messages))
@@ -189,6 +221,17 @@ class ConsumerRotation:
             if len(full) <= _FEW:
                 ready.remove(consumer)
             consumer.park()
+
+    def _deliver_one_each(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
+        """Deliver a message to each of the first consumers in the rotation, as far as there are messages."""
+        ready = self.ready
+        for consumer, seq_id, message in zip(consumers, batch.seq_ids, batch.messages, strict=False):
+            consumer.deliver((seq_id,), (message,), redelivered=batch.redelivered)
+            ready.popleft()
+            if consumer.room <= 0:
+                consumer.park()
+            else:
+                ready.append(consumer)
 
     # -- consumers that come and go -----------------------------------------------------------------------------------
 

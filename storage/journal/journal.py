@@ -292,6 +292,11 @@ class Journal:
         """Number of rows that wait for a cut, also because the last commit found the disk full."""
         return len(self._rows)
 
+    def is_small(self, most: int) -> bool:
+        """Return whether less than `most` messages, rows and blocks with ends wait for a cut, and none to be paged."""
+        is_much = self.records >= most or len(self._rows) >= most or len(self._dirty) >= most
+        return not (is_much or self.octets_to_page)
+
     @property
     def has_work(self) -> bool:
         """Return whether a cut would have any work, apart from work for a cut that pages."""

@@ -415,6 +415,37 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk, is_alone):
     assert (1, 0) == kept
 
 
+def test_nothing_is_held_for_a_commit_that_cannot_begin(disk):
+    """While a commit is under way a client that is alone finds no other held back by what is deferred."""
+
+    async def run():
+        host = Late()
+        disk.start(host, asyncio.get_running_loop(), host.full.append)
+        commits, turn = disk.commits, host.turn
+        queues = [host.queue(disk, name) for name in ("one", "two", "three")]
+        queues[0].put(plain(20))
+        turn.run()
+        commits.wake()
+        commits._commit()
+        under_way = disk.journal.in_flight is not None
+        turn.slices.begin()
+        for queue in queues[1:]:
+            queue.put(plain(21))
+        was_deferred = turn.run()
+        done = asyncio.get_running_loop().create_future()
+        disk.journal.when_safe(done.set_result)
+        commits.wake(is_alone=True)
+        held = commits.is_held, commits.backlogged
+        turn.slices.begin()
+        turn.slices.run()
+        commits.wake(is_alone=True)
+        is_safe = await asyncio.wait_for(done, 10)
+        await disk.stop([queue.backing for queue in queues])
+        return under_way, was_deferred, held, is_safe
+
+    assert (True, True, (False, False), True) == asyncio.run(run())
+
+
 def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(disk, monkeypatch):
     """Connections resume after a held commit despite a backlog: acks may reduce it; publishers pause once they read."""
     monkeypatch.setattr(committer, "BACKLOG_HIGH", 5)

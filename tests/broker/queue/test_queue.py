@@ -280,12 +280,10 @@ specs = st.builds(
     st.integers(0, 4),
     st.sampled_from((0, 0, 0, 1, 2)),
 )
-alike = st.builds(
-    lambda no_ack, limits: [Spec(channel, no_ack, limit, 0) for channel, limit in enumerate(limits)],
-    st.booleans(),
-    st.lists(st.integers(0, 4), min_size=2, max_size=4),
+alike = st.lists(st.tuples(st.booleans() | st.just(False), st.integers(0, 4)), min_size=2, max_size=4).map(
+    lambda consumers: [Spec(channel, *each, 0) for channel, each in enumerate(consumers)]
 )
-"""Consumers that may be served in one stride: each has a channel of its own."""
+"""Consumers that may be served in one stride, or the first of them: each has a channel of its own."""
 operations = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 12)),
     st.tuples(st.just("ack"), st.integers(0, 3), st.integers(0, 20), st.booleans()),
@@ -354,6 +352,38 @@ def consume(queue: Queue, each: Any, *, no_ack: bool = True, number: int = 1, pr
     channel.consumers[consumer.tag] = consumer
     queue.add_consumer(consumer)
     return consumer
+
+
+def test_few_messages_look_at_few_consumers(monkeypatch):
+    """A queue with fewer messages than consumers serves the first of them without asking for all, and then the next."""
+    turn = Turn()
+    queue = make_queue(turn)
+    each = host(turn, limit=1 << 30)
+    consumers = [consume(queue, each, no_ack=False, number=number) for number in range(1, 6)]
+    consumers[3].limit = 1
+    monkeypatch.setattr(type(queue.consumers), "_are_alike", lambda _: pytest.fail("asked for all"))
+    delivered = []
+    for count in (2, 3, 3, 3):
+        for _ in range(count):
+            queue.put(message(count))
+        turn.run()
+        delivered.append([consumer.delivered for consumer in consumers])
+    assert [[1, 1, 0, 0, 0], [1, 1, 1, 1, 1], [2, 2, 2, 1, 1], [3, 3, 2, 1, 2]] == delivered
+    assert consumers[3].parked
+
+
+def test_messages_are_kept_for_consumers_that_ack_beside_others_that_do_not():
+    """Consumers with and without automatic acks are not served together: only those that ack have unacked messages."""
+    turn = Turn()
+    queue = make_queue(turn)
+    each = host(turn, limit=1 << 30)
+    for number, no_ack in enumerate((True, False, False, True), 1):
+        consume(queue, each, no_ack=no_ack, number=number)
+    for count in (3, 3, 2):
+        for _ in range(count):
+            queue.put(message(count))
+        turn.run()
+    assert 4 == queue.backing.unacked_count
 
 
 def test_a_queue_delivers_no_more_than_its_budget_in_one_run():
