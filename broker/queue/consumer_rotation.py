@@ -199,7 +199,7 @@ class ConsumerRotation:
             elif len(ready) > 1:
                 ready.rotate(-1)
             return
-        if width < len(ready):
+        if len(messages) <= width < len(ready):
             self._deliver_one_each(consumers, batch)
             return
         for at in range(min(width, len(messages))):
