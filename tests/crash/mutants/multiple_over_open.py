@@ -6,7 +6,7 @@ _take = ChannelConfirms.take
 
 
 def take(confirms):
-    return [each._replace(multiple=True) for each in _take(confirms)]
+    return [(tag, True, is_ack) for tag, _, is_ack in _take(confirms)]
 
 
 ChannelConfirms.take = take
