@@ -36,7 +36,7 @@ _SERIES: Final = (*QUEUE, "what")
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `unusual` and `shown`, and `limits` if the node has rows."""
-    rows = data.successive("queue_interval")
+    rows = data.table("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks_of(data)
     unusual = data.keep(runs(judged(rows, clock, is_folded=data.is_folded)))

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.analytics.locations import Location, files, parse
-from leveret.analytics.names import AUTO
 from leveret.analytics.objective import Objective
 
 PROGRAM: Final = "leveret analyze"
 _SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
 """A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of the form: a server of another one refuses the request."""
 
 
@@ -36,7 +35,6 @@ class Asked:
         settings: Spark settings.
         follow: the pause between rounds in seconds, or None.
         source: the command as pages show it.
-        engine: one of `ENGINES`.
     """
 
     names: Sequence[str]
@@ -48,7 +46,6 @@ class Asked:
     settings: Mapping[str, str]
     follow: float | None
     source: str = ""
-    engine: str = AUTO
 
 
 def to_json(asked: Asked) -> dict[str, Any]:
@@ -63,7 +60,6 @@ def to_json(asked: Asked) -> dict[str, Any]:
         "master": asked.master,
         "settings": dict(asked.settings),
         "source": asked.source,
-        "engine": asked.engine,
     }
 
 
@@ -88,7 +84,6 @@ def from_json(sent: Any) -> Asked:
             settings=dict(sent["settings"]),
             follow=None,
             source=sent["source"],
-            engine=sent["engine"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"the request is incomplete: {error!r}") from error

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, Window, functions as F
 from leveret.analytics.figures import Panel, Series, panels
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import quotient, steps
+from leveret.analytics.series import steps
 
 COUNTERS: Final = ("published", "cpu_user_us", "cpu_sys_us")
 LATE_US: Final = 10_000
@@ -33,7 +33,7 @@ SHOWN: Final = 20
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `nodes` and `rates`."""
-    taken = data.keep(loads(data.successive("node_interval")))
+    taken = data.keep(loads(data.table("node_interval")))
     grouped = data.keep(by_rate(taken))
     return {"nodes": nodes(taken, grouped).orderBy("node"), "rates": grouped.orderBy("node", "number")}
 
@@ -86,7 +86,7 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
         F.when(believed, F.regr_slope("busy", "rate")).alias("slope"),
         F.when(believed, F.regr_intercept("busy", "rate")).alias("rest"),
         F.when(F.count("rate") >= FEW, F.regr_r2("busy", "rate")).alias("r2"),
-        quotient(F.sum("cpu_us"), F.sum("published")).alias("at_most_us"),
+        F.try_divide(F.sum("cpu_us"), F.sum("published")).alias("at_most_us"),
     )
     is_late = F.col("late_us") > LATE_US
     borne = grouped.groupBy("node").agg(F.max(F.when(~is_late, F.col("rate"))).alias("borne"))

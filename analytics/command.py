@@ -16,13 +16,9 @@ from leveret.analytics.asking import NoServerError, ask
 from leveret.analytics.locations import Location, Remote, parse as parse_location
 from leveret.analytics.names import (
     ALL,
-    AUTO,
     EMBEDDED,
-    ENGINES,
-    NOT_BY_SAIL,
     NOT_FOLLOWED,
     NOT_LIMITED,
-    SAIL,
     SUMMARIES,
 )
 from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse as parse_objective
@@ -138,13 +134,6 @@ def _address(
     help="The latency that users want, for its error budget.",
 )
 @click.option(
-    "--engine",
-    type=click.Choice(ENGINES),
-    default=AUTO,
-    show_default=True,
-    help="The engine that runs the jobs: Spark, Sail (needs no Java), or Sail where it is installed and suits.",
-)
-@click.option(
     "--master", metavar="URL", help=f"Spark master; by default {EMBEDDED} (this machine, all cores)."
 )
 @click.option(
@@ -186,7 +175,6 @@ def main(
     vhost: str | None,
     queue: str | None,
     objective: Objective,
-    engine: str,
     master: str | None,
     settings: Sequence[tuple[str, str]],
     follow: float | None,
@@ -204,17 +192,14 @@ def main(
 
     _check_given(names, directory, output, follow, listen, serve=serve)
     limits = {"--since": since, "--until": until, "--vhost": vhost, "--queue": queue}
-    spark_only = bool(master or settings or follow is not None)
-    if wrong := _wrong(names, limits, follow) or _wrong_for_sail(names, engine, spark_only=spark_only):
+    if wrong := _wrong(names, limits, follow):
         _fail(wrong, os.EX_USAGE)
     limited = since, until, vhost, queue
     source = command_line(sys.argv[1:])
     asked = (
         None
         if directory is None or not names
-        else Asked(
-            names, directory, output, limited, objective, master, dict(settings), follow, source, engine
-        )
+        else Asked(names, directory, output, limited, objective, master, dict(settings), follow, source)
     )
     if asked is not None and follow is None and not serve and _was_done(asked, report_progress):
         return
@@ -222,7 +207,7 @@ def main(
         asked,
         directory,
         output,
-        (master, settings, engine),
+        (master, settings),
         listen,
         report_progress,
         progress=not quiet,
@@ -234,7 +219,7 @@ def _run(
     asked: Asked | None,
     directory: Location | None,
     output: Location,
-    spark: tuple[str | None, Sequence[tuple[str, str]], str],
+    spark: tuple[str | None, Sequence[tuple[str, str]]],
     listen: tuple[str, int] | None,
     report_progress: Callable[[str], None],
     *,
@@ -279,7 +264,7 @@ def _serve(
     first: Asked | None,
     directory: Location | None,
     output: Path,
-    spark: tuple[str | None, Sequence[tuple[str, str]], str],
+    spark: tuple[str | None, Sequence[tuple[str, str]]],
     address: tuple[str, int],
     report_progress: Callable[[str], None],
 ) -> tuple[str, int] | None:
@@ -290,7 +275,7 @@ def _serve(
 
     async def serve() -> tuple[str, int] | None:
         local = directory if isinstance(directory, Path) else None
-        worker = WarmSession(spark[0], dict(spark[1]), local, report_progress, spark[2])
+        worker = WarmSession(spark[0], dict(spark[1]), local, report_progress)
         return await Server(output, worker, *address, report_progress).run(first)
 
     try:
@@ -335,16 +320,6 @@ def _wrong(names: Sequence[str], limits: Mapping[str, int | str | None], follow:
     if isinstance(since, int) and isinstance(until, int) and since > until:
         return "--since is later than --until"
     return ""
-
-
-def _wrong_for_sail(names: Sequence[str], engine: str, *, spark_only: bool) -> str:
-    """Return why Sail cannot be asked for by name; empty if it can."""
-    if engine != SAIL:
-        return ""
-    if spark_only:
-        return "--engine sail cannot be combined with --master, --conf or --follow"
-    named = [name for name in names if name in NOT_BY_SAIL]
-    return f"--engine sail cannot be combined with {', '.join(named)}" if named else ""
 
 
 def _fail(text: str, code: int) -> NoReturn:

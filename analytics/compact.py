@@ -158,7 +158,7 @@ def validate(data: Input) -> dict[str, DataFrame]:
         raise InputError(
             f"no tables in {data.directory}: the input is the export.dir of a broker, with a directory for each table"
         )
-    found = [findings(data.successive(table.name), table) for table in there]
+    found = [findings(data.table(table.name), table) for table in there]
     waits = None
     if data.has("queue_interval"):
         histograms = data.table("latency_hist") if data.has("latency_hist") else None

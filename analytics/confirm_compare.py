@@ -17,7 +17,6 @@ from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.locations import Location, text_of
 from leveret.analytics.ratios import half_width, mean_of_ratios, paired, ratios
 from leveret.analytics.reading import Input, InputError
-from leveret.analytics.series import quotient
 
 BASELINES: Final = ("default", "paper-standard", "rabbitmq")
 FIGURES: Final = {"consumer-ack": 5, "consumer-ack-light": 6}
@@ -86,7 +85,7 @@ def measured(
     confirming = F.col("confirmed") > 0
     steady = counted.groupBy("run_id").agg(
         F.sum("length").alias("seconds"),
-        *[quotient(F.sum(F.col(name) * F.col("length")), F.sum("length")).alias(name) for name in _RATES],
+        *[F.try_divide(F.sum(F.col(name) * F.col("length")), F.sum("length")).alias(name) for name in _RATES],
         F.median(F.when(confirming, F.col("c_p50"))).alias("confirm_p50_us"),
         F.median(F.when(confirming, F.col("c_p99"))).alias("confirm_p99_us"),
     )
@@ -115,7 +114,7 @@ def autocorrelations(counted: DataFrame) -> DataFrame:
     rate = F.least("published", "confirmed", "received")
     batches = (
         counted.groupBy("run_id", F.floor((F.col("since") + 0.5) / BATCH_SECONDS).alias("batch"))
-        .agg(quotient(F.sum(rate * F.col("length")), F.sum("length")).alias("mean"))
+        .agg(F.try_divide(F.sum(rate * F.col("length")), F.sum("length")).alias("mean"))
         .withColumn("before", F.lag("mean").over(order))
         .filter(F.col("before").isNotNull())
     )
@@ -128,7 +127,7 @@ def summarised(runs: DataFrame) -> DataFrame:
     each = F.col("messages")
 
     def counter(name: str) -> Any:
-        return quotient(F.try_element_at("counters", F.lit(name)), each)
+        return F.try_divide(F.try_element_at("counters", F.lit(name)), each)
 
     found = runs.groupBy(*_CELL, "line").agg(
         F.count("rate").alias("runs"),
@@ -136,9 +135,9 @@ def summarised(runs: DataFrame) -> DataFrame:
         half_width("rate").alias("half"),
         (F.avg("confirm_p50_us") / 1000).alias("confirm_p50_ms"),
         (F.avg("confirm_p99_us") / 1000).alias("confirm_p99_ms"),
-        F.avg(quotient(F.col("cpu_s") * 1e6, each)).alias("cpu_us"),
-        F.avg(quotient(F.col("client_cpu_s") * 1e6, each)).alias("client_cpu_us"),
-        F.avg(quotient(F.col("write_bytes"), each)).alias("disk_bytes"),
+        F.avg(F.try_divide(F.col("cpu_s") * 1e6, each)).alias("cpu_us"),
+        F.avg(F.try_divide(F.col("client_cpu_s") * 1e6, each)).alias("client_cpu_us"),
+        F.avg(F.try_divide(F.col("write_bytes"), each)).alias("disk_bytes"),
         F.avg(counter("commits")).alias("commits"),
         F.avg(counter("flushes")).alias("flushes"),
         F.avg(counter("early")).alias("early"),

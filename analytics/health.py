@@ -33,7 +33,7 @@ from leveret.analytics.episodes import (
 from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
-from leveret.analytics.series import FULL_US, OBJECT, QUEUE, quotient
+from leveret.analytics.series import FULL_US, OBJECT, QUEUE
 
 OK: Final = "ok"
 STOPPED: Final = "stopped"
@@ -52,7 +52,7 @@ _STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requ
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, each with its verdict at the end, `episodes`, `history` and `totals`."""
-    rows = data.successive("queue_interval")
+    rows = data.table("queue_interval")
     seconds = data.bin_seconds("queue_interval")
     made = data.keep(bins(rows, min(seconds, MINUTE)))
     found_episodes = data.keep(found(made if seconds >= MINUTE else longer(made, MINUTE)))
@@ -208,7 +208,7 @@ def hot(queues: DataFrame) -> DataFrame:
     usual = rated.filter(F.col("rate") > 0).groupBy("node").agg(F.median("rate").alias("usual"))
     place = F.row_number().over(node.orderBy(F.desc("rate"), *QUEUE))
     return (
-        rated.withColumn("share", quotient("rate", F.sum("rate").over(node)))
+        rated.withColumn("share", F.try_divide("rate", F.sum("rate").over(node)))
         .withColumn("place", place)
         .join(usual, "node", "left")
         .withColumn(

@@ -30,9 +30,3 @@ NOT_LIMITED: Final[Mapping[str, frozenset[str]]] = {
 NOT_FOLLOWED: Final = frozenset({"overview", "compact", "validate", "confirm-compare"})
 """Jobs that need each row as it was written, or the records of runs that have ended."""
 EMBEDDED: Final = "local[*]"
-AUTO: Final = "auto"
-SPARK: Final = "spark"
-SAIL: Final = "sail"
-ENGINES: Final = (AUTO, SPARK, SAIL)
-NOT_BY_SAIL: Final = frozenset({"compact"})
-"""Jobs that only Spark runs: `compact` writes directories by date and hour, and adds to them."""

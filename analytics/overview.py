@@ -27,7 +27,7 @@ LEAST_RATE: Final = 0.1
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `history`, `queues`, `findings`, `changes`, `timeline` and `boots`."""
-    rows = data.successive("queue_interval")
+    rows = data.table("queue_interval")
     seconds = data.bin_seconds("queue_interval")
     past = data.keep(history(rows, seconds))
     seen = [rows, *(data.table(name) for name in ("node_interval", "event") if data.has(name))]
@@ -46,13 +46,12 @@ def compute(data: Input) -> dict[str, DataFrame]:
     findings = data.keep(reduce(DataFrame.unionByName, found))
     # The figures of a whole node say nothing of a part of its queues.
     has_nodes = data.has("node_interval") and not data.scope.has_objects
-    nodes = data.successive("node_interval") if has_nodes else None
+    nodes = data.table("node_interval") if has_nodes else None
     return {
         "history": past.orderBy(*QUEUE, "bin"),
         "findings": findings.orderBy(*COLUMNS),
         "queues": queues(past, findings).orderBy(*QUEUE),
-        # Kept: after a group and an explosion Sail orders by the keys of the group only.
-        "changes": data.keep(changes(past, seconds)).orderBy(*QUEUE, "what"),
+        "changes": changes(past, seconds).orderBy(*QUEUE, "what"),
         "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
             "node", "bin"
         ),

@@ -16,7 +16,7 @@ from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import OBJECT, QUEUE, counted, last, quotient, start_of_bin, steps
+from leveret.analytics.series import OBJECT, QUEUE, counted, last, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
@@ -61,7 +61,7 @@ BROKEN_STEPS: Final = {
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves` and `totals`."""
-    rows = data.successive("queue_interval")
+    rows = data.table("queue_interval")
     seconds = data.bin_seconds("queue_interval")
     found = _parts(data, rows, seconds)
     return {
@@ -79,7 +79,7 @@ def checked(data: Input, histograms: DataFrame | None) -> tuple[DataFrame, DataF
         data: the input; it has `queue_interval`.
         histograms: rows of `latency_hist`; without them there are no samples to compare with.
     """
-    rows = data.successive("queue_interval")
+    rows = data.table("queue_interval")
     found = _parts(data, rows, data.bin_seconds("queue_interval"))
     if histograms is None:
         return broken(rows, found), None
@@ -161,7 +161,7 @@ def by_queue(lives: DataFrame) -> DataFrame:
     left = F.sum("d_pub") - F.sum("d_ready")
 
     def share(state: str) -> Column:
-        return quotient(F.sum(f"d_area_{state}"), F.sum("d_area_ready"))
+        return F.try_divide(F.sum(f"d_area_{state}"), F.sum("d_area_ready"))
 
     return lives.groupBy(*QUEUE).agg(
         F.max_by("mode", F.struct("ts", "since_ms")).alias("mode"),
@@ -171,7 +171,7 @@ def by_queue(lives: DataFrame) -> DataFrame:
         (F.sum("d_area_unacked") / F.sum("step_us")).alias("mean_unacked"),
         *[share(state).alias(f"share_{state}") for state in STATES],
         *[(F.sum(f"d_{name}") / seconds).alias(f"{name}_per_s") for name in MOVES],
-        quotient(F.sum("d_t_from_delta"), F.sum("d_pub")).alias("thrash"),
+        F.try_divide(F.sum("d_t_from_delta"), F.sum("d_pub")).alias("thrash"),
         F.when(left > 0, F.sum("d_area_ready") / left / 1000).alias("little_ms"),
         F.when(left > 0, F.sum("at_ends") / left).alias("boundary"),
     )
@@ -189,7 +189,7 @@ def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
         histograms.filter((F.col("scope") == "queue") & (F.col("metric") == "deliver"))
         .groupBy("node", "vhost", F.col("name").alias("queue"))
         .agg(
-            (quotient(F.sum(F.col("sum_us").cast("double")), F.sum("count")) / 1000).alias("measured_ms"),
+            (F.try_divide(F.sum(F.col("sum_us").cast("double")), F.sum("count")) / 1000).alias("measured_ms"),
             F.sum("count").alias("samples"),
         )
     )
@@ -197,7 +197,7 @@ def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
         "gap",
         F.when(
             F.col("boundary") <= SETTLED,
-            quotient(F.abs(F.col("little_ms") - F.col("measured_ms")), "measured_ms"),
+            F.try_divide(F.abs(F.col("little_ms") - F.col("measured_ms")), "measured_ms"),
         ),
     )
 

@@ -5,8 +5,6 @@ with the name of its file under the output. No line is dropped silently: lines =
 """
 
 import dataclasses
-import threading
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -77,7 +75,6 @@ class Input:
 
     Attributes:
         is_folded: True if old rows were folded (`folding`).
-        jobs_at_once: number of jobs that may use it at the same time.
 
     Args:
         spark: the session.
@@ -89,7 +86,6 @@ class Input:
     """
 
     is_folded = False
-    jobs_at_once = 1
 
     def __init__(
         self,
@@ -111,7 +107,6 @@ class Input:
         self._rows: dict[str, DataFrame] = {}
         self._kept: list[DataFrame] = []
         self._shared: dict[str, DataFrame] = {}
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._versions: Mapping[str, str] | None = None
 
     def has(self, name: str) -> bool:
@@ -131,17 +126,10 @@ class Input:
         Raises:
             InputError: the table has no files.
         """
-        return self._wanted(name).select(*tables()[name].schema.names)
-
-    def successive(self, name: str) -> DataFrame:
-        """Return the rows of `table`, with the values of each object's row before as far as the input has them.
-
-        They are columns as those of `series.with_before`, which computes what is lacking.
-
-        Raises:
-            InputError: the table has no files.
-        """
-        return self.table(name)
+        rows = self.placed(name)
+        if not self.scope.is_all:
+            rows = rows.filter(self.scope.condition(tables()[name]))
+        return rows.select(*tables()[name].schema.names)
 
     def bin_seconds(self, name: str) -> int:
         """Return the length of a bin (`series.bin_seconds`) of the rows of `table`, which has a clock.
@@ -152,11 +140,6 @@ class Input:
         self.placed(name)
         seen = self.seen[name]
         return bin_seconds(((seen.last_ms or 0) - (seen.first_ms or 0)) / 1000)
-
-    def _wanted(self, name: str) -> DataFrame:
-        """Return the rows of a table that are in the scope, with all columns there are."""
-        rows = self.placed(name)
-        return rows if self.scope.is_all else rows.filter(self.scope.condition(tables()[name]))
 
     def versions(self) -> Mapping[str, str]:
         """Return the version of each node's broker, as it was in the end; empty if there are no events of starts."""
@@ -188,14 +171,13 @@ class Input:
         Raises:
             InputError: the table has no files.
         """
-        with self._locks[name]:
-            if name not in self._rows:
-                suffix = self.suffix(name)
-                if suffix is None:
-                    raise InputError(f"no table {name} in {self.directory}")
-                table = tables()[name]
-                self._rows[name] = self._compacted(table) if suffix == "parquet" else self._exported(table)
-            return self._rows[name]
+        if name not in self._rows:
+            suffix = self.suffix(name)
+            if suffix is None:
+                raise InputError(f"no table {name} in {self.directory}")
+            table = tables()[name]
+            self._rows[name] = self._compacted(table) if suffix == "parquet" else self._exported(table)
+        return self._rows[name]
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Cache rows used by several results on disk until `release`; return them."""
@@ -206,10 +188,9 @@ class Input:
 
     def shared(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
         """Return rows that several jobs use under this name, kept as by `keep` until `release`."""
-        with self._locks[f"shared {name}"]:
-            if name not in self._shared:
-                self._shared[name] = self.keep(make())
-            return self._shared[name]
+        if name not in self._shared:
+            self._shared[name] = self.keep(make())
+        return self._shared[name]
 
     def release(self) -> None:
         """Drop all cached rows."""

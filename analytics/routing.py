@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from leveret.analytics.figures import bars
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, quotient
+from leveret.analytics.series import FULL_US
 
 COUNTERS: Final = (
     *("pub_in", "routed", "unroutable_returned", "unroutable_dropped", "fanout_sum", "route_lookups"),
@@ -46,7 +46,7 @@ def exchanges(rows: DataFrame) -> DataFrame:
     )
 
     def per(part: Column, whole: str) -> Column:
-        return quotient(part, F.col(whole))
+        return F.try_divide(part, F.col(whole))
 
     return totals.select(
         *_EXCHANGE,
@@ -89,7 +89,7 @@ def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
             (F.max("bound") & (F.sum(grown) == 0) & (F.sum(looked_ms) > 0)).alias("dead"),
         )
         .join(exchanges.select(*_EXCHANGE, "pub_in"), list(_EXCHANGE), "left")
-        .select(*key, "matches", "error", quotient("matches", "pub_in").alias("share"), "hours", "dead")
+        .select(*key, "matches", "error", F.try_divide("matches", "pub_in").alias("share"), "hours", "dead")
     )
 
 

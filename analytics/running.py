@@ -1,12 +1,10 @@
 """The jobs of one command (driver: the process, its signals)."""
 
-import contextlib
 import os
 import signal
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,18 +14,17 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from leveret.analytics import engine, job as one_job, report, sail, site
+from leveret.analytics import job as one_job, report, site
 from leveret.analytics.asked import PROGRAM, Asked
 from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
 from leveret.analytics.job import Page
 from leveret.analytics.jobs import JOBS
 from leveret.analytics.locations import Location, Remote, size_of, upload
-from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED, SAIL
+from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
 from leveret.analytics.reading import Counted, Input, InputError
 from leveret.analytics.scope import Scope, written
 from leveret.analytics.session import LIGHT_BYTES, session
-from leveret.analytics.stored_input import UnusualLineError
 
 GRACE_SECONDS: Final = 2
 """Time in which a signal that has ended Java reaches this process, too."""
@@ -49,8 +46,6 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
     def work() -> None:
         if isinstance(asked.output, Path):
             asked.output.mkdir(parents=True, exist_ok=True)
-        if asked.follow is None and _done_by_sail(asked, report_progress):
-            return
         report_progress("starting Spark")
         light = is_small(asked.directory)
         with session(asked.master, asked.settings, progress=progress, light=light) as spark:
@@ -62,74 +57,6 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
                 keep_looking(asked, follower, asked.output, asked.follow, report_progress, stopping)
 
     return judged(work, stopping)
-
-
-def _done_by_sail(asked: Asked, report_progress: Callable[[str], None]) -> bool:
-    """Run the jobs in Sail if it suits the request and can; return whether that was so.
-
-    Raises:
-        SailError: Sail was asked for by name and cannot be used.
-    """
-    if why := engine.unsuitable(asked):
-        if asked.engine == SAIL:
-            raise sail.SailError(why)
-        return False
-    try:
-        with sail.session(guarded=asked.engine != SAIL) as spark, _unwound_by_signals():
-            by_sail(asked, spark, report_progress)
-    except HandedOverError as error:
-        report_progress(f"handing over to Spark: {error}")
-        return False
-    except sail.SailError as error:
-        if asked.engine == SAIL:
-            raise
-        report_progress(f"not using Sail: {error}")
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _unwound_by_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGINT end a `with` block, so that scratch files are removed: Java does that for Spark's.
-
-    To be entered after Sail has begun, whose server ends by itself at SIGINT: its client would take that for an error.
-    """
-    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) != signal.SIG_IGN]
-    before = {each: signal.signal(each, lambda number, _frame: sys.exit(128 + number)) for each in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class SailFailedError(Exception):
-    """Raised when a request that asked for Sail by name failed; the text says why."""
-
-
-class HandedOverError(Exception):
-    """Raised when a request has to be run by Spark after all; the text says why."""
-
-
-def by_sail(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
-    """Run the jobs of a request in a session of Sail.
-
-    Raises:
-        HandedOverError: Sail failed, and the request lets Spark do it.
-        SailFailedError: Sail failed, and was asked for by name.
-        UnusualLineError: only Spark's parser can judge a line, and Sail was asked for by name.
-    """
-    try:
-        engine.run_stored(asked, spark, deliver, report_progress)
-    except (InputError, report.PagesError, OSError):
-        raise
-    except Exception as error:
-        # What another engine cannot do is no failure as long as Spark can.
-        if asked.engine != SAIL:
-            raise HandedOverError(_one_line(error)) from error
-        if isinstance(error, UnusualLineError):
-            raise
-        raise SailFailedError(f"Sail failed: {_one_line(error)}") from error
 
 
 def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
@@ -147,10 +74,10 @@ def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tupl
     """
     try:
         work()
-    except (JavaError, report.PagesError, sail.SailError) as error:
+    except (JavaError, report.PagesError) as error:
         return str(error), os.EX_UNAVAILABLE
-    except (InputError, UnusualLineError, SailFailedError) as error:
-        return str(error), os.EX_SOFTWARE if isinstance(error, SailFailedError) else os.EX_DATAERR
+    except InputError as error:
+        return str(error), os.EX_DATAERR
     except (OSError, PySparkException, Py4JError) as error:
         if stopping is not None and stopping.wait(GRACE_SECONDS):
             return None  # Java was ended as well; the next start goes on from what is stored
@@ -223,7 +150,7 @@ def analyse(
     order = wanted[::-1]
     with ThreadPoolExecutor(1, "pages") as drawing:
         drawn: dict[str, tuple[Page, Future[None]]] = {}
-        for name, page in zip(order, _computed(compute, order, data.jobs_at_once), strict=True):
+        for name, page in zip(order, map(compute, order), strict=True):
             if isinstance(page, site.OverviewPage):
                 overview = page
                 continue
@@ -247,21 +174,6 @@ def analyse(
         report.write(output / report.INDEX, report.index(pages, skipped, source=source, made=made))
     report.write_assets(output)
     report_progress(f"{output / report.INDEX}")
-
-
-def _computed(compute: Callable[[str], Page], names: Sequence[str], at_once: int) -> Iterator[Page]:
-    """Yield the pages of jobs, in order; so many are computed at the same time. None runs when an error is raised."""
-    if at_once == 1:
-        yield from map(compute, names)
-        return
-    with ThreadPoolExecutor(at_once, "jobs") as pool:
-        running = [pool.submit(compute, name) for name in names]
-        try:
-            for each in running:
-                yield each.result()
-        finally:
-            for each in running:
-                each.cancel()
 
 
 def _unsuitable(name: str, data: Input) -> str:

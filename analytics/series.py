@@ -76,21 +76,15 @@ def with_before(rows: DataFrame, name: str, columns: Iterable[str], kept: Iterab
     """Return rows with the values that columns have in the row before of the same object: `before_...`, or null.
 
     Args:
-        rows: rows of the table `name`. Values before that they have (`Input.successive`) are not computed again.
+        rows: rows of the table `name`.
         name: name of the table, which has a clock.
         columns: the columns.
         kept: other columns to return, besides `ts`, `mono_us` and the keys. Unused ones would be sorted, too.
     """
     keys = tables()[name].of_kind("key")
     order = Window.partitionBy(*keys).orderBy("mono_us")
-    known = set(rows.columns)
-    wanted = dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns))
-    before = {column: f"{BEFORE}{column}" for column in columns}
-    narrow = rows.select(*wanted, *[each for each in before.values() if each in known])
-    return narrow.select(
-        "*",
-        *[F.lag(column).over(order).alias(each) for column, each in before.items() if each not in known],
-    )
+    narrow = rows.select(*dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns)))
+    return narrow.select("*", *[F.lag(column).over(order).alias(f"{BEFORE}{column}") for column in columns])
 
 
 def steps(
@@ -166,15 +160,6 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
             *[F.max_by(column, "mono_us").alias(column) for column in (*changing, *columns)]
         )
     return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])
-
-
-def quotient(part: str | Column, whole: str | Column) -> Column:
-    """Return a part of a whole, each a column or its name; null where the whole is 0.
-
-    Not `try_divide`, which engines other than Spark have for whole numbers only.
-    """
-    by = F.col(whole) if isinstance(whole, str) else whole
-    return F.when(by != 0, (F.col(part) if isinstance(part, str) else part) / by)
 
 
 def counted(rows: DataFrame, counts: Mapping[str, Column]) -> DataFrame:

@@ -267,4 +267,4 @@ class Server:
 
 def _key(asked: Asked) -> tuple[object, ...]:
     """Return what the result of a request depends on, besides its input's files."""
-    return (tuple(asked.names), str(asked.directory), asked.limits, asked.objective, asked.engine)
+    return (tuple(asked.names), str(asked.directory), asked.limits, asked.objective)

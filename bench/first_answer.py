@@ -2,12 +2,12 @@
 
     make bench NAME=first_answer                         # makes build/day, then five cold runs and five of a server
     make bench NAME=first_answer ARGS="--tables queue_interval node_interval"
-    make bench NAME=first_answer ARGS="--engine spark --times 1"
+    make bench NAME=first_answer ARGS="--times 1"
 
 The day has 30 queues, 30 connections and 4 exchanges whose rows are written every two seconds, as by a broker of
 `export.interval=2s` in which everything changes all the time: the most rows that such a node can write. One queue's
-consumer is too slow for an hour, and one is gone in the end. `cold` is a command of its own that finds no rows kept by
-an earlier one, `kept` one that does, `asked again` one that a running `--serve` answers, after a file with new rows has
+consumer is too slow for an hour, and one is gone in the end. `cold` is a command of its own,
+`asked again` one that a running `--serve` answers, after a file with new rows has
 come. Commands that do it themselves have their processor time beside the wall time.
 """
 
@@ -29,7 +29,6 @@ from typing import Any
 
 import msgspec
 
-from leveret.analytics.names import ENGINES
 from leveret.analytics.schemas import tables
 
 ROOT = Path(__file__).parent.parent
@@ -247,11 +246,8 @@ def main() -> None:
         "--into", type=Path, default=ROOT / "build" / "day", help="where the day is, or is made"
     )
     parser.add_argument("--tables", nargs="+", choices=ROWS, default=DEFAULT_TABLES)
-    parser.add_argument("--engine", choices=ENGINES, default="auto")
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument(
-        "--parts", nargs="+", choices=("make", "cold", "kept", "again"), default=("cold", "kept", "again")
-    )
+    parser.add_argument("--parts", nargs="+", choices=("make", "cold", "again"), default=("cold", "again"))
     options = parser.parse_args()
     options.into.mkdir(parents=True, exist_ok=True)
     make(options.into, options.tables)
@@ -264,24 +260,18 @@ def main() -> None:
         size = sum(path.stat().st_size for path in (folder / "in").rglob("*.jsonl"))
         rows = {name: int((options.into / f"{name}.rows").read_text()) for name in options.tables}
         print(", ".join(f"{name} {count:,}" for name, count in rows.items()))
-        print(
-            f"{sum(rows.values()):,} rows, {size / 1e6:,.0f} MB, {os.cpu_count()} cores, engine {options.engine}"
-        )
+        print(f"{sum(rows.values()):,} rows, {size / 1e6:,.0f} MB, {os.cpu_count()} cores")
         words = [
             "all",
             "--input",
             str(folder / "in"),
             "--output",
             str(folder / "out"),
-            "--engine",
-            options.engine,
         ]
         if "cold" in options.parts:
             told("cold", [cold(folder / "out", words) for _ in range(options.times)])
-        if "kept" in options.parts:
-            told("kept", [timed(*words) for _ in range(options.times)])
         if "again" in options.parts:
-            with server("--output", str(folder / "out"), "--engine", options.engine):
+            with server("--output", str(folder / "out")):
                 told("first asked", [timed(*words)], served=True)
                 taken = []
                 for number in range(options.times):

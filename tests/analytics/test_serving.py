@@ -16,7 +16,6 @@ import pytest
 from leveret.analytics import asking
 from leveret.analytics.asked import Asked
 from leveret.analytics.asking import LONGEST, SOCKET, NoServerError, ask
-from leveret.analytics.names import AUTO, SPARK
 from leveret.analytics.objective import DEFAULT
 from leveret.analytics.served_files import HEADERS
 from leveret.analytics.serving import LOCK, ServeError, Server
@@ -116,9 +115,9 @@ class Served:
         return failure, lines
 
 
-def asked(output, *names, settings=(), directory=None, limits=(None, None, None, None), engine=AUTO):
+def asked(output, *names, settings=(), directory=None, limits=(None, None, None, None)):
     directory = directory or output / "in"
-    return Asked(names, directory, output, limits, DEFAULT, None, dict(settings), None, "analyze", engine)
+    return Asked(names, directory, output, limits, DEFAULT, None, dict(settings), None, "analyze")
 
 
 @pytest.fixture
@@ -234,8 +233,6 @@ async def test_the_same_question_about_the_same_files_is_answered_at_once(serve)
     (served.output / "latency.html").unlink()
     await served.ask("latency", limits=(1, None, None, None))
     assert len(served.worker.ran) == 4
-    await served.ask("latency", limits=(1, None, None, None), engine=SPARK)
-    assert len(served.worker.ran) == 5
 
 
 async def test_the_jobs_of_the_start_are_known_as_well(tmp_path, monkeypatch):

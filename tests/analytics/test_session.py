@@ -1,5 +1,3 @@
-from leveret.analytics import sail
-from leveret.analytics.locations import size_of
 from leveret.analytics.running import is_small
 from leveret.analytics.session import settings
 
@@ -30,16 +28,12 @@ def test_a_small_input_is_not_worth_compiling():
 
 
 def test_a_small_file_of_parquet_may_have_many_rows(tmp_path):
-    """The size of an input is that of its rows as lines: 10^8 rows in Parquet of 100 MB are compiled, and are not for Sail."""
+    """The size of an input is that of its rows as lines: 10^8 rows in Parquet of 100 MB are compiled."""
     with (tmp_path / "part.zstd.parquet").open("wb") as file:
         file.truncate(5 << 20)
     assert not is_small(tmp_path)
     (tmp_path / "part.zstd.parquet").rename(tmp_path / "part.jsonl")
     assert is_small(tmp_path)
-
-    with (tmp_path / "more.parquet").open("wb") as file:
-        file.truncate(100 << 20)
-    assert size_of(tmp_path) > sail.MOST_BYTES
 
 
 def test_a_cluster_reaches_the_driver():
