@@ -3,6 +3,7 @@
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+from replicated.memory import Database
 from replicated.world import SETTINGS, Host, World
 
 from leveret.broker.replication import node as nodes, snapshots
@@ -10,7 +11,6 @@ from leveret.broker.replication.chain import EMPTY
 from leveret.broker.replication.engine import Append, Trimmed
 from leveret.broker.replication.follower import Follower
 from leveret.broker.replication.leader import Leader
-from leveret.broker.replication.memory import Database
 from leveret.broker.replication.node import Node, Role
 from leveret.broker.replication.settings import Settings
 

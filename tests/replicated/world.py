@@ -9,6 +9,8 @@ import json
 from hashlib import sha256
 from random import Random
 
+from replicated.memory import STANDBYS, MemoryEngine
+
 from leveret.broker.replication import node as nodes
 from leveret.broker.replication.bodies import OpenBodies
 from leveret.broker.replication.chain import BATCHES, CHUNK, BadEntryError, Batch, split_batches, split_chunk
@@ -24,7 +26,6 @@ from leveret.broker.replication.engine import (
     Taken,
     Trim,
 )
-from leveret.broker.replication.memory import STANDBYS, MemoryEngine
 from leveret.broker.replication.node import LEASE, READ, Node, Role
 from leveret.broker.replication.settings import Settings
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+from replicated.memory import MemoryDriver, MemoryEngine
+
 from leveret.broker.replication.control import Control
 from leveret.broker.replication.keeper import Keeper, pack_place, unpack_place
-from leveret.broker.replication.memory import MemoryDriver, MemoryEngine
 from leveret.broker.replication.settings import Settings
 from leveret.storage.journal.journal import Journal
 from leveret.storage.store.replica import ReplicaEnvironment

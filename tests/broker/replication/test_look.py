@@ -1,7 +1,8 @@
 """News of the lease: a waiting node that is told of something new reads the log at once."""
 
+from replicated.memory import MemoryEngine
+
 from leveret.broker.replication.engine import ORIGIN, Read
-from leveret.broker.replication.memory import MemoryEngine
 from leveret.broker.replication.node import READ, Node
 
 IDS = b"i" * 16

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from replicated.memory import MemoryEngine
 
 from leveret.broker.replication.chain import EMPTY, Batch, make_entry, split_batches
 from leveret.broker.replication.engine import ORIGIN, Found, Members, Read
-from leveret.broker.replication.memory import MemoryEngine
 from leveret.broker.replication.node import (
     LEASE,
     READ,

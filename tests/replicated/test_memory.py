@@ -3,9 +3,9 @@
 import pytest
 from replicated.conformance import *  # noqa: F403 - the suite
 from replicated.conformance import HOLDER, OTHER, follow
+from replicated.memory import MemoryDriver, MemoryEngine
 
 from leveret.broker.replication.engine import FREE, ORIGIN, Append, NoAnswerError, Read, Refused, Renew, Take
-from leveret.broker.replication.memory import MemoryDriver, MemoryEngine
 
 
 class MemorySetup:

@@ -258,7 +258,7 @@ class MemoryEngine:
         database = self.visible.copy()
         self._change = _Change(database, self.change(database, request))
 
-    def change(self, database: Database, request: Request) -> Answer:  # noqa: PLR0911 - one for each request
+    def change(self, database: Database, request: Request) -> Answer:
         """Perform a change on a copy."""
         proof = Proof(self.standbys, self.timeline)
         match request:
