@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-ui lint pytest fmt coverage docs wheel constraints bench bench-instructions bench-compare bench-pairs \
-	advisories conformance demo-export loop-steps campaign campaigns paper-report paper-sweep screenshots clean
+	advisories conformance size demo-export loop-steps campaign campaigns paper-report paper-sweep screenshots clean
 
 help:
 	@echo "make run                 start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
@@ -28,6 +28,7 @@ help:
 	@echo "make pytest              the tests, ARGS='-k topic' for some"
 	@echo "make fmt                 format the code"
 	@echo "make coverage            what of each pure module its own tests run; ARGS=--write-docs"
+	@echo "make size                lines, lines of code and files of each folder beside the recorded ones; ARGS=--write records them"
 	@echo "make docs                write the generated pages under docs/, and the site into build/site"
 	@echo "make screenshots         write the pictures of the web page in docs/figures/ (needs Chromium)"
 	@echo "make wheel               build the package into dist/"
@@ -100,6 +101,9 @@ fmt: $(VENV)/.installed-test
 
 coverage: $(VENV)/.installed-test
 	$(BIN)/python tests/covered/run.py $(ARGS)
+
+size: $(VENV)/.installed
+	@$(BIN)/python tests/size/run.py $(ARGS)
 
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m leveret config --markdown > docs/configuration.md
