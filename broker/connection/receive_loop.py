@@ -46,7 +46,7 @@ from leveret.broker.connection.pending_reply import PendingReply
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, NotYet, ReplyCode, precondition_failed
-from leveret.broker.queue.queue import SMALL, Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.fan_out import FanOut
 from leveret.broker.vhost.publish_route import (
@@ -417,22 +417,9 @@ class ReceiveLoop:
                 if messages:
                     count = len(messages)
                     latest = route
-                    for queue in route.queues:  # type: ignore[union-attr]
-                        queue.inbox += messages
-                        if not queue.touched:
-                            queue.touched = True
-                            touched.append(queue)
-                    if total - head > SMALL:
-                        for queue in route.queues:  # type: ignore[union-attr]
-                            queue.largest = max(queue.largest, total - head)
-                    if not route.queues:  # type: ignore[union-attr]
-                        channel.dropped += count  # type: ignore[union-attr]
+                    route.put(channel, messages, total - head)  # type: ignore[union-attr, arg-type]
                     octets = total - len(prefix)
                     sizes[octets - 1 if octets else 0] += count  # the last octet ends the body's frame
-                    channel.published += count  # type: ignore[union-attr]
-                    route.tally.published += count  # type: ignore[union-attr]
-                    if channel.confirms is not None:  # type: ignore[union-attr]
-                        channel.number_publishes(route, count)  # type: ignore[union-attr, arg-type]
                     if route.wide and is_over():  # type: ignore[union-attr]
                         self.stalled = True
                         break
@@ -547,20 +534,7 @@ class ReceiveLoop:
                                 if made
                                 else Message(way.address, content, number)
                             )
-                            for queue in way.queues:
-                                queue.inbox.append(message)
-                                if not queue.touched:
-                                    queue.touched = True
-                                    touched.append(queue)
-                            if last - end > SMALL:
-                                for queue in way.queues:
-                                    queue.largest = max(queue.largest, last - end)
-                            if not way.queues:
-                                publishing.dropped += 1
-                            publishing.published += 1
-                            way.tally.published += 1
-                            if publishing.confirms is not None:
-                                publishing.number_publishes(way)
+                            way.put(publishing, (message,), last - end)
                             sizes[body_size] += 1
                             if found is not candidate:
                                 candidate = found
@@ -813,7 +787,7 @@ class ReceiveLoop:
         Returns its end.
         """
         messages: list[Message] = []
-        address, number, queues = route.address, channel.number, route.queues
+        address, number = route.address, channel.number
         limit, most = self.frame_limit, self.max_message_size
         sizes, startswith, durable = self._sizes.fresh, data.startswith, route.durable
         skip, begin, largest = len(method), at, 0
@@ -857,19 +831,7 @@ class ReceiveLoop:
             largest = max(largest, stop - head)
             at = stop
         if at > begin:
-            count = len(messages)
-            for queue in queues:
-                queue.inbox += messages
-                if not queue.touched:
-                    queue.touch()
-                if largest > SMALL:
-                    queue.largest = max(queue.largest, largest)
-            if not queues:
-                channel.dropped += count
-            channel.published += count
-            route.tally.published += count
-            if channel.confirms is not None:
-                channel.number_publishes(route, count)
+            route.put(channel, messages, largest)
         return at
 
     def _scan_woven(self, data: bytes, at: int, size: int, latest: Route) -> tuple[int, Route]:
@@ -884,7 +846,7 @@ class ReceiveLoop:
         """
         channels, routes, heads = self.channels, self._routes, self._heads
         limit, generation = self.frame_limit, self.vhost.router.generation
-        touched, sizes = self.node.turn.queues, self._sizes.fresh
+        sizes = self._sizes.fresh
         left, has_content, most = _WOVEN, False, size - FRAME_OVERHEAD
         while at <= most:
             kind, number, length = unpack_frame(data, at)
@@ -932,20 +894,7 @@ class ReceiveLoop:
                 message = (
                     route.make_one(channel, content) if made else Message(route.address, content, number)  # type: ignore[union-attr]
                 )
-                octets = len(content)
-                for queue in route.queues:  # type: ignore[union-attr]
-                    queue.inbox.append(message)
-                    if not queue.touched:
-                        queue.touched = True
-                        touched.append(queue)
-                    if octets > SMALL and octets > queue.largest:
-                        queue.largest = octets
-                if not route.queues:  # type: ignore[union-attr]
-                    channel.dropped += 1
-                channel.published += 1
-                route.tally.published += 1  # type: ignore[union-attr]
-                if channel.confirms is not None:
-                    channel.number_publishes(route)  # type: ignore[arg-type]
+                route.put(channel, (message,), len(content))  # type: ignore[union-attr]
                 at = end
                 left -= 1
                 if not left:
@@ -1062,25 +1011,6 @@ class ReceiveLoop:
             self._specials[octets] = special
         return special
 
-    def _enqueue(self, channel: Channel, route: Route, content: bytes, *, made: bool) -> None:
-        """Publish a message without special properties to its queues' inboxes; `made`: the route creates it."""
-        number = channel.number
-        message = route.make_one(channel, content) if made else Message(route.address, content, number)
-        size = len(content)
-        queues = route.queues
-        for queue in queues:
-            queue.inbox.append(message)
-            if not queue.touched:
-                queue.touch()
-            if size > SMALL and size > queue.largest:
-                queue.largest = size
-        if not queues:
-            channel.dropped += 1
-        channel.published += 1
-        route.tally.published += 1
-        if channel.confirms is not None:
-            channel.number_publishes(route)
-
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """Process a content header that did not arrive together with its publish."""
         self._current = (60, 40)
@@ -1166,7 +1096,10 @@ class ReceiveLoop:
                 raise NotYet(wait.subscribe, rest) from None
         if route.plain and (special is None or special.plain_route):
             made = (special is not None and special.persistent and bool(route.durable)) or route.makes_all
-            self._enqueue(channel, route, content, made=made)
+            message = (
+                route.make_one(channel, content) if made else Message(route.address, content, channel.number)
+            )
+            route.put(channel, (message,), len(content))
             return route.wide
         channel.publish(route, special, content)
         return True
