@@ -65,7 +65,7 @@ class Client(asyncio.Protocol):
         self.is_paused = False
         self.server = Product("", "")
         self.frame_max = FRAME_MAX
-        self.reads = self.writes = 0
+        self.reads = 0
         self.on_ready: Callable[[], None] = _nothing
         self.on_blocked: Callable[[str | None], None] = _nothing_with
         self._transport: asyncio.Transport
@@ -227,7 +227,6 @@ class Client(asyncio.Protocol):
 
     def write(self, octets: bytes) -> None:
         """Write frames."""
-        self.writes += 1
         self._transport.write(octets)
 
     def pause_reading(self) -> None:

@@ -15,8 +15,6 @@ class Beating(Protocol):
 
     reads: int
     """Number of reads so far."""
-    writes: int
-    """Number of writes so far."""
     is_paused: bool
     """True while nothing is read: then silence says nothing about the broker."""
 
@@ -25,7 +23,7 @@ class Beating(Protocol):
 
 
 class Heartbeats:
-    """Sends a heartbeat when nothing else is sent, and notices a broker that is silent.
+    """Sends a heartbeat at each half interval, whatever else is sent, and notices a broker that is silent.
 
     Args:
         connection: the connection.
@@ -39,7 +37,6 @@ class Heartbeats:
         self._half = seconds / 2
         self._on_silence = on_silence
         self._reads = connection.reads
-        self._writes = connection.writes
         self._silent = 0
         self._timer = asyncio.get_running_loop().call_later(self._half, self._tick)
 
@@ -57,7 +54,5 @@ class Heartbeats:
             if self._silent >= SILENT_TICKS:
                 self._on_silence()
                 return
-        if connection.writes == self._writes:
-            connection.write(HEARTBEAT)
-        self._writes = connection.writes
+        connection.write(HEARTBEAT)
         self._timer = asyncio.get_running_loop().call_later(self._half, self._tick)

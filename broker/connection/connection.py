@@ -25,7 +25,7 @@ from leveret.broker.connection.node import Node
 from leveret.broker.connection.pending_reply import PendingReply
 from leveret.broker.connection.publish_limits import PublishPace, publish_limits
 from leveret.broker.connection.receive_loop import ReceiveLoop, malformed
-from leveret.broker.connection.state import CLOSED, CLOSING, HANDSHAKE, LOST, OPEN, STATES
+from leveret.broker.connection.state import CLOSED, CLOSING, HANDSHAKE, LOST, OPEN, OPENING, STATES
 from leveret.broker.connection.topology_audit import TopologyAudit
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.errors import (
@@ -158,7 +158,6 @@ class Connection(ReceiveLoop):
         "_has_waited",
         "_is_tracked",
         "_last_input_at",
-        "_sent_before",
         "_silent_ticks",
         "_tick_due",
         "auth_mechanism",
@@ -233,7 +232,6 @@ class Connection(ReceiveLoop):
         self.reads = 0
         self.octets_in = 0
         self.octets_out = 0
-        self._sent_before = 0
         self.bucket = -1
         """Position of this connection in the server's timer wheel; used only there."""
         self._silent_ticks = 0
@@ -758,6 +756,14 @@ class Connection(ReceiveLoop):
 
     # -- the handshake's side ---------------------------------------------------------------------------------------
 
+    def tuned(self, heartbeat: int) -> None:
+        """Wait for `connection.open`; from now on the client expects heartbeats, however long backends take then."""
+        self.heartbeat = heartbeat
+        self.enter(OPENING)
+        if heartbeat and self._deadline is not None:
+            left = max(0.0, self._deadline - self.node.time_source.now())
+            self.node.wake(self, min(heartbeat / 2, left))
+
     def opened(self, user: User, vhost: VHost) -> None:
         """Complete the handshake."""
         self.user = user
@@ -769,7 +775,6 @@ class Connection(ReceiveLoop):
         self.notifies_cancel = "consumer_cancel_notify" in self.capabilities
         self.enter(OPEN)
         self._deadline = None
-        self._sent_before = self.sent + 1  # open-ok is being sent
         self._is_tracked = True
         self.node.clients.connection_opened(self)
         self.driver.admitted()
@@ -877,12 +882,20 @@ class Connection(ReceiveLoop):
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float | None:
-        """Do what is due; returns the time of the next call (monotonic seconds), or None for never."""
+        """Do what is due; returns the time of the next call (monotonic seconds), or None for never.
+
+        A heartbeat is due at each half interval from tune-ok on, whatever else was sent: clients such as Netty's time
+        out after one interval without input, and a tick cannot tell whether the last output is half an interval old.
+        """
         if self.state == LOST:
             return None
-        if self._deadline is not None:
-            if now < self._deadline:
-                return self._deadline
+        deadline = self._deadline
+        if deadline is not None and now < deadline:
+            if self.state == OPENING and self.heartbeat:
+                self.outbox.send(HEARTBEAT)
+                deadline = min(deadline, now + self.heartbeat / 2)
+            return deadline
+        if deadline is not None:
             if self.state in HANDSHAKE and self.node.refusal_log.admit(self.peer[0], now):
                 log.warning("closing connection %s: handshake_timeout", self.name)
             self._end(0.0)
@@ -907,11 +920,7 @@ class Connection(ReceiveLoop):
             self._release()
             self._end(0.0)
             return None
-        if self.sent == self._sent_before:
-            self.outbox.send(HEARTBEAT)
-            self._sent_before = self.sent + 1  # its own flush must not suppress the next heartbeat
-        else:
-            self._sent_before = self.sent
+        self.outbox.send(HEARTBEAT)
         half = self.heartbeat / 2
         following = self._tick_due + half  # from when it was due, or lateness would accumulate
         self._tick_due = due if is_silent else following if following > now else now + half

@@ -27,7 +27,7 @@ from leveret.broker.auth.rights import ALLOWED, BackendUser, Decision
 from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.connection.node import Node
 from leveret.broker.connection.pending_reply import PendingReply, WaitingConnection
-from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, OPENING, STARTING, STATES, TUNING
+from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
 from leveret.broker.vhost.vhost import VHost
 
@@ -57,10 +57,12 @@ class OpeningConnection(WaitingConnection, Protocol):
     frame_max: int
     frame_limit: int
     channel_max: int
-    heartbeat: int
 
     def enter(self, state: str) -> None:
         """Change the state."""
+
+    def tuned(self, heartbeat: int) -> None:
+        """Wait for `connection.open`; `heartbeat`: the negotiated interval in seconds, 0 for none."""
 
     def opened(self, user: User, vhost: VHost) -> None:
         """Complete the handshake."""
@@ -294,8 +296,7 @@ class Handshake:
         connection.frame_max = method.frame_max
         connection.frame_limit = method.frame_max or 1 << 31
         connection.channel_max = method.channel_max
-        connection.heartbeat = method.heartbeat
-        connection.enter(OPENING)
+        connection.tuned(method.heartbeat)
 
     def _open(self, method: Any) -> None:
         node, user, name = self._node, self._user, method.virtual_host

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING
 
 from leveret.broker.amqp.fastpath import HEARTBEAT
@@ -41,8 +42,8 @@ class ClockedServer(Server):
 
     def __init__(self, config: Config, disk: "DataStore | None", time: SettableTime) -> None:
         super().__init__(config, disk, time)
-        self._beats: dict[Connection, tuple[int, float]] = {}
-        """By connection, while the time stands still: number of flushes, and the real time of the last one."""
+        self._beats: dict[Connection, float] = {}
+        """By connection, while the time stands still: the real time of its last heartbeat."""
 
     # -- what is due ------------------------------------------------------------------------------------------------
 
@@ -51,19 +52,20 @@ class ClockedServer(Server):
         if self.time_source.stands:
             self._keep_alive(self.now())
         else:
-            self._beats.clear()
+            if self._beats:  # the next ones are due by a clock that stood still
+                self._beats.clear()
+                self._keep_alive(self.now())
+                self._beats.clear()
             super().run_timeouts(now)
 
     def _keep_alive(self, now: float) -> None:
         """Send heartbeats in real time: clients would miss them, and disconnect."""
         beats = {}
         for connection in self._beating():
-            sent, since = self._beats.get(connection, (-1, now))
-            if connection.sent != sent:
-                since = now
-            elif now - since >= connection.heartbeat / 2:
+            beats[connection] = self._beats.get(connection, -inf)
+            if now - beats[connection] >= connection.heartbeat / 2:
                 connection.outbox.send(HEARTBEAT)
-            beats[connection] = connection.sent, since
+                beats[connection] = now
         self._beats = beats
 
     def next_timeout(self, elapsed: int) -> float:

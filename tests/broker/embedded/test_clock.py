@@ -234,6 +234,15 @@ def test_clients_get_heartbeats_while_the_clock_stands(broker, connect):
     assert 8 == client.read_frame(timeout=5)[0]
 
 
+def test_clients_get_a_heartbeat_when_the_clock_stops_and_when_it_runs_on(broker, connect):
+    """Time that passed before, by the other clock, does not make the silence longer than half an interval."""
+    client = connect(broker, heartbeat=60)
+    for change in (broker.clock.freeze, broker.clock.resume):
+        change()
+
+        assert 8 == client.read_frame(timeout=5)[0]
+
+
 def test_a_clock_does_not_go_back(broker):
     """A negative time is refused."""
     with pytest.raises(ValueError, match="cannot go back"):
