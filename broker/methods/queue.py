@@ -14,7 +14,6 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.unknown_arguments import warn
 from leveret.broker.vhost.publish_route import REPLY_TO
 from leveret.broker.vhost.vhost import REPLY_PREFIX
 
@@ -95,7 +94,6 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     channel.generated_name = ""
     if owner is not None:
         host.exclusive_queues[name] = queue
-    warn(resource("queue", name, vhost.name), arguments)
     return queue
 
 

@@ -9,7 +9,8 @@ several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 
 Intentional differences from RabbitMQ: queues have `x-retain-for` and `x-retain-bytes`, classic ones an
 `x-confirm-mode`; streams do not exist here and are refused with RabbitMQ's text for unknown types; classic queues may
-have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers; an unknown `x-queue-master-locator` is
+have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers; the latter is compared if a redeclaration
+gives it (3.13: never; 4.3: always, and classic queues have none); an unknown `x-queue-master-locator` is
 accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable
 Latin-1 is shown in texts as a string instead of a list of numbers.
 """
@@ -204,11 +205,12 @@ _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
 """The arguments of queues that have an effect, or a meaning in RabbitMQ."""
+_COMPARED_IF_GIVEN = ("x-consumer-timeout",)
 _CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | {"x-stream-offset"}
 
 
 def _type(module: str, known: tuple[str, ...], consume: frozenset[str]) -> _QueueType:
-    ours = frozenset(("x-consumer-timeout",))
+    ours = frozenset(_COMPARED_IF_GIVEN)
     return _QueueType(
         module, ours | set(known), known, _OF_ANY - set(known), ours | consume, _CONSUME_ANY - consume
     )
@@ -333,8 +335,9 @@ def check_queue_equivalence(
 ) -> None:
     """Check that a `queue.declare` (not passive) is equivalent to the existing queue.
 
-    Only the arguments known to the existing queue's type are compared; no `x-queue-type` equals `classic`. The caller
-    must check exclusive ownership before.
+    Only the arguments known to the existing queue's type are compared; no `x-queue-type` equals `classic`. A
+    redeclaration may leave out `x-consumer-timeout`, but not give one that would have no effect. The caller must check
+    exclusive ownership before.
 
     `durable` must be False for an exclusive declaration, because exclusive queues are not durable.
 
@@ -343,7 +346,8 @@ def check_queue_equivalence(
     what = resource("queue", name, vhost)
     _compare_bool("durable", what, durable, current.durable)
     _compare_bool("auto_delete", what, auto_delete, current.auto_delete)
-    for key in _TYPES[queue_type(current.arguments)].compared:
+    given = [key for key in _COMPARED_IF_GIVEN if key in arguments]
+    for key in (*_TYPES[queue_type(current.arguments)].compared, *given):
         _compare_argument(key, what, arguments, current.arguments)
 
 

@@ -21,6 +21,7 @@ from leveret.broker.queue.queue import Owner, Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.settings import queue_settings
+from leveret.broker.queue.unknown_arguments import warn
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import DeadLettering
@@ -298,6 +299,8 @@ class VHost:
         self._configure_queue(queue)
         self.tapping.follow(queue)
         self.context.totals.queues_created += is_new
+        if is_new:
+            warn(resource("queue", name, self.name), arguments)
         self.context.note("queue_created", self.name, name, queue)
         return queue
 

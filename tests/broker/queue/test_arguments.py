@@ -339,6 +339,22 @@ def test_the_confirm_mode_is_compared():
     )
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_consumer_timeout_is_compared_if_it_is_given(kind):
+    """A redeclaration may leave the timeout out, but may not give one that would have no effect."""
+    of_kind = {"x-queue-type": text(kind)}
+    existing = ExistingQueue(arguments={**of_kind, "x-consumer-timeout": number(10_000)})
+    redeclare(existing, queue_type=text(kind))
+    redeclare(existing, queue_type=text(kind), consumer_timeout=("long", 10_000))
+    where = "inequivalent arg 'x-consumer-timeout' for queue 'q' in vhost '/': received"
+    assert f"{where} '20000' but current is '10000'" == refusal(
+        redeclare, existing, queue_type=text(kind), consumer_timeout=number(20_000)
+    )
+    assert f"{where} the value '20000' of type 'signedint' but current is none" == refusal(
+        redeclare, ExistingQueue(arguments=of_kind), queue_type=text(kind), consumer_timeout=number(20_000)
+    )
+
+
 def test_no_queue_type_and_classic_are_the_same():
     """`x-queue-type` may be added or left out later, as long as it is classic."""
     redeclare(ExistingQueue(), queue_type=text("classic"))

@@ -5,6 +5,7 @@ import logging
 import pytest
 from fakes import Client, Node
 
+import leveret
 from leveret.broker.amqp.commands import Exchange, make
 from leveret.broker.queue.unknown_arguments import OF_EXCHANGES, Unknown, unknown_arguments
 
@@ -25,6 +26,27 @@ from leveret.broker.queue.unknown_arguments import OF_EXCHANGES, Unknown, unknow
 def test_a_similar_argument_is_found(name, similar):
     """The known argument that was probably meant is named; of others it is only said that they are unknown."""
     assert [Unknown(name, similar)] == unknown_arguments([name, "x-max-length"])
+
+
+def test_arguments_of_other_brokers_are_logged(caplog):
+    """A queue with an argument that only newer RabbitMQs or streams obey is declared, with one warning, however it is declared."""
+    broker = leveret.Broker()
+    document = {"queues": [{"vhost": "/", "name": "imported", "arguments": {"x-delayed-retry-min": 5}}]}
+    with broker, caplog.at_level(logging.WARNING, "leveret.queue"):
+        for _ in range(2):
+            for name in ("q", "r"):
+                broker.declare(name, arguments={"x-delayed-retry-type": "all"})
+            broker.import_definitions(document)
+
+    text = "queue '{}' in vhost '/': argument '{}' has no effect: only quorum queues of RabbitMQ 4.3 have it"
+    assert caplog.messages == [
+        text.format(*each)
+        for each in (
+            ("q", "x-delayed-retry-type"),
+            ("r", "x-delayed-retry-type"),
+            ("imported", "x-delayed-retry-min"),
+        )
+    ]
 
 
 def test_few_arguments_are_compared():

@@ -1,0 +1,54 @@
+"""Each argument that RabbitMQ knows, declared again with another value, without it, and where it was not: as in the record."""
+
+from collections.abc import Callable
+
+import pytest
+from conformance import redeclared
+from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
+
+from leveret.broker.queue.unknown_arguments import OF_OTHERS
+
+RECORDED = redeclared.recorded()
+OF_CLASSIC_TOO = "classic x-delivery-limit"
+"""An argument with an effect on classic queues, too, which is compared as that of quorum queues."""
+ANSWERED_AS_IN_4_3 = ("x-consumer-timeout changed", "x-consumer-timeout added")
+"""Ends of the cases in which ours answers as quorum queues of RabbitMQ 4.3 do, and 3.10 accepts."""
+KNOWN_DIFFERENCES = {"x-consumer-timeout", "x-queue-leader-locator", "x-queue-master-locator"}
+"""Arguments that the two releases take differently and that nobody is warned of: they are obeyed here, or refused as in 3.10."""
+
+
+def _expected(case: str) -> str:
+    """Return what ours is to answer."""
+    as_quorum = "quorum " + case.partition(" ")[2]
+    if case.endswith(ANSWERED_AS_IN_4_3):
+        return RECORDED["4.3"][as_quorum]
+    return RECORDED["3.10"][as_quorum if case.startswith(OF_CLASSIC_TOO) else case]
+
+
+def test_arguments_are_compared_as_recorded(broker_for: Callable[[str], Broker]) -> None:
+    """Ours accepts and refuses what RabbitMQ 3.10 does, with the same texts, except for the listed cases."""
+    found = dict(redeclared.outcomes(broker_for("main").address))
+
+    assert {case: _expected(case) for case in found} == found
+
+
+@pytest.mark.parametrize("argument", redeclared.ARGUMENTS)
+def test_what_releases_take_differently_is_told(argument: str) -> None:
+    """An argument of which RabbitMQ 3.10 and 4.3 make something different is warned of here, or obeyed."""
+    cases = [case for case in RECORDED["3.10"] if case.split()[1] == argument]
+    differs = any(RECORDED["3.10"][case] != RECORDED["4.3"][case] for case in cases)
+
+    assert differs == (argument in OF_OTHERS or argument in KNOWN_DIFFERENCES)
+
+
+@pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
+@pytest.mark.timeout(180)
+def test_the_record_is_true() -> None:
+    """RabbitMQ 3.10 answers now what was recorded."""
+    broker = start_rabbitmq(SetUp("main"))
+    try:
+        found = dict(redeclared.outcomes(broker.address))
+    finally:
+        broker.stop()
+
+    assert {case: answer for case, answer in RECORDED["3.10"].items() if answer != "-"} == found
