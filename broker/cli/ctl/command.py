@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.ctl import absent
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
 from leveret.broker.cli.ctl.examples import EXAMPLES
@@ -241,7 +242,9 @@ class CtlGroup(click.Group):
         """Find the command of the arguments."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             click.echo(f"\nCommand '{args[0]}' not found.", err=True)
-            if close := difflib.get_close_matches(args[0], COMMANDS, 1):
+            if lines := list(absent.explained(args)):
+                click.echo("\n".join(lines), err=True)
+            elif close := difflib.get_close_matches(args[0], COMMANDS, 1):
                 click.echo(f"Did you mean '{close[0]}'?", err=True)
             sys.exit(exit_codes.USAGE)
         return super().resolve_command(ctx, args)

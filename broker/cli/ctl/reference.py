@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from leveret.broker.cli.ctl.absent import ABSENT, INSTEAD
 from leveret.broker.cli.ctl.command import COMMANDS, CtlCommand, common_options
 from leveret.broker.cli.ctl.examples import EXAMPLES
 
@@ -21,30 +22,6 @@ internal error, 75 no answer in time or too many at once, 77 not allowed.
 They stand before or behind the command. The data directory is that of `--data-dir`, else of the first of the variables
 `LEVERET_CTL_DATA_DIR`, `LEVERET_DATA_DIR`, `RABBITMQ_MNESIA_DIR` and `RABBITMQ_MNESIA_BASE` that is set, else `var`.
 """
-
-ABSENT = {
-    "clusters and replicas, which RabbitMQ makes of its nodes": """
-        add_member cancel_sync_queue change_cluster_node_type delete_member discover_peers force_boot
-        grow join_cluster peek quorum_status reclaim_quorum_memory rename_cluster_node shrink
-        stream_status sync_queue update_cluster_nodes
-    """,
-    "Erlang": """
-        certificates cipher_suites command_line_arguments consume_event_stream erlang_cookie_hash erlang_cookie_sources
-        eval eval_file exec hipe_compile list_ciphers list_hashes list_network_interfaces maybe_stuck observer os_env
-        remote_shell resolver_info runtime_thread_stats schema_info tls_versions
-    """,
-    "encrypted configuration values: `leveret config encrypt` makes them": "decode encode",
-    "a broker that is stopped or forgets its data while its process runs": "force_reset reset stop_app",
-    "maintenance: the image has `rabbitmq-upgrade drain`, `revive`, `post_upgrade`, which do nothing": """
-        drain post_upgrade resume_listeners revive suspend_listeners
-    """,
-    "counts of logins, which the management API has (`/api/auth/attempts`)": """
-        disable_auth_attempt_source_tracking enable_auth_attempt_source_tracking list_node_auth_attempt_stats
-        reset_node_auth_attempt_metrics
-    """,
-    "shells and streams of the log": "autocomplete log_tail_stream",
-}
-"""Commands of RabbitMQ 3.10 that are not there, by what they are about."""
 
 
 def rendered() -> str:
@@ -66,6 +43,9 @@ def _lines() -> Iterator[str]:
     yield "|---|---|"
     for subject, absent in ABSENT.items():
         yield f"| {subject} | {', '.join(f'`{name}`' for name in absent.split())} |"
+    yield "\nThey end with exit code 64, and change nothing. Instead of those that scripts use:\n"
+    for name, text in INSTEAD.items():
+        yield f"- `{name}`: {text}."
 
 
 def _row(name: str) -> tuple[str, ...]:

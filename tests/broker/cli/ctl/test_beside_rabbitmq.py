@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 from running import Running
 
+from leveret.broker.cli.ctl.absent import ABSENT
 from leveret.broker.cli.ctl.client import ApiClient
 from leveret.broker.cli.ctl.command import COMMANDS
 from leveret.broker.cli.ctl.main import ctl
-from leveret.broker.cli.ctl.reference import ABSENT
 
 RECORDED = ("rabbitmq.txt", "rabbitmq_more.txt")
 ENOUGH = 170
