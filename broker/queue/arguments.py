@@ -181,17 +181,16 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-consumer-timeout": _non_negative,
 }
 
-_OF_ALL = (
-    "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
-)  # fmt: skip
 _OF_CLASSIC = (
-    *_OF_ALL, "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
+    "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
+    "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
     "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode", "x-retain-for", "x-retain-bytes",
 )  # fmt: skip
 _OF_QUORUM = (
-    *_OF_ALL[:4], "x-dead-letter-strategy", *_OF_ALL[4:], "x-max-in-memory-length", "x-max-in-memory-bytes",
-    "x-overflow", "x-single-active-consumer", "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit",
-    "x-queue-leader-locator", "x-retain-for", "x-retain-bytes",
+    "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-dead-letter-strategy", "x-expires", "x-max-length",
+    "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer",
+    "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
+    "x-retain-for", "x-retain-bytes",
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (

@@ -3,6 +3,7 @@
 `python tests/conformance/redeclared.py 127.0.0.1:5672 127.0.0.1:5673` records a RabbitMQ 3.10 and a 4.3 that run there.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ ARGUMENTS: dict[str, tuple[Any, Any]] = {
     "x-expires": (60_000, 70_000),
     "x-message-ttl": (60_000, 70_000),
     "x-dead-letter-exchange": ("a", "b"),
+    "x-dead-letter-routing-key": ("a", "b"),
     "x-dead-letter-strategy": ("at-most-once", "at-least-once"),
     "x-max-length": (10, 20),
     "x-max-length-bytes": (10, 20),
@@ -87,6 +89,18 @@ def outcomes(address: tuple[str, int]) -> Iterator[tuple[str, str]]:
             declare(address, kind, {})
             yield f"{kind} {name} added", declare(address, kind, {name: value})
             ask(address, "queue.delete", queue="q")
+        yield f"{kind} - order", " ".join(_order(address, kind))
+
+
+def _order(address: tuple[str, int], kind: str) -> Iterator[str]:
+    """Yield the arguments that are compared, each when it is the first of those that differ."""
+    declare(address, kind, {})
+    arguments = {name: value for name, (value, _) in ARGUMENTS.items()}
+    arguments["x-queue-type"] = next(each for each in KINDS if each != kind)
+    while found := re.match("inequivalent arg '(.*?)'", declare(address, kind, arguments)):
+        yield found[1]
+        del arguments[found[1]]
+    ask(address, "queue.delete", queue="q")
 
 
 def recorded() -> dict[str, dict[str, str]]:

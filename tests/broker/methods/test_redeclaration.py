@@ -1,0 +1,71 @@
+"""Declarations of what exists: the same one is accepted, and one with another compared property is refused."""
+
+from typing import Any
+
+from fakes import Client, Node, queue_declare
+from hypothesis import given, settings, strategies as st
+
+from leveret.broker.amqp.commands import Channel, make
+
+NUMBERS = st.sampled_from(
+    [("signedint", 1), ("long", 2), ("short", 1), ("byte", 0), ("long", -1), ("long", 1 << 40)]
+)
+TEXTS = st.sampled_from(
+    ["a", "b", "", "drop-head", "reject-publish", "lazy", "default", "at-most-once", "balanced"]
+)
+VALUES = (
+    NUMBERS | TEXTS.map(lambda text: ("longstr", text)) | st.booleans().map(lambda value: ("bool", value))
+)
+COMPARED = (
+    "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-max-length", "x-max-length-bytes", "x-overflow",
+    "x-single-active-consumer", "x-delivery-limit", "x-retain-for", "x-retain-bytes",
+)  # fmt: skip
+OTHERS = (
+    "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-max-in-memory-length", "x-max-priority", "x-queue-mode",
+    "x-queue-version", "x-quorum-initial-group-size", "x-queue-leader-locator", "x-queue-master-locator",
+    "x-consumer-timeout", "x-confirm-mode", "x-delayed-retry-type", "x-unknown",
+)  # fmt: skip
+TYPES = st.sampled_from([None, "classic", "quorum", "undefined"])
+ARGUMENTS = st.dictionaries(st.sampled_from(COMPARED + OTHERS), VALUES, max_size=3)
+FLAGS = st.fixed_dictionaries(dict.fromkeys(("durable", "exclusive", "auto_delete"), st.booleans()))
+
+
+def declared(client: Client, **options: Any) -> str:
+    """Declare the queue `q`; the reply, or the text of the error."""
+    (reply,) = client.ask(queue_declare("q", **options))
+    if "channel.close" in reply:
+        client.send(make(Channel.CloseOk))
+        client.ask(Channel.Open())
+    return reply
+
+
+@settings(max_examples=300)
+@given(
+    default=st.sampled_from(["", "classic", "quorum"]),
+    kind=TYPES,
+    arguments=ARGUMENTS,
+    flags=FLAGS,
+    other=VALUES,
+)
+def test_a_queue_may_be_declared_again_as_it_was(default, kind, arguments, flags, other):
+    """Whatever a declaration says and whatever the vhost's default type is: if it was accepted, it is again; else not."""
+    client = Client(Node())
+    client.node.vhosts["/"].default_queue_type = default
+    if kind is not None:
+        arguments = {"x-queue-type": ("longstr", kind), **arguments}
+    first = declared(client, arguments=arguments, **flags)
+    if "declare-ok" not in first:
+        assert first == declared(client, arguments=arguments, **flags)
+        assert "NOT_FOUND" in declared(client, passive=True)
+        return
+
+    assert first == declared(client, arguments=dict(reversed(arguments.items())), **flags)
+    assert first == declared(client, passive=True, arguments={"x-queue-type": ("longstr", "other")})
+    for name in COMPARED:
+        if arguments.get(name, (0, None))[1] != other[1]:
+            changed = declared(client, arguments={**arguments, name: other}, **flags)
+            assert f"inequivalent arg '{name}' for queue 'q' in vhost '/': received" in changed
+        if name in arguments:
+            fewer = {key: value for key, value in arguments.items() if key != name}
+            assert f"inequivalent arg '{name}' for queue" in declared(client, arguments=fewer, **flags)
+    assert first == declared(client, arguments=arguments, **flags)
