@@ -102,12 +102,18 @@ def test_what_looks_wrong_is_named(node):
         None,
         "/",
         "q",
-        arguments={"x-max-lenght": 5, "x-dead-letter-exchange": "dlx", "x-overflow": "reject-publish"},
+        arguments={
+            "x-max-lenght": 5,
+            "x-delayed-retry-type": "all",
+            "x-dead-letter-exchange": "dlx",
+            "x-overflow": "reject-publish",
+        },
     )
     Client(node).publish("q", b"x")
 
     assert [
         "unknown argument 'x-max-lenght' has no effect: did you mean 'x-max-length'?",
+        "argument 'x-delayed-retry-type' has no effect: only quorum queues of RabbitMQ 4.3 have it",
         "the dead letter exchange 'dlx' does not exist: dead letters are deleted",
         "overflow is 'reject-publish' without max-length or max-length-bytes: it has no effect",
         "1 ready message, and the queue has no consumer",
