@@ -19,6 +19,8 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.messages.group import Group
 from leveret.broker.config.config import Config, ConfigError, load
 from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
+from leveret.broker.process.private_files import write_private
 
 
 def _data_dir(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,9 +58,7 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
         sys.stdout.buffer.write(octets)
         return
     try:
-        # contains password hashes
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:  # noqa: PTH123
-            output.write(octets)
+        write_private(file, octets)  # contains password hashes
     except OSError as error:
         _fail(f"cannot write {file}: {error.strerror}", exit_codes.CANNOT_CREATE)
 
@@ -122,7 +122,7 @@ def _compared(config: Config, file: Path) -> Any:
 
     try:
         with locked(config.data_dir) if config.data_dir.is_dir() else contextlib.nullcontext():
-            return compare_stored(config, file.read_bytes()).shown(dry_run=True)
+            return compare_stored(config, read_named(file, MOST_DEFINITIONS)).shown(dry_run=True)
     except DataDirError as error:
         if not _may_be_running(config):
             _fail(str(error), exit_codes.CANNOT_CREATE)
@@ -144,7 +144,9 @@ def _by_broker(data_dir: Path, file: Path, **query: str) -> Any:
 
     try:
         with contextlib.closing(ApiClient(data_dir, IMPORT_SECONDS)) as api:
-            return api.request("POST", ("leveret", "definitions"), file.read_bytes(), query=query)
+            return api.request(
+                "POST", ("leveret", "definitions"), read_named(file, MOST_DEFINITIONS), query=query
+            )
     except ApiError as error:
         _fail(str(explained(error)).removeprefix("Error:\n"), exit_codes.DATA)
     except CtlError as error:

@@ -19,6 +19,7 @@ from leveret.broker.auth.backends.settings import (
     is_protected,
 )
 from leveret.broker.auth.backends.tokens import key_of_pem
+from leveret.broker.process.named_files import read_named
 
 _PREFIX: Final = "backends."
 
@@ -175,7 +176,7 @@ def _missing(settings: OAuth2Settings) -> list[str]:
         problems.append("auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing")
     for name, path in settings.signing_keys.items():
         try:
-            key_of_pem(name, path.read_bytes())
+            key_of_pem(name, read_named(path))
         except OSError as error:
             problems.append(f"auth_oauth2.signing_keys.{name}: cannot read {path}: {error.strerror}")
         except ValueError:

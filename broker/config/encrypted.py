@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from leveret.broker.config.values import Setting, home_expanded
+from leveret.broker.process.named_files import read_named
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import Cipher, modes
@@ -88,7 +89,7 @@ def passphrase_of(values: Mapping[str, Setting], problems: list[str]) -> str:
     if named is None:
         return ""
     try:
-        return home_expanded(named.value).read_text(encoding="utf-8").strip()
+        return read_named(home_expanded(named.value)).decode().strip()
     except (OSError, ValueError) as error:  # which text that is no UTF-8 is, too
         problems.append(f"{named.origin}: {PASSPHRASE_FILE}: cannot read {named.value}: {error}")
         return ""

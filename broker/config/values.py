@@ -15,6 +15,7 @@ import msgspec
 from leveret.broker.auth.backends.settings import MODULES
 from leveret.broker.config.keys import Key
 from leveret.broker.process.log_rotation import When
+from leveret.broker.process.named_files import read_named
 
 _LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")
 _QUOTED = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")
@@ -131,7 +132,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 def _settings(path: Path, environ: Mapping[str, str], problems: list[str]) -> Iterator[Setting]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_named(path, is_typed=True).decode()
     except OSError as error:
         problems.append(f"cannot read {path}: {error.strerror or error}")
         return

@@ -50,6 +50,7 @@ from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.garbage_collector import COLLECTIONS, Collector
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
@@ -567,7 +568,7 @@ class Server:
         outcomes = []
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             try:
-                done = self.administration.definitions.import_file(None, file.read_bytes())
+                done = self.administration.definitions.import_file(None, read_named(file, MOST_DEFINITIONS))
             except OSError as error:
                 raise DefinitionsError(f"cannot read definitions {file}: {error.strerror}") from None
             except BadRequestError as error:

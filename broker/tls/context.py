@@ -11,6 +11,8 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from leveret.broker.process.named_files import read_named
+from leveret.broker.tls.named_certificates import load_authorities, load_certificate, load_dh_parameters
 from leveret.broker.tls.options import SUITES_13, VERSIONS, TLSFileError, TLSOptions, older_ciphers
 
 _NUMBERS = dict(zip(VERSIONS, (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3), strict=True))
@@ -110,7 +112,7 @@ def _context(options: TLSOptions) -> Context:
     _load_certificate(context, options)
     if options.dhfile is not None:
         try:
-            context.load_dh_params(str(options.dhfile))
+            load_dh_parameters(context, options.dhfile)
         except (OSError, ValueError) as error:
             raise _unusable(options, "dhfile", options.dhfile, error) from None
     if options.verify == "verify_peer":
@@ -152,13 +154,12 @@ def _load_certificate(context: Context, options: TLSOptions) -> None:
     if options.certfile is None or keyfile is None:
         raise TLSFileError(f"{options.prefix}.certfile is missing")
     try:
-        # a function, because OpenSSL would ask at the terminal for the password of an encrypted key
-        context.load_cert_chain(options.certfile, keyfile, password=lambda: options.password)
+        load_certificate(context, options.certfile, keyfile, lambda: options.password)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
         if reason == "KEY_VALUES_MISMATCH":
             what = f"{options.prefix}.keyfile = {keyfile} is not the key of the certificate in {options.certfile}"
-        elif b"ENCRYPTED" in keyfile.read_bytes():
+        elif b"ENCRYPTED" in read_named(keyfile):
             what = f"{options.prefix}.password is not that of the key in {keyfile}"
         else:
             what = (
@@ -171,15 +172,14 @@ def _load_certificate(context: Context, options: TLSOptions) -> None:
 def _load_trusted(context: Context, path: Path, options: TLSOptions, key: str = "cacertfile") -> None:
     _check_readable(options, key, path)
     try:
-        context.load_verify_locations(path)
+        load_authorities(context, path)
     except (OSError, ValueError) as error:
         raise _unusable(options, key, path, error) from None
 
 
 def _check_readable(options: TLSOptions, key: str, path: Path) -> None:
     try:
-        with path.open("rb"):
-            pass
+        read_named(path)
     except OSError as error:
         raise _unusable(options, key, path, error) from None
 

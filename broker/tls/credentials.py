@@ -10,9 +10,12 @@ import logging
 import stat
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from leveret.broker.process.deadlined_thread import SECONDS, in_time, started
+from leveret.broker.process.named_files import read_named
 from leveret.broker.tls.certificate import CertificateError, CertificateFacts, facts_of_file
 from leveret.broker.tls.context import Context, make_context
 from leveret.broker.tls.options import TLSFileError, TLSOptions
@@ -39,7 +42,7 @@ def load(options: TLSOptions) -> Loaded:
         if each.certfile is None:
             continue
         try:
-            certificates[host] = facts_of_file(each.certfile.read_bytes())
+            certificates[host] = facts_of_file(read_named(each.certfile))
             key = each.keyfile or each.certfile
             if key.stat().st_mode & stat.S_IROTH:
                 log.warning("the private key %s can be read by all users of this host: chmod o-r it", key)
@@ -93,21 +96,22 @@ class Credentials:
 
     async def reload_changed(self) -> None:
         """Reload if a file has changed since the last look."""
-        found = await asyncio.to_thread(stamps, self.options.files)
+        found = await in_time(started(partial(stamps, self.options.files)))
         if found != self._seen:
             await self.reload()
 
     async def reload(self) -> str:
         """Read all files again; returns what is wrong with them, in which case the old ones stay, or ''."""
         async with self._reloading:
-            self._seen = await asyncio.to_thread(stamps, self.options.files)
             try:
-                loaded = await asyncio.to_thread(load, self.options)
-            except TLSFileError as error:
+                self._seen = await in_time(started(partial(stamps, self.options.files)))
+                loaded = await in_time(started(partial(load, self.options)))
+            except (TLSFileError, TimeoutError) as error:
+                problem = str(error) or f"the files of {self.name} could not be read in {SECONDS:g} s"
                 self.failures += 1
-                log.error("TLS certificates not reloaded, the old ones stay in use: %s", error)  # noqa: TRY400
-                self.on_reload(self, str(error))
-                return str(error)
+                log.error("TLS certificates not reloaded, the old ones stay in use: %s", problem)  # noqa: TRY400
+                self.on_reload(self, problem)
+                return problem
             self.reloads += 1
             before = self.certificates
             self.context, self.certificates = loaded

@@ -19,10 +19,11 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from leveret.broker.auth.backends.backend import BackendError
-from leveret.broker.auth.backends.issuer import DISCOVERY, tls_context
+from leveret.broker.auth.backends.issuer import DISCOVERY
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.tls.named_certificates import client_context
 
 log = logging.getLogger("leveret.management")
 
@@ -88,7 +89,7 @@ class CodeLogin:
         self.resource = oauth2.resource_server_id
         self.provider_url = settings.provider_url or oauth2.issuer
         self._now = now
-        self._tls = tls_context(oauth2.cacertfile)
+        self._tls = client_context(oauth2.cacertfile)
         self._found: Endpoints | None = None
         self._old_at = self._failed_at = float("-inf")
         self._lock = asyncio.Lock()

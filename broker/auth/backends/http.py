@@ -19,6 +19,7 @@ from leveret.broker.auth.backends.settings import ClientTLS, HTTPSettings
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import DEFAULT_EXCHANGE, LoginRefusedError
+from leveret.broker.tls.named_certificates import client_context, load_certificate
 
 log = logging.getLogger("leveret.connection")
 
@@ -150,10 +151,10 @@ class HTTPBackend:
 
 def tls_context(settings: ClientTLS) -> ssl.SSLContext:
     """Return the TLS context of a client; raises OSError for files that cannot be used, ssl.SSLError among them."""
-    context = ssl.create_default_context(cafile=settings.cacertfile)
+    context = client_context(settings.cacertfile)
     if settings.verify == "verify_none":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if settings.certfile is not None:
-        context.load_cert_chain(settings.certfile, settings.keyfile, settings.password or None)
+        load_certificate(context, settings.certfile, settings.keyfile, lambda: settings.password)
     return context

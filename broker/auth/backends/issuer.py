@@ -9,9 +9,7 @@ import asyncio
 import json
 import logging
 import re
-import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -19,6 +17,7 @@ import aiohttp
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.settings import OAuth2Settings
 from leveret.broker.auth.backends.tokens import Key, keys_of
+from leveret.broker.tls.named_certificates import client_context
 
 log = logging.getLogger("leveret.connection")
 
@@ -60,7 +59,7 @@ class Issuer:
         self._old_at = self._unknown_at = self._failed_at = float("-inf")
         """Times at which the keys are old, of the last attempt because of an unknown one, and of the last failure."""
         self._lock = asyncio.Lock()
-        self._tls = tls_context(settings.cacertfile) if self._has_address else True
+        self._tls = client_context(settings.cacertfile) if self._has_address else True
 
     @property
     def _has_address(self) -> bool:
@@ -146,8 +145,3 @@ def good_for(caching: str) -> float:
         return LEAST_SECONDS
     found = _MAX_AGE.search(words)
     return OLD_SECONDS if found is None else min(max(float(found[1]), LEAST_SECONDS), MOST_SECONDS)
-
-
-def tls_context(cacertfile: Path | None) -> ssl.SSLContext:
-    """Return the context for an issuer; None for the authorities of the system. Raises OSError."""
-    return ssl.create_default_context(cafile=cacertfile)

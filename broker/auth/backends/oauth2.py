@@ -17,6 +17,7 @@ from leveret.broker.auth.backends.tokens import (
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.process.named_files import read_named
 
 LONGEST_NAME = 255
 """Maximum length of the name of a user, in characters."""
@@ -44,7 +45,7 @@ class OAuth2Backend:
     def __init__(self, settings: OAuth2Settings, now: Callable[[], float], wall: Callable[[], int]) -> None:
         self._settings = settings
         self._wall = wall
-        keys = [key_of_pem(name, path.read_bytes()) for name, path in settings.signing_keys.items()]
+        keys = [key_of_pem(name, read_named(path)) for name, path in settings.signing_keys.items()]
         self._issuer = Issuer(settings, keys, now)
         self._servers = settings.servers
         audience = frozenset(self._servers) if settings.verify_aud else None

@@ -11,6 +11,8 @@ from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
 from leveret.broker.cli.ctl.session import Session
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
+from leveret.broker.process.private_files import write_private
 
 GROUP = "Operations"
 CONFIGURATION = "Configuration and environment"
@@ -204,7 +206,7 @@ def export_definitions(session: Session, file: str, kind: str) -> None:
         session.show(text)
         return
     try:
-        path.write_text(text + "\n", encoding="utf-8")
+        write_private(path, f"{text}\n".encode())  # contains password hashes
     except OSError as error:
         raise CtlError(f"Error: cannot write {file}: {error.strerror}", exit_codes.CANNOT_CREATE) from None
 
@@ -240,7 +242,7 @@ def import_definitions(
             raise UsageError(f"Bad argument: File {file} does not exist", exit_codes.DATA)
         session.announce(f'Importing definitions in JSON from a file at "{file}" ...')
         try:
-            content = Path(file).read_bytes()
+            content = read_named(file, MOST_DEFINITIONS, is_typed=True)
         except OSError as error:
             raise CtlError(f"Error: cannot read {file}: {error.strerror}", exit_codes.NO_INPUT) from None
     if session.given_seconds is None:

@@ -1,0 +1,60 @@
+"""Files whose names come from elsewhere: a setting, a URI, an argument of a command, an entry of a directory.
+
+Theory. What such a name leads to is not known. To open a FIFO or a device, or to read it, may take for ever, and
+nothing of the process runs meanwhile if the event loop does it; and a file may be too large for the memory. So a name
+is opened only if it is a regular file's, without waiting, and no more is read than the caller says. Symbolic links are
+followed: that is how certificates are mounted and replaced. Whoever types a name at a command may also have meant a
+pipe (`<(...)`), and can end the command.
+
+A regular file can still keep its reader waiting, for instance on a file system of the network. The event loop leaves
+that to threads (`broker.tls.context_cache`, `broker.tls.credentials`).
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MOST_OCTETS = 16 * 1024 * 1024
+"""Default limit of a file in bytes: long lists of revoked certificates have some megabytes."""
+MOST_DEFINITIONS = 1024 * 1024 * 1024
+"""Limit of a file with definitions in bytes."""
+PIECE = 1024 * 1024
+
+
+def read_named(path: Path | str, most: int = MOST_OCTETS, *, is_typed: bool = False) -> bytes:
+    """Return what is in a file.
+
+    Args:
+        path: its name.
+        most: maximum size in bytes.
+        is_typed: whether somebody has typed the name at a command that they can interrupt: then it may be a pipe or
+            a device, too, which is read to its end.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is larger; `strerror` says so.
+
+    """
+    # before it is opened, because that alone has effects on devices
+    if not is_typed:
+        _check_regular(path, Path(path).stat())
+    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if is_typed else os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = os.open(path, flags)
+    try:
+        if not is_typed:
+            _check_regular(path, os.fstat(descriptor))
+        octets = bytearray()
+        while len(octets) <= most and (piece := os.read(descriptor, min(PIECE, most + 1 - len(octets)))):
+            octets += piece
+    finally:
+        os.close(descriptor)
+    if len(octets) > most:
+        raise OSError(errno.EFBIG, f"is larger than {most} bytes", str(path))
+    return bytes(octets)
+
+
+def _check_regular(path: Path | str, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
