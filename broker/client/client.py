@@ -2,31 +2,33 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, cast
 
-from leveret import __version__
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, Frame, make
-from leveret.broker.amqp.tables import encode_table, plain, typed
+from leveret.broker.amqp.tables import plain, typed
 from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
 from leveret.broker.client.frames import Incoming
-from leveret.broker.client.handover import handed_over
+from leveret.broker.client.handover import connected, handed_over
 from leveret.broker.client.heartbeats import Heartbeats
-from leveret.broker.client.options import AMQPLAIN, DEFAULT, EXTERNAL, FRAME_MAX, Options, negotiated
+from leveret.broker.client.login import properties_of, response_of
+from leveret.broker.client.options import DEFAULT, FRAME_MAX, Options, negotiated
 from leveret.broker.client.product import Product, product_of
-from leveret.broker.client.tls import context_of
+from leveret.broker.client.tls import Contexts
 from leveret.broker.client.uri import Address
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 CLOSE_SECONDS: Final = 2.0
 HIGH_WATER: Final = 256 * 1024
 """Bytes that may wait for the socket before `is_writable` is False."""
+PIECE: Final = 64 * 1024
+"""Bytes that are processed at once; what a read has beyond waits for others if that has taken `SLICE_NS`."""
+SLICE_NS: Final = 2_000_000
 REFUSALS: Final = frozenset((403, 530))
 """Reply codes for a login, a vhost or a permission that the broker refuses."""
 
@@ -63,28 +65,38 @@ class Client(asyncio.Protocol):
         self.blocked: str | None = None
         self.is_writable = True
         self.is_paused = False
+        self._unread = b""
+        """What was read and is not processed yet: the socket is not read as long as there is something."""
         self.server = Product("", "")
         self.frame_max = FRAME_MAX
         self.reads = 0
         self.on_ready: Callable[[], None] = _nothing
-        self.on_blocked: Callable[[str | None], None] = _nothing_with
+        self.on_blocked: Callable[[str | None], None] = _nothing
         self._transport: asyncio.Transport
-        self._calls: dict[int, deque[asyncio.Future[Any]]] = {}
+        self._calls: dict[int, deque[tuple[asyncio.Future[Any], Collection[str]]]] = {}
+        """By channel: the replies that are waited for, and the methods that are one."""
         self._channels = 0
         self._error: ClientError | None = None
         self._heartbeats: Heartbeats | None = None
 
     @classmethod
-    async def connect(cls, address: Address, incoming: Incoming, options: Options = DEFAULT) -> "Client":
-        """Connect, log in, and open channel 1.
+    async def connect(
+        cls,
+        address: Address,
+        incoming: Incoming,
+        options: Options = DEFAULT,
+        contexts: Contexts | None = None,
+    ) -> "Client":
+        """Connect, log in, and open channel 1; `contexts`: of TLS, shared by the connections of a program.
 
         Raises:
             UnreachableError: nothing listens there, or it does not speak AMQP 0-9-1 or does not reply in time.
             RefusedError: the broker refused the login or the vhost.
             ReplyError: the broker closed the connection for another reason.
         """
-        sock = await _connected(address, options.seconds)
-        client = await cls._over(sock, incoming, options, address)
+        tls = None if options.tls is None else await (contexts or Contexts()).get(options.tls)
+        sock = await connected(address, options.seconds)
+        client = await cls._over(sock, incoming, options, address, tls)
         try:
             await client.log_in(address)
         except BaseException:
@@ -98,7 +110,7 @@ class Client(asyncio.Protocol):
 
         Raises what `connect` raises.
         """
-        client = await cls._over(sock, incoming, options, None)
+        client = await cls._over(sock, incoming, options)
         try:
             await client.open_channel()
         except BaseException:
@@ -108,7 +120,12 @@ class Client(asyncio.Protocol):
 
     @classmethod
     async def _over(
-        cls, sock: socket.socket, incoming: Incoming, options: Options, address: Address | None
+        cls,
+        sock: socket.socket,
+        incoming: Incoming,
+        options: Options,
+        address: Address | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> "Client":
         """Return a client on a connected socket, which is closed if that fails; of an address with TLS if it has."""
         loop = asyncio.get_running_loop()
@@ -116,21 +133,18 @@ class Client(asyncio.Protocol):
         try:
             if sock.family == socket.AF_UNIX:
                 await handed_over(sock, loop.create_unix_connection(lambda: client, sock=sock))
-            elif options.tls is None or address is None:
+            elif options.tls is None or tls is None or address is None:
                 await handed_over(sock, loop.create_connection(lambda: client, sock=sock))
             else:
                 name = options.tls.server_name
                 making = loop.create_connection(
                     lambda: client,
                     sock=sock,
-                    ssl=context_of(options.tls),
+                    ssl=tls,
                     server_hostname=(address.host if name == "" else name) or "",
                     ssl_handshake_timeout=options.seconds,
                 )
                 await handed_over(sock, making)
-        except UnreachableError:
-            sock.close()
-            raise
         except (ssl.SSLError, OSError) as error:
             reason = getattr(error, "verify_message", "") or error.strerror or str(error)
             if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
@@ -142,7 +156,7 @@ class Client(asyncio.Protocol):
     async def log_in(self, address: Address) -> None:
         """Do the handshake and open channel 1; raises what `connect` raises."""
         options = self._options
-        reply = self._expect(0)
+        reply = self._expect(0, ("Connection.Start",))
         self.write(PROTOCOL_HEADER)
         start = await self._reply(reply, "connection.start")
         self.server = product_of(plain(start.server_properties))
@@ -151,34 +165,18 @@ class Client(asyncio.Protocol):
         if mechanism is None:
             wanted = " or ".join(options.mechanisms)
             raise UnreachableError(f"the broker offers no {wanted} login, only {start.mechanisms}")
-        response = _response(mechanism, address.user, address.password)
-        tune = await self.call(
-            make(Connection.StartOk, typed(self._properties()), mechanism, response, "en_US"), 0
-        )
+        response = response_of(mechanism, address.user, address.password)
+        start_ok = make(Connection.StartOk, typed(properties_of(options)), mechanism, response, "en_US")
+        tune = await self.call(start_ok, 0, ("Connection.Tune",))
         self.frame_max = negotiated(options.frame_max, tune.frame_max or 0)
         channels = negotiated(options.channel_max, tune.channel_max or 0)
+        self.incoming.frame_max = self.frame_max
         heartbeat = negotiated(options.heartbeat, tune.heartbeat or 0) if options.heartbeat else 0
         self.send(make(Connection.TuneOk, channels, self.frame_max, heartbeat), 0)
         if heartbeat:
             self._heartbeats = Heartbeats(self, heartbeat, self._be_silent)
         await self.call(make(Connection.Open, address.vhost, "", False), 0)
         await self.open_channel()
-
-    def _properties(self) -> dict[str, object]:
-        """Return the properties that the broker shows to operators."""
-        options = self._options
-        return {
-            "product": options.product,
-            "version": __version__,
-            **({"connection_name": options.name} if options.name else {}),
-            "capabilities": {
-                "authentication_failure_close": True,
-                "basic.nack": True,
-                "connection.blocked": True,
-                "consumer_cancel_notify": True,
-                "publisher_confirms": True,
-            },
-        }
 
     def _be_silent(self) -> None:
         """End the connection: the broker sends no heartbeats."""
@@ -191,27 +189,28 @@ class Client(asyncio.Protocol):
         await self.call(make(Channel.Open, ""), self._channels)
         return self._channels
 
-    async def call(self, method: Frame, channel: int = 1) -> Any:
-        """Send a method and return the reply.
+    async def call(self, method: Frame, channel: int = 1, replies: Collection[str] = ()) -> Any:
+        """Send a method and return the reply; `replies`: names of methods, if they are not those of the protocol.
 
         Raises:
             UnreachableError: the connection was lost, or no reply came in time.
             RefusedError: the broker refused it for lack of permission.
             ReplyError: the broker closed the channel or the connection for another reason.
         """
-        reply = self._expect(channel)
+        reply = self._expect(channel, replies or method.valid_responses)
         if not reply.done():
             self.send(method, channel)
         return await self._reply(reply, method.name.lower())
 
-    def _expect(self, channel: int) -> "asyncio.Future[Any]":
+    def _expect(self, channel: int, replies: Collection[str]) -> "asyncio.Future[Any]":
         """Return a future for the next reply on a channel; if the connection is closed it has the error."""
+        self.incoming.expect()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         reply.add_done_callback(_ignore)
         if self._error is not None:
             reply.set_exception(self._error)
         else:
-            self._calls.setdefault(channel, deque()).append(reply)
+            self._calls.setdefault(channel, deque()).append((reply, replies))
         return reply
 
     async def _reply(self, reply: "asyncio.Future[Any]", name: str) -> Any:
@@ -233,12 +232,21 @@ class Client(asyncio.Protocol):
         """Read nothing until `resume_reading`."""
         if not self.is_paused and not self._transport.is_closing():
             self.is_paused = True
-            self._transport.pause_reading()
+            if not self._unread:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
         if self.is_paused and not self._transport.is_closing():
             self.is_paused = False
+            if self._unread:
+                asyncio.get_running_loop().call_soon(self._go_on)
+            else:
+                self._read_again()
+
+    def _read_again(self) -> None:
+        """Read, if everything is processed and nobody has asked for a pause."""
+        if not self._unread and not self.is_paused and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def drop(self) -> None:
@@ -266,6 +274,9 @@ class Client(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the calls that wait."""
         self._lost.set_result(None)
+        if self._unread and exc is None:  # the broker's last words
+            unread, self._unread = self._unread, b""
+            self._process(unread)
         if self._heartbeats is not None:
             self._heartbeats.stop()
         reason = f": {exc.strerror or exc}" if isinstance(exc, OSError) else ""
@@ -283,16 +294,48 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Process received bytes and write the replies."""
         self.reads += 1
+        if self._unread:  # of a transport that was about to pause
+            self._unread += data
+        else:
+            self._work(data)
+
+    def _work(self, data: bytes) -> None:
+        """Process bytes; those for which there is no time now later, and read no others until then."""
+        if len(data) <= PIECE:
+            self._process(data)
+            return
+        until = clock() + SLICE_NS
+        for at in range(0, len(data), PIECE):
+            if at and (clock() > until or self.is_paused):
+                self._unread = data[at:]
+                if not self.is_paused:
+                    self._transport.pause_reading()
+                    asyncio.get_running_loop().call_soon(self._go_on)
+                return
+            if not self._process(data[at : at + PIECE]):
+                return
+
+    def _go_on(self) -> None:
+        """Process what was left."""
+        if self.is_paused or not self._unread or self._transport.is_closing():
+            return
+        data, self._unread = self._unread, b""
+        self._work(data)
+        self._read_again()
+
+    def _process(self, data: bytes) -> bool:
+        """Process bytes and write the replies; returns False if that has ended the connection."""
         try:
             for channel, method in self.incoming.feed(data, clock()):
                 self._handle(channel, method)
         except UnreachableError as error:
             self._fail(error)
             self._transport.abort()
-            return
+            return False
         if octets := self.incoming.replies():
             self.write(octets)
         self.on_ready()
+        return True
 
     def _handle(self, channel: int, method: Frame) -> None:
         match method:
@@ -311,8 +354,14 @@ class Client(asyncio.Protocol):
             case Basic.Cancel():
                 self._fail(UnreachableError("the broker cancelled a consumer: its queue was deleted"))
             case _:
-                waiting = self._calls.get(channel)
-                if waiting and not (reply := waiting.popleft()).done():
+                if not (waiting := self._calls.get(channel)):
+                    raise UnreachableError(f"the broker sent {method.name.lower()} unasked")
+                reply, names = waiting[0]
+                if method.name not in names:
+                    wanted = " or ".join(names).lower()
+                    raise UnreachableError(f"the broker sent {method.name.lower()} instead of {wanted}")
+                waiting.popleft()
+                if not reply.done():
                     reply.set_result(method)
 
     def _fail_channel(self, channel: int, error: ClientError) -> None:
@@ -320,7 +369,7 @@ class Client(asyncio.Protocol):
         if not waiting:
             self._fail(error)
             return
-        for reply in waiting:
+        for reply, _ in waiting:
             if not reply.done():
                 reply.set_exception(error)
 
@@ -330,7 +379,7 @@ class Client(asyncio.Protocol):
         self._error = error
         self.failed.set_exception(error)
         for waiting in self._calls.values():
-            for reply in waiting:
+            for reply, _ in waiting:
                 if not reply.done():
                     reply.set_exception(error)
         self._calls.clear()
@@ -341,52 +390,7 @@ def _refusal(method: Connection.Close | Channel.Close) -> ClientError:
     return RefusedError(str(error)) if error.code in REFUSALS else error
 
 
-def _response(mechanism: str, user: str, password: str) -> str:
-    """Return the response of a SASL mechanism."""
-    if mechanism == EXTERNAL:
-        return ""
-    if mechanism == AMQPLAIN:
-        fields = encode_table({"LOGIN": ("longstr", user), "PASSWORD": ("longstr", password)})
-        return fields[4:].decode("utf-8", "surrogateescape")  # without its length
-    return f"\0{user}\0{password}"
-
-
-async def _connected(address: Address, seconds: float) -> socket.socket:
-    """Return a socket that is connected to one of the addresses of the host, in their order."""
-    loop = asyncio.get_running_loop()
-    reason = "no address found"
-    try:
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        found, reason = [], error.strerror or str(error)
-    for family, kind, protocol, _, where in found:
-        try:
-            sock = socket.socket(family, kind, protocol)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            continue
-        sock.setblocking(False)
-        try:
-            await asyncio.wait_for(loop.sock_connect(sock, where), seconds)
-        except TimeoutError:
-            reason = f"no answer in {seconds:g} s"
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-        sock.close()
-    raise UnreachableError(f"cannot connect to {address.endpoint}: {reason}")
-
-
-def _nothing() -> None:
-    pass
-
-
-def _nothing_with(_: object) -> None:
-    pass
+def _nothing(*_: object) -> None: ...
 
 
 def _ignore(future: "asyncio.Future[Any]") -> None:

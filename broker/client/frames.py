@@ -1,4 +1,12 @@
-"""Received bytes of a client's connection, split into frames. No socket."""
+"""Received bytes of a client's connection, split into frames. No socket.
+
+Theory. The broker at the other end is no more to be trusted than a client of ours: a shovel connects to whatever its
+URI names. No more than one frame is kept, none larger than was negotiated is waited for, and what a broker may send
+unasked at any time (heartbeats, methods that answer nothing, pieces of bodies that are all but empty) has a limit per
+second: a broker in order sends a handful.
+"""
+
+import struct
 
 from leveret.broker.amqp.codec import decode_method
 from leveret.broker.amqp.commands import Frame
@@ -6,7 +14,6 @@ from leveret.broker.amqp.errors import WireError
 from leveret.broker.amqp.fastpath import (
     FRAME_END,
     FRAME_OVERHEAD,
-    HEARTBEAT,
     TYPE_BODY,
     TYPE_HEADER,
     TYPE_HEARTBEAT,
@@ -18,6 +25,13 @@ from leveret.broker.client.errors import UnreachableError
 METHOD_AT = 7
 """Position of class and method number in a method frame."""
 FIELDS_AT = 11
+FIRST_FRAME_MAX = 8192
+"""Maximum size of a frame before `connection.tune`, in bytes."""
+MOST_UNASKED = 1000
+"""Maximum number of frames a second that nobody has asked for; 256 bytes of a method count as one, too."""
+SMALL_PIECE = 1024
+"""Bytes of a piece of a body below which it counts among these, unless it is the last one."""
+_SECOND = 1_000_000_000
 _KINDS = frozenset((TYPE_METHOD, TYPE_HEADER, TYPE_BODY, TYPE_HEARTBEAT))
 
 Received = tuple[int, Frame]
@@ -25,10 +39,22 @@ Received = tuple[int, Frame]
 
 
 class Incoming:
-    """The receiving side of a connection; subclasses handle deliveries and confirms."""
+    """The receiving side of a connection; subclasses handle deliveries and confirms.
+
+    Attributes:
+        frame_max: maximum size of a frame in bytes, with a grace of eight, as brokers grant it to clients.
+
+    """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.frame_max = FIRST_FRAME_MAX
+        self._rest = bytearray()
+        """The beginning of a frame."""
+        self._wanted = 0
+        """The bytes of that frame, or of its head as long as its size is not known."""
+        self._second = 0
+        self._unasked = 0
+        """Frames of that second that nobody has asked for."""
         self._replies: list[bytes] = []
 
     def feed(self, data: bytes, now: int) -> list[Received]:
@@ -39,10 +65,22 @@ class Incoming:
             now: time of their arrival, in nanoseconds.
 
         Raises:
-            UnreachableError: they are not AMQP 0-9-1.
+            UnreachableError: they are not AMQP 0-9-1, are more than was negotiated, or are too many.
         """
-        if self._rest:
-            data = self._rest + data
+        rest = self._rest
+        if rest:
+            if len(rest) + len(data) < self._wanted:
+                rest += data
+                return []
+            data = b"".join((rest, data))
+            rest.clear()
+        try:
+            return self._read(data, now)
+        except (struct.error, IndexError, ValueError):  # lengths that lead out of their frame
+            raise UnreachableError("the server sent a frame that is not valid AMQP 0-9-1") from None
+
+    def _read(self, data: bytes, now: int) -> list[Received]:
+        """Process whole frames, and keep the rest."""
         methods: list[Received] = []
         at, size = 0, len(data)
         if size and data[0] not in _KINDS:
@@ -50,24 +88,54 @@ class Incoming:
         while True:
             at = self.skip(data, at, now)
             if size - at < FRAME_OVERHEAD:
+                self._wanted = FRAME_OVERHEAD
                 break
             kind, channel, length = unpack_frame(data, at)
+            if length > self.frame_max:
+                raise UnreachableError(
+                    f"the server sent a frame of {length} bytes, more than the {self.frame_max} that it may have"
+                )
             end = at + length + FRAME_OVERHEAD
             if end > size:
+                self._wanted = end - at
                 break
             if data[end - 1] != FRAME_END:
                 raise UnreachableError("the server sent a frame that is not valid AMQP 0-9-1")
-            if kind == TYPE_METHOD:
-                index = int.from_bytes(data[at + METHOD_AT : at + FIELDS_AT], "big")
-                if not self.handle(index, data, at, now):
-                    methods.append((channel, _decode(data, at, end)))
-            elif kind == TYPE_HEARTBEAT:
-                self._replies.append(HEARTBEAT)
-            else:
-                self.content(kind, data, at, end, now)
+            method = self._frame(kind, data, at, end, now)
+            if method is not None:
+                methods.append((channel, method))
             at = end
-        self._rest = data[at:] if at < size else b""
+        self._rest += data[at:]
         return methods
+
+    def _frame(self, kind: int, data: bytes, at: int, end: int, now: int) -> Frame | None:
+        """Process the frame between `at` and `end`; returns the method that is left to the caller."""
+        if kind == TYPE_METHOD:
+            index = int.from_bytes(data[at + METHOD_AT : at + FIELDS_AT], "big")
+            if self.handle(index, data, at, now):
+                return None
+            self.count(end - at, now)
+            return _decode(data, at, end)
+        if kind == TYPE_HEARTBEAT:
+            self.count(0, now)
+        elif kind in _KINDS:
+            self.content(kind, data, at, end, now)
+        else:
+            raise UnreachableError(f"the server sent a frame of the unknown type {kind}")
+        return None
+
+    def expect(self) -> None:
+        """Note that a method was sent that is answered: one more frame is not unasked."""
+        self._unasked -= 1
+
+    def count(self, length: int, now: int) -> None:
+        """Count a frame that may be unasked. Raises UnreachableError if there are too many."""
+        second = now // _SECOND
+        if second != self._second:
+            self._second, self._unasked = second, 0
+        self._unasked += 1 + length // 256
+        if self._unasked > MOST_UNASKED:
+            raise UnreachableError(f"the server sends more than {MOST_UNASKED} frames a second unasked")
 
     def replies(self) -> bytes:
         """Return the frames to write in reply to what was received."""

@@ -1,8 +1,42 @@
-"""Sockets that become transports: closed once if that fails, whoever has closed the descriptor by then (driver)."""
+"""Sockets: connected, and made transports; closed once if that fails, whoever closes the descriptor (driver)."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Awaitable
+
+from leveret.broker.client.errors import UnreachableError
+from leveret.broker.client.uri import Address
+
+
+async def connected(address: Address, seconds: float) -> socket.socket:
+    """Return a socket that is connected to one of the addresses of the host. Raises UnreachableError."""
+    loop = asyncio.get_running_loop()
+    reason = "no address found"
+    try:
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        found, reason = [], error.strerror or str(error)
+    for family, kind, protocol, _, where in found:
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            continue
+        sock.setblocking(False)
+        try:
+            await asyncio.wait_for(loop.sock_connect(sock, where), seconds)
+        except TimeoutError:
+            reason = f"no answer in {seconds:g} s"
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+        sock.close()
+    raise UnreachableError(f"cannot connect to {address.endpoint}: {reason}")
 
 
 async def handed_over(sock: socket.socket, connecting: Awaitable[object]) -> None:

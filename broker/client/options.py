@@ -18,6 +18,7 @@ class TLS:
         certfile, keyfile: PEM files of the client's own certificate; '' for none.
         password: password of the key file.
         is_verified: whether the broker's certificate must be valid and for this host.
+        directory: the directory that the files must be in; '' if none may be named, None for any.
         server_name: name in the broker's certificate, and for SNI; '' for the host of the address, None for neither.
 
     """
@@ -28,6 +29,7 @@ class TLS:
     password: str = field(default="", repr=False)
     is_verified: bool = True
     server_name: str | None = ""
+    directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

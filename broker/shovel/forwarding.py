@@ -5,6 +5,10 @@ publish, so a delivery tag and the sequence number of its publish are equal, and
 The frames of a content are passed on as they are, large bodies frame by frame as they arrive: memory is needed for one
 read and for nothing else. The destination's frames may not be smaller than the source's; whoever connects sees to that.
 
+What is passed on becomes frames of a connection that may do what its login may, within this broker often everything.
+So nothing is passed on but the header and the body of a delivery on its channel, each frame of the type that comes
+next, and exactly as much as the header says.
+
 `Deliveries` is the receiving side of the source's connection, `Settlements` that of the destination's, and `Forwarding`
 what they share. Whoever drives them calls `take_publishes` and `take_settlements` after each read.
 """
@@ -28,7 +32,7 @@ from leveret.broker.amqp.fastpath import (
     unpack_method,
 )
 from leveret.broker.client.errors import UnreachableError
-from leveret.broker.client.frames import FIELDS_AT, Incoming
+from leveret.broker.client.frames import FIELDS_AT, SMALL_PIECE, Incoming
 from leveret.broker.shovel.definition import ON_CONFIRM, ON_PUBLISH
 from leveret.broker.shovel.rewriting import Rewrite
 
@@ -40,6 +44,10 @@ PREFIXES = 1024
 HEAD = 22
 """Bytes of a content header frame up to the flags of its properties, with those."""
 PAYLOAD_AT = 7
+LEAST_HEADER = 14
+"""Bytes of the payload of a content header without properties."""
+MOST_GAPS = 65_536
+"""Messages that may be confirmed before one that was published earlier: their numbers are kept."""
 
 _unpack_tag = Struct(">Q").unpack_from
 _pack_frame = Struct(">BHI").pack
@@ -124,6 +132,8 @@ class Forwarding:
     def _prefix(self, address: bytes) -> bytes:
         """Return the publish frame for messages with this exchange and routing key, as they are on the wire."""
         size = address[0]
+        if size + 2 > len(address) or size + 2 + address[1 + size] != len(address):
+            raise UnreachableError("the broker sent a delivery whose lengths lead out of it")
         exchange = address[1 : 1 + size].decode("utf-8", "surrogateescape")
         key = address[2 + size :].decode("utf-8", "surrogateescape")
         method = make(
@@ -162,25 +172,27 @@ class Forwarding:
 
     # -- from the destination -------------------------------------------------------------------------------------
 
-    def confirm(self, number: int, *, multiple: bool) -> None:
-        """Ack what the destination has confirmed."""
+    def confirm(self, number: int, *, multiple: bool) -> bool:
+        """Ack what the destination has confirmed; returns False if that was nothing new."""
         done = self._settle(number, multiple=multiple)
         self.settled += done
         if not done:
-            return
+            return False
         if multiple or number <= self._low:
             self._ack_up_to = max(self._ack_up_to, number or self._low)
         else:
             self._settlements.append(pack_confirm(CHANNEL, number, multiple=False, ack=True))
+        return True
 
-    def refuse(self, number: int, *, multiple: bool) -> None:
-        """Return to their queue what the destination has refused."""
+    def refuse(self, number: int, *, multiple: bool) -> bool:
+        """Return to their queue what the destination has refused; returns False if that was nothing new."""
         self._flush_ack()
         done = self._settle(number, multiple=multiple)
         if not done:
-            return
+            return False
         self.refused += done
         self._settlements.append(pack_confirm(CHANNEL, number or self._low, multiple=multiple, ack=False))
+        return True
 
     def _settle(self, number: int, *, multiple: bool) -> int:
         """Note a sequence number, or all up to it (0: all); returns how many it settles that were not before."""
@@ -198,6 +210,8 @@ class Forwarding:
         elif number <= low or number in above:
             return 0
         elif number != low + 1:
+            if len(above) >= MOST_GAPS:
+                raise UnreachableError(f"the broker confirms {MOST_GAPS} messages, and none before them")
             above.add(number)
             return 1
         else:
@@ -240,6 +254,8 @@ class Deliveries(Incoming):
         self._is_passed = True
         self._missing = -1
         """Bytes of the body that are missing; -1 before the header."""
+        self.is_consuming = False
+        """True once a consumer was asked for: before that, nothing may be delivered."""
 
     @property
     def is_open(self) -> bool:
@@ -248,25 +264,48 @@ class Deliveries(Incoming):
 
     def skip(self, data: bytes, at: int, now: int) -> int:  # noqa: ARG002 - see the base
         """Pass on the deliveries that are complete, from `at` on."""
-        if self._is_open:
+        if self._is_open or not self.is_consuming:
             return at
+        most = self.frame_max
         forwarding = self._forwarding
         begin, add, rewrite = forwarding.begin, forwarding.add, forwarding.rewrite
         size = len(data)
         while size - at > FIELDS_AT:
-            kind, _, length, index = unpack_method(data, at)
+            kind, channel, length, index = unpack_method(data, at)
             header_at = at + length + FRAME_OVERHEAD
-            if kind != TYPE_METHOD or index != BASIC_DELIVER or size - header_at < HEAD:
+            if (
+                kind != TYPE_METHOD
+                or channel != CHANNEL
+                or index != BASIC_DELIVER
+                or length > most
+                or size - header_at < HEAD
+                or data[header_at - 1] != FRAME_END
+            ):
                 break
-            kind, _, header_size, _, body_size, _ = unpack_header(data, header_at)
+            kind, channel, header_size, _, body_size, _ = unpack_header(data, header_at)
             end = body_at = header_at + header_size + FRAME_OVERHEAD
-            if kind != TYPE_HEADER or data[header_at - 1] != FRAME_END:
+            if (
+                kind != TYPE_HEADER
+                or channel != CHANNEL
+                or not LEAST_HEADER <= header_size <= most
+                or end > size
+                or data[end - 1] != FRAME_END
+            ):
                 break
             while body_size > 0 and end + FRAME_OVERHEAD <= size:
-                length = unpack_frame(data, end)[2]
-                body_size -= length
+                kind, channel, length = unpack_frame(data, end)
                 end += length + FRAME_OVERHEAD
-            if body_size or end > size or data[end - 1] != FRAME_END:
+                body_size -= length
+                if (
+                    kind != TYPE_BODY
+                    or channel != CHANNEL
+                    or length > most
+                    or end > size
+                    or data[end - 1] != FRAME_END
+                    or (body_size and length < SMALL_PIECE)
+                ):
+                    body_size = -1
+            if body_size:
                 break
             tag_at = at + FIELDS_AT + 1 + data[at + FIELDS_AT]
             if begin(_unpack_tag(data, tag_at)[0], data[tag_at + 9 : header_at - 1]):
@@ -281,22 +320,34 @@ class Deliveries(Incoming):
 
     def handle(self, index: int, data: bytes, at: int, now: int) -> bool:  # noqa: ARG002 - see the base
         """Begin a delivery whose content is not complete yet."""
-        if index != BASIC_DELIVER:
+        if index != BASIC_DELIVER or not self.is_consuming:
             return False
-        end = at + unpack_frame(data, at)[2] + FRAME_OVERHEAD
+        _, channel, length = unpack_frame(data, at)
+        if self._is_open or channel != CHANNEL:
+            raise UnreachableError(
+                "the broker sent a delivery in the middle of another, or on another channel"
+            )
+        end = at + length + FRAME_OVERHEAD
         tag_at = at + FIELDS_AT + 1 + data[at + FIELDS_AT]
         self._is_open = True
         self._missing = -1
         self._is_passed = self._forwarding.begin(_unpack_tag(data, tag_at)[0], data[tag_at + 9 : end - 1])
         return True
 
-    def content(self, kind: int, data: bytes, at: int, end: int, now: int) -> None:  # noqa: ARG002 - see the base
+    def content(self, kind: int, data: bytes, at: int, end: int, now: int) -> None:
         """Pass on a frame of the content that was begun."""
-        if not self._is_open or (kind == TYPE_HEADER) != (self._missing < 0):
+        channel, length = unpack_frame(data, at)[1:]
+        if not self._is_open or channel != CHANNEL or (kind == TYPE_HEADER) != (self._missing < 0):
             raise UnreachableError("the broker sent content frames that belong to no delivery")
         frame = data[at:end]
         if kind == TYPE_BODY:
-            self._missing -= end - at - FRAME_OVERHEAD
+            self._missing -= length
+            if self._missing < 0:
+                raise UnreachableError("the broker sent a body that is longer than its header says")
+            if self._missing and length < SMALL_PIECE:
+                self.count(0, now)
+        elif length < LEAST_HEADER:
+            raise UnreachableError("the broker sent a content header that is too short")
         else:
             self._missing = unpack_header(data, at)[4]
             if self._forwarding.rewrite is not None:
@@ -322,13 +373,14 @@ class Settlements(Incoming):
         super().__init__()
         self._forwarding = forwarding
 
-    def handle(self, index: int, data: bytes, at: int, now: int) -> bool:  # noqa: ARG002 - see the base
+    def handle(self, index: int, data: bytes, at: int, now: int) -> bool:
         """Pass on a confirm or a nack."""
         if index not in {BASIC_ACK, BASIC_NACK}:
             return False
         number, bits, _ = unpack_ack(data, at + FIELDS_AT)
-        settle: Callable[..., None] = (
+        settle: Callable[..., bool] = (
             self._forwarding.confirm if index == BASIC_ACK else self._forwarding.refuse
         )
-        settle(number, multiple=bool(bits & 1))
+        if not settle(number, multiple=bool(bits & 1)):
+            self.count(0, now)
         return True

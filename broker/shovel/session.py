@@ -138,6 +138,7 @@ class Session:
         forwarding.most = self.left
         if self._ack_mode != NO_ACK:
             await self._source.call(make(Basic.Qos, 0, source.prefetch, False))
+        self._deliveries.is_consuming = True
         self._source.on_ready = self._forward
         self._target.on_ready = self._settle
         self._target.on_blocked = lambda _: self._throttle()
@@ -199,7 +200,7 @@ class Session:
         self._own.append(connection)
         self._pace.own_reads.add(connection)
         client = await Client.attach(sock, incoming, options)
-        client.frame_max = options.frame_max
+        client.frame_max = incoming.frame_max = options.frame_max
         return client
 
     def _local_user(self, endpoint: Endpoint) -> User | None:
@@ -324,7 +325,9 @@ class Session:
     def _throttle(self) -> None:
         """Read the source only while the destination takes messages, and not during a rest."""
         target = self._target
-        if target.is_writable and target.blocked is None and self._hold is None and not self._is_resting:
+        if not self._source.is_writable:  # who takes no acks gets no more to ack
+            self._source.pause_reading()
+        elif target.is_writable and target.blocked is None and self._hold is None and not self._is_resting:
             self._source.resume_reading()
         else:
             self._source.pause_reading()

@@ -18,6 +18,14 @@ def delivery(tag: int, body: bytes, exchange: str = "x", key: str = "k", frame_m
     return method + content_frames(1, frame_max, build(len(body), app_id="app"), body)
 
 
+def consuming(forwarding: Forwarding) -> Deliveries:
+    """Return the receiving side of a source that has a consumer."""
+    receiving = Deliveries(forwarding)
+    receiving.is_consuming = True
+    receiving.frame_max = 131_072
+    return receiving
+
+
 def frames(octets: bytes) -> list[tuple[int, bytes]]:
     """Return type and payload of each frame."""
     found, at = [], 0
@@ -55,7 +63,7 @@ def acks(octets: bytes) -> list[tuple[bool, int, bool]]:
 def test_deliveries_are_published_in_order_however_they_are_cut(bodies, cuts, frame_max):
     """Exchange, key, properties and body stay as they are."""
     forwarding = Forwarding(ON_CONFIRM, None, None)
-    receiving = Deliveries(forwarding)
+    receiving = consuming(forwarding)
     octets = b"".join(
         delivery(tag, body, key=f"k{tag}", frame_max=frame_max) for tag, body in enumerate(bodies, 1)
     )
@@ -80,7 +88,7 @@ def test_deliveries_are_published_in_order_however_they_are_cut(bodies, cuts, fr
 def test_each_message_is_settled_once_as_the_destination_has_settled_it(count, verdicts, data):
     """Acks of several never cover what is open or refused; what is confirmed and not acked yet is acked at the end."""
     forwarding = Forwarding(ON_CONFIRM, "", "q")
-    Deliveries(forwarding).feed(b"".join(delivery(tag, b"b") for tag in range(1, count + 1)), 0)
+    consuming(forwarding).feed(b"".join(delivery(tag, b"b") for tag in range(1, count + 1)), 0)
     forwarding.take_publishes()
     receiving = Settlements(forwarding)
     open_there, open_here = set(range(1, count + 1)), set(range(1, count + 1))
@@ -123,7 +131,7 @@ def _apply(octets: bytes, open_here: set[int], acked: set[int], nacked: set[int]
 def test_no_more_than_the_limit_is_published():
     """Further deliveries stay unacked."""
     forwarding = Forwarding(ON_CONFIRM, "", "q", most=2)
-    Deliveries(forwarding).feed(b"".join(delivery(tag, b"b") for tag in (1, 2, 3)), 0)
+    consuming(forwarding).feed(b"".join(delivery(tag, b"b") for tag in (1, 2, 3)), 0)
 
     assert [("", "q", b"b")] * 2 == published(forwarding.take_publishes())
     assert not forwarding.is_complete
@@ -136,7 +144,7 @@ def test_no_more_than_the_limit_is_published():
 def test_without_confirms_a_message_is_settled_once_it_is_sent_whole(mode, settled):
     """Not while half of its body is missing."""
     forwarding = Forwarding(mode, "", "q")
-    receiving = Deliveries(forwarding)
+    receiving = consuming(forwarding)
     octets = delivery(1, b"body") + delivery(2, b"body")
     receiving.feed(octets[:-3], 0)
     forwarding.take_publishes()
@@ -155,7 +163,7 @@ def test_properties_are_rewritten():
     forwarding = Forwarding(
         ON_CONFIRM, "", "q", lambda payload: Properties(payload).replace(app_id="other", message_id="m")
     )
-    receiving = Deliveries(forwarding)
+    receiving = consuming(forwarding)
     octets = delivery(1, b"one") + delivery(2, b"two")
     for at in range(0, len(octets), 70):
         receiving.feed(octets[at : at + 70], 0)
@@ -168,7 +176,7 @@ def test_properties_are_rewritten():
 def test_a_tag_that_is_not_the_next_ends_the_connection():
     """Otherwise acks would be for other messages."""
     with pytest.raises(UnreachableError, match="delivery tag 5 instead of 1"):
-        Deliveries(Forwarding(ON_CONFIRM, "", "q")).feed(delivery(5, b"b"), 0)
+        consuming(Forwarding(ON_CONFIRM, "", "q")).feed(delivery(5, b"b"), 0)
 
 
 def test_a_confirm_of_what_was_not_published_ends_the_connection():

@@ -1,0 +1,126 @@
+"""The client's side of a connection, with a broker that means harm."""
+
+import asyncio
+import socket
+import time
+
+import pytest
+from hostile_broker import LOGIN, SECONDS, START, Hostile, outcome
+
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Connection, Queue, make
+from leveret.broker.amqp.fastpath import HEARTBEAT
+from leveret.broker.client.client import PIECE, Client
+from leveret.broker.client.frames import Incoming
+from leveret.broker.client.options import Options
+from leveret.broker.shovel.forwarding import Deliveries, Forwarding
+
+GIANT = b"\x01\x00\x00\xff\xff\xff\xff\x00"
+DELIVERY = encode_method(1, make(Basic.Deliver, "c", 1, False, "", "q"))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "octets",
+    [GIANT, HEARTBEAT * 2000, encode_method(0, make(Queue.PurgeOk, 1)), b"\x01\x00\x00\x00\x00\x00\x00\xce"],
+    ids=["a frame of 4 GiB", "heartbeats", "another method", "a method without a number"],
+)
+async def test_harm_ends_the_connection_at_each_stage(stage, octets):
+    """Before the login, between its steps, and after it; the reason is told, and no error of our own."""
+    reason = await outcome(Hostile(*LOGIN[:stage], octets))
+
+    assert any(part in reason for part in ("the server sent", "the server sends", "the broker sent")), reason
+
+
+async def test_frames_are_as_large_as_negotiated():
+    """One that is larger than the client has offered ends the connection."""
+    body = b"\x03\x00\x01" + (5000).to_bytes(4, "big") + bytes(5000) + b"\xce"
+
+    assert "more than the 4096" in await outcome(Hostile(*LOGIN, body), options=Options(frame_max=4096))
+
+
+async def test_a_reply_is_the_one_that_was_asked_for():
+    """Another method instead of it is an error that names both."""
+    reason = await outcome(Hostile(START, encode_method(0, make(Connection.OpenOk, ""))))
+
+    assert "the broker sent connection.openok instead of connection.tune" == reason
+
+
+async def test_a_login_ends_in_time():
+    """A broker that says nothing is given up, also one that says it octet by octet."""
+    reason = await outcome(Hostile(START[:1]), options=Options(seconds=0.2))
+
+    assert "did not reply in 0.2 s" in reason
+
+
+class Slow(Incoming):
+    """A receiving side that needs time for each piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces = 0
+
+    def content(self, kind: int, data: bytes, at: int, end: int, now: int) -> None:
+        """Take a while."""
+        self.pieces += 1
+        until = time.perf_counter() + 0.005
+        while time.perf_counter() < until:
+            pass
+
+
+async def attached(incoming: Incoming) -> tuple[Client, socket.socket]:
+    """Return a client and the other end of its socket."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    theirs.send(encode_method(1, make(Channel.OpenOk, "")))
+    client = await Client.attach(ours, incoming)
+    incoming.frame_max = 131_072
+    return client, theirs
+
+
+async def test_a_read_that_takes_long_is_done_in_slices():
+    """Others have their turn between two pieces of it, the socket is not read meanwhile, and nothing is lost."""
+    incoming = Slow()
+    client, theirs = await attached(incoming)
+    size = PIECE - 8
+    frame = b"\x03\x00\x01" + size.to_bytes(4, "big") + bytes(size) + b"\xce"
+    client.data_received(frame * 4)
+    at_once = incoming.pieces
+    client.data_received(frame)
+
+    assert 1 <= at_once < 4
+    assert at_once == incoming.pieces
+    async with asyncio.timeout(SECONDS):
+        while incoming.pieces < 5:
+            await asyncio.sleep(0)
+    theirs.close()
+    await client.abort()
+
+
+async def test_a_pause_holds_what_was_read():
+    """What is left of a read waits until the client reads again, and is then processed before anything else."""
+    incoming = Slow()
+    client, theirs = await attached(incoming)
+    size = PIECE - 8
+    frame = b"\x03\x00\x01" + size.to_bytes(4, "big") + bytes(size) + b"\xce"
+    client.on_ready = client.pause_reading
+    client.data_received(frame * 3)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert 1 == incoming.pieces
+    client.on_ready = lambda: None
+    client.resume_reading()
+    async with asyncio.timeout(SECONDS):
+        while incoming.pieces < 3:
+            await asyncio.sleep(0)
+    theirs.close()
+    await client.abort()
+
+
+async def test_undemanded_deliveries_are_refused():
+    """Before a consumer was asked for there is nothing to deliver."""
+    forwarding = Forwarding("on-confirm", "", "q")
+
+    assert "basic.deliver unasked" in await outcome(Hostile(*LOGIN, DELIVERY * 100), Deliveries(forwarding))
+    assert b"" == forwarding.take_publishes()
