@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from leveret.broker.auth.users import User, Users
 from leveret.broker.connection.connection_tracking import ConnectionTracking
@@ -73,6 +73,21 @@ class CheckedAlarms(Alarms, Protocol):
         """Check the free disk space soon, against a changed limit."""
 
 
+class Delegation(NamedTuple):
+    """What the broker does for users who are no administrators, and with whose rights.
+
+    Attributes:
+        certificate_dir: directory of the certificate files that their shovels may name; '' for none.
+        has_setters_rights: whether local ends of their shovels have their rights; otherwise all.
+        may_reroute: whether their policies may send messages of queues and exchanges elsewhere.
+
+    """
+
+    certificate_dir: str = ""
+    has_setters_rights: bool = True
+    may_reroute: bool = True
+
+
 class AdministeredBroker(Protocol):
     """The administered broker (`broker.server.server.Server`)."""
 
@@ -83,6 +98,7 @@ class AdministeredBroker(Protocol):
     parameters: Parameters
     vhost_max: int | None
     cc_keys: int
+    delegation: Delegation
     clients: ConnectionTracking
     alarm: str
     time_source: TimeSource

@@ -7,6 +7,7 @@ from typing import Any
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    ForbiddenError,
     NotFoundError,
     Right,
     authorize,
@@ -18,7 +19,15 @@ from leveret.broker.auth.users import User
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, SHOVEL, ParameterError, is_too_deep
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, Parameter, check_parameter
 from leveret.broker.vhost.policies import Policy
-from leveret.broker.vhost.shovel_keys import check_local_access, shown_without_secrets
+from leveret.broker.vhost.shovel_keys import (
+    check_certificates,
+    check_local_access,
+    check_logins,
+    shown_without_secrets,
+)
+
+REROUTING = ("dead-letter-exchange", "dead-letter-routing-key", "alternate-exchange")
+"""Keys of policies that send messages of a queue or exchange elsewhere."""
 
 
 class PolicyAdministration:
@@ -63,6 +72,7 @@ class PolicyAdministration:
         With immediate effect. Raises NotFoundError, and BadRequestError with RabbitMQ's text.
         """
         self._authorize_change(actor, vhost, operator=operator)
+        self._check_rerouting(actor, term)
         if not name:
             raise BadRequestError("policy name cannot be empty")
         try:
@@ -79,6 +89,15 @@ class PolicyAdministration:
             found_vhost(self._broker, vhost).policies.clear(name, operator=operator)
         except ParameterError as error:
             raise NotFoundError(str(error)) from None
+
+    def _check_rerouting(self, actor: User | None, term: Mapping[str, Any]) -> None:
+        """Raise ForbiddenError if a policy sends messages elsewhere and the actor may not decide about that."""
+        definition = term.get("definition")
+        if self._broker.delegation.may_reroute or not isinstance(definition, Mapping):
+            return
+        for key in REROUTING:
+            if key in definition and actor is not None and Right.ADMINISTRATOR not in actor.tags:
+                raise ForbiddenError(f"only administrators may set {key} (policies.rerouting)")
 
     def _authorize_change(self, actor: User | None, vhost: str, *, operator: bool) -> None:
         right = Right.ADMINISTRATOR if operator else Right.POLICYMAKER
@@ -116,10 +135,21 @@ class PolicyAdministration:
             if component == SHOVEL:
                 check_parameter(component, name, value)
                 if actor is not None:
-                    check_local_access(value, actor.name, partial(self._may_connect, actor))
-            self._broker.parameters.set(vhost, component, name, value)
+                    self._check_shovel(actor, value)
+            setter = "" if actor is None or Right.ADMINISTRATOR in actor.tags else actor.name
+            self._broker.parameters.set(vhost, component, name, value, setter)
         except ParameterError as error:
             raise BadRequestError(str(error)) from None
+
+    def _check_shovel(self, actor: User, value: Any) -> None:
+        """Raise ParameterError if a shovel needs what its setter may not have."""
+        check_local_access(value, actor.name, partial(self._may_connect, actor))
+        if Right.ADMINISTRATOR in actor.tags:
+            return
+        setting = self._broker.delegation
+        check_certificates(value, actor.name, setting.certificate_dir)
+        if setting.has_setters_rights:
+            check_logins(value, actor.name, is_foreign=actor.is_foreign)
 
     def _may_connect(self, actor: User, vhost: str) -> bool:
         return vhost in self._broker.vhosts and self._broker.users.sees(actor, vhost)

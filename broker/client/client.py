@@ -352,14 +352,14 @@ class Client(asyncio.Protocol):
                 self.blocked = None
                 self.on_blocked(None)
             case Basic.Cancel():
-                self._fail(UnreachableError("the broker cancelled a consumer: its queue was deleted"))
+                reason = "the broker cancelled a consumer: its queue was deleted, or may not be read"
+                self._fail(UnreachableError(reason))
             case _:
-                if not (waiting := self._calls.get(channel)):
-                    raise UnreachableError(f"the broker sent {method.name.lower()} unasked")
+                waiting = self._calls.get(channel) or deque([(self.failed, ())])
                 reply, names = waiting[0]
                 if method.name not in names:
-                    wanted = " or ".join(names).lower()
-                    raise UnreachableError(f"the broker sent {method.name.lower()} instead of {wanted}")
+                    instead = f"instead of {' or '.join(names).lower()}" if names else "unasked"
+                    raise UnreachableError(f"the broker sent {method.name.lower()} {instead}")
                 waiting.popleft()
                 if not reply.done():
                     reply.set_result(method)

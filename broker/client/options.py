@@ -1,6 +1,7 @@
 """Options of a client's connection beside the address."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 FRAME_MAX = 131_072
 CHANNEL_MAX = 2047
@@ -30,6 +31,11 @@ class TLS:
     is_verified: bool = True
     server_name: str | None = ""
     directory: str | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are named."""
+        return [Path(each) for each in (self.cacertfile, self.certfile, self.keyfile) if each]
 
 
 @dataclass(frozen=True, slots=True)

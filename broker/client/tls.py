@@ -42,9 +42,9 @@ class Contexts:
             making = self._making[tls] = started(partial(_current, tls, self._made.get(tls)))
             making.add_done_callback(lambda done: self._keep(tls, done))
         try:
-            return (await in_time(making)).context
+            return (await in_time(making, SECONDS)).context
         except TimeoutError:
-            files = " or ".join(map(str, files_of(tls))) or "the authorities of the system"
+            files = " or ".join(map(str, tls.files)) or "the authorities of the system"
             raise UnreachableError(f"cannot read {files} for TLS in {SECONDS:g} s") from None
 
     def _keep(self, tls: TLS, done: "asyncio.Future[_Made]") -> None:
@@ -56,14 +56,9 @@ class Contexts:
                 self._made.popitem(last=False)
 
 
-def files_of(tls: TLS) -> list[Path]:
-    """Return the files that the parameters name."""
-    return [Path(each) for each in (tls.cacertfile, tls.certfile, tls.keyfile) if each]
-
-
 def _current(tls: TLS, before: _Made | None) -> _Made:
     """Return the context of files as they are now; raises UnreachableError."""
-    files = files_of(tls)
+    files = tls.files
     if tls.directory is not None:
         _check_places(files, tls.directory)
     seen = stamps(files)
@@ -75,7 +70,11 @@ def _current(tls: TLS, before: _Made | None) -> _Made:
 def _check_places(files: list[Path], directory: str) -> None:
     """Raise UnreachableError for a file that is not in the directory, or is a link that leads out of it."""
     for each in files:
-        if not directory or not Path(os.path.realpath(each)).is_relative_to(os.path.realpath(directory)):
+        if (
+            "\0" in str(each)
+            or not directory
+            or not Path(os.path.realpath(each)).is_relative_to(os.path.realpath(directory))
+        ):
             raise UnreachableError(f"cannot use {each} for TLS: it is not in a directory that is allowed")
 
 

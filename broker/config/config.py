@@ -34,6 +34,7 @@ from leveret.broker.config.sections import (
     ManagementConfig,
     PrometheusConfig,
     ReplicationConfig,
+    ShovelConfig,
     StorageConfig,
     TopicPermissionConfig,
     UserConfig,
@@ -63,6 +64,7 @@ _SECTIONS: Final = (
     "management",
     "audit",
     "events",
+    "shovel",
     "replication",
 )
 _PERMISSIONS: Final = ("configure", "write", "read")
@@ -165,6 +167,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log: LogConfig = LogConfig()
     audit: AuditConfig = AuditConfig()
     events: EventsConfig = EventsConfig()
+    shovel: ShovelConfig = ShovelConfig()
+    rerouting: Literal["policymaker", "administrator"] = "policymaker"
     export: ExportConfig = ExportConfig()
 
     files: tuple[Path, ...] = ()  # those that set something

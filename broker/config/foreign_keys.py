@@ -75,7 +75,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
            "amqp_client.*", "anonymous_login_pass", "federation.*", "aws.*", "peer_discovery.*",
            "event_exchange.protocol", "tracing.*", nothing=("none",), why="this protocol or plugin is not supported"),
-    _other("shovel.*", why="shovels are parameters of virtual hosts, and have no settings of the broker"),
+    _other("shovel.*", why="shovels are parameters of virtual hosts; their topology has no such settings"),
     _other("management.*", "management_agent.*", "http_dispatch.*", why="not configurable"),
     _other("prometheus.path", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
            "prometheus.tcp.*_timeout", "prometheus.filter_*", why="not configurable"),

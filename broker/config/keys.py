@@ -89,6 +89,23 @@ _EVENTS: Final[tuple[Key, ...]] = (
         doc="Virtual host of that exchange, created at the start if there is none; by default `default_vhost`."),
 )  # fmt: skip
 
+_DELEGATION: Final[tuple[Key, ...]] = (
+    Key(name="shovel.enabled", kind="bool", default="true", attribute="shovel.enabled", origin="Leveret",
+        doc="`false`: no shovel runs. Their definitions are kept and can be changed "
+        "([when the broker hangs at the start](troubleshooting.md#a-shovel-holds-the-start))."),
+    Key(name="shovel.certificate_dir", kind="path", default="", attribute="shovel.certificate_dir", origin="Leveret",
+        doc="Directory of the certificate files that URIs of shovels may name if they are set by users who are no "
+        "administrators; by default these may name none."),
+    Key(name="shovel.local_rights", kind="choice", default="setter", choices=("setter", "all"),
+        attribute="shovel.local_rights", origin="Leveret",
+        doc="Rights of a shovel within this broker if its URI has no password: those of the user who has set it "
+        "(of an administrator all), or, as in RabbitMQ, all whoever has set it."),
+    Key(name="policies.rerouting", kind="choice", default="policymaker", choices=("policymaker", "administrator"),
+        attribute="rerouting", origin="Leveret",
+        doc="Tag that a user needs to set policies with `dead-letter-exchange`, `dead-letter-routing-key` or "
+        "`alternate-exchange`, which send messages elsewhere whatever the user may read ([security](security.md))."),
+)  # fmt: skip
+
 _LISTENERS: Final[tuple[Key, ...]] = (
     Key(name="listeners.tcp", kind="choice", default="", choices=("none",),
         doc="`none` disables all AMQP listeners."),
@@ -515,6 +532,8 @@ TOPICS: Final[tuple[Topic, ...]] = (
     Topic(title="Authentication backends", keys=backend_keys.BACKENDS,
           intro="Who lets users in and decides about their permissions, beside the internal database "
           "([authentication backends](howto/authentication-backends.md))."),
+    Topic(title="Shovels and policies of users", keys=_DELEGATION,
+          intro="What the broker does for users who are no administrators ([shovels](howto/shovels.md))."),
     Topic(title="Publisher confirms", keys=_CONFIRMS,
           intro="When a publish is confirmed ([confirm modes](howto/choose-a-confirm-mode.md))."),
     Topic(title="Memory and disk alarms", keys=_MEMORY,

@@ -1,11 +1,11 @@
-"""Sections of the configuration that protect the broker, or tell of it: audit log, events, rules for passwords."""
+"""Sections of the configuration that protect the broker, or tell of it: audit log, events, shovels, passwords."""
 
 from pathlib import Path
 from typing import Any
 
 from leveret.broker.config.audit_section import audit_config
 from leveret.broker.config.credentials_section import credentials_config
-from leveret.broker.config.sections import EventsConfig
+from leveret.broker.config.sections import EventsConfig, ShovelConfig
 
 _LONGEST_NAME = 255
 """Bytes of a short string, the type of names in AMQP."""
@@ -27,6 +27,7 @@ def add(parts: dict[str, Any], values: dict[str, Any], problems: list[str]) -> N
     if len(vhost.encode("utf-8", "surrogateescape")) > _LONGEST_NAME:
         key = "event_exchange.vhost" if events.get("vhost") else "default_vhost"
         problems.append(f"{key}: the name of a virtual host has at most {_LONGEST_NAME} bytes")
+    parts["shovel"] = ShovelConfig(**parts["shovel"])
     parts["events"] = EventsConfig(enabled=events.get("enabled", False), vhost=vhost)
     python = values.get("compatibility.python_patterns", False)
     parts["credentials"] = credentials_config(parts.get("credentials", {}), problems, python=python)

@@ -119,6 +119,14 @@ class EventsConfig(msgspec.Struct, frozen=True):
     vhost: str = "/"
 
 
+class ShovelConfig(msgspec.Struct, frozen=True):
+    """Whether shovels run, and what those of users who are no administrators may do."""
+
+    enabled: bool = True
+    certificate_dir: Path | None = None
+    local_rights: Literal["setter", "all"] = "setter"
+
+
 class CredentialsConfig(msgspec.Struct, frozen=True):
     """The rules for new passwords, and their hash algorithm."""
 

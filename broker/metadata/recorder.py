@@ -247,9 +247,10 @@ class StoredTopology:
         self._definitions.tell("operator_policy_cleared" if operator else "policy_cleared", self.vhost, name)
         self._definitions.delete(policy_key(self.vhost_id, octets(name), operator=operator))
 
-    def parameter_set(self, component: str, name: str, value: Any) -> None:
+    def parameter_set(self, component: str, name: str, value: Any, setter: str) -> None:
         """Record a parameter that is new, or that replaces the one of its name."""
-        self._definitions.put(ParameterRow(self.vhost_id, octets(component), octets(name), to_json(value)))
+        key = octets(component), octets(name)
+        self._definitions.put(ParameterRow(self.vhost_id, *key, to_json(value), octets(setter)))
         self._definitions.tell("parameter_set", self.vhost, name, component, value)
 
     def parameter_cleared(self, component: str, name: str) -> None:

@@ -135,7 +135,8 @@ class _Restoring:
         for row in rows:
             found = self._vhost_of(row)
             if found is not None:
-                found[0].parameters.set(text(row.component), text(row.name), _json(row, row.value))
+                value = _json(row, row.value)
+                found[0].parameters.set(text(row.component), text(row.name), value, text(row.setter))
 
     def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
         for row in sorted(rows, key=_id):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.administration import Administration, BadRequestError, DefinitionsError
+from leveret.broker.administration.access import Delegation
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
@@ -217,6 +218,11 @@ class Server:
         self.confirm_timeout = config.confirm_timeout
         self.topic_max_hash = config.compatibility.topic_max_hash
         self.cc_keys = config.cc_keys
+        self.delegation = Delegation(
+            "" if config.shovel.certificate_dir is None else str(config.shovel.certificate_dir.absolute()),
+            config.shovel.local_rights == "setter",
+            config.rerouting == "policymaker",
+        )
         self.global_qos = config.compatibility.global_qos == "permitted"
         self.passive_is_open = config.compatibility.passive_declare == "open"
         self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
@@ -502,7 +508,10 @@ class Server:
         if self.export is not None:
             self.export.start(loop)
         if any(vhost.parameters for vhost in self.vhosts.values()):
-            self._loaded_shovels().start()
+            if self.config.shovel.enabled:
+                self._loaded_shovels().start()
+            else:
+                log.warning("no shovel runs: shovel.enabled is false")
 
     async def _abandon(self) -> None:
         """Close everything that a failed start has opened."""
@@ -913,7 +922,7 @@ class Server:
 
     def _parameter_changed(self, vhost: str, component: str, name: str) -> None:
         """Start, replace or stop the shovel of a parameter."""
-        if component != SHOVEL or not self._is_open or self._stopping:
+        if component != SHOVEL or not (self._is_open and self.config.shovel.enabled) or self._stopping:
             return
         if self._shovels is not None:
             self._shovels.changed(vhost, name)

@@ -74,6 +74,7 @@ class Definition:
     Attributes:
         vhost, name: its name, and the vhost of its parameter.
         ack_mode: one of `ON_CONFIRM`, `ON_PUBLISH`, `NO_ACK`.
+        setter: name of the user who has set it; '' for an administrator.
         reconnect_seconds: time until it connects again after a failure; 0 for never.
 
     """
@@ -84,9 +85,10 @@ class Definition:
     destination: Destination
     ack_mode: str
     reconnect_seconds: float
+    setter: str = ""
 
     @classmethod
-    def of(cls, vhost: str, name: str, value: Mapping[str, Any]) -> Self:
+    def of(cls, vhost: str, name: str, value: Mapping[str, Any], setter: str = "") -> Self:
         """Return the definition of a valid parameter (`broker.vhost.shovel_keys`)."""
         delay = value.get("reconnect-delay", RECONNECT_SECONDS)
         return cls(
@@ -96,6 +98,7 @@ class Definition:
             _destination(value),
             value.get("ack-mode", ON_CONFIRM),
             delay,
+            setter,
         )
 
     def ends(self) -> dict[str, str]:

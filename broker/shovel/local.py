@@ -2,8 +2,8 @@
 
 Theory. The shovel is a client like any other: it speaks AMQP, over a pair of connected sockets that no port leads to,
 so that its rights, limits, flow control, statistics and fairness towards other clients are those of a client. Only the
-login is missing: without a user in its URI it may do everything, because its definition was checked against the rights
-of who set it (RabbitMQ: a direct connection of the user `none`).
+login is missing. Without a user in its URI it is the user who has set it, and ends when that one's access does, like
+any connection; set by an administrator it may do everything (RabbitMQ: always, as the user `none`).
 """
 
 import asyncio
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from leveret.broker.amqp.tables import encode_table, typed
-from leveret.broker.auth.users import Permissions, TopicPermissions, User
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import LoginRefusedError, Permissions, TopicPermissions, User, Users
+from leveret.broker.client.amqp_uri import Endpoint
+from leveret.broker.client.errors import RefusedError
 from leveret.broker.connection.connection import Connection
 from leveret.broker.network.socket_driver import DriverHost, SocketDriver
 from leveret.broker.vhost.vhost import VHost
@@ -21,6 +24,7 @@ OPERATOR = User("none", "", ("impersonator",))
 """The user of shovels whose URI has none; it may publish messages of any user, as they were published."""
 CAPABILITIES = frozenset(("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms"))
 MECHANISM = "LOCAL"
+LOOPBACK = "127.0.0.1"
 BUFFER = 32 * 1024
 """Bytes that the socket to the shovel may hold, and that are delivered in one step of the event loop: what is there is
 read in one round of the loop, and other clients would wait for more."""
@@ -55,6 +59,32 @@ class Login:
     name: str
     title: str
     frame_max: int
+
+
+def local_user(users: Users, endpoint: Endpoint, setter: str) -> User | None:
+    """Return the user of a URI without a host; None for one who may do everything.
+
+    Args:
+        users: the users.
+        endpoint: the URI. A password in it is checked.
+        setter: name of the user whose rights count without one; '' for an administrator.
+
+    Raises:
+        RefusedError: there is no such user, the password is wrong, or it is missing.
+
+    """
+    if endpoint.user is not None and endpoint.password is not None:
+        try:
+            return users.authenticate(endpoint.user, Password(endpoint.password), LOOPBACK)
+        except LoginRefusedError as error:
+            raise RefusedError(str(error)) from None
+    name = setter if endpoint.user is None else endpoint.user
+    if setter and name != setter:
+        raise RefusedError(f"user '{setter}', who has set the shovel, needs the password of user '{name}'")
+    found = users.get(name) if name else None
+    if name and found is None:
+        raise RefusedError(f"user '{name}' does not exist")
+    return found
 
 
 async def connected(server: LocalHost, login: Login) -> tuple[socket.socket, Connection]:

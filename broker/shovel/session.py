@@ -5,21 +5,22 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from leveret.broker.administration.access import Delegation
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.users import LoginRefusedError, User, Users
+from leveret.broker.auth.users import Users
 from leveret.broker.client.amqp_uri import Endpoint
 from leveret.broker.client.client import Client
 from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
 from leveret.broker.client.frames import Incoming
+from leveret.broker.client.tls import Contexts
 from leveret.broker.connection.connection import Connection
 from leveret.broker.errors import AMQPError
 from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
-from leveret.broker.shovel.local import LocalHost, Login, connected
+from leveret.broker.shovel.local import LocalHost, Login, connected, local_user
 from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.rewriting import rewriting
 from leveret.broker.shovel.timer import Timer
@@ -31,7 +32,6 @@ DRAIN_SECONDS = 3.0
 """Time for the destination to confirm what is under way when a shovel is stopped."""
 HOLD_SECONDS = 1.0
 """Pause after the destination has refused messages, which return to their queue and would come again at once."""
-LOOPBACK = "127.0.0.1"
 _NOT_FOUND = 404
 
 
@@ -39,6 +39,7 @@ class ShovelHost(LocalHost, Protocol):
     """The part of the server that shovels use."""
 
     users: Users
+    delegation: Delegation
     vhosts: dict[str, VHost]
 
     @property
@@ -55,13 +56,20 @@ class ShovelHost(LocalHost, Protocol):
         """Return nanoseconds of processor time used by the event loop's thread."""
 
 
+class Shared(NamedTuple):
+    """What all shovels of a broker share."""
+
+    pace: Pace
+    contexts: Contexts
+
+
 class Session:
     """The connections of a shovel. Await `open`, then `run`, and in any case `close`.
 
     Args:
         definition: the shovel.
         host: the broker that it runs in.
-        pace: that of all its shovels.
+        shared: what all its shovels share.
         left: number of messages until it ends; None for no limit or not known yet.
         level: level of the log lines about brokers that it cannot connect to.
 
@@ -74,7 +82,7 @@ class Session:
         self,
         definition: Definition,
         host: ShovelHost,
-        pace: Pace,
+        shared: Shared,
         left: int | None,
         level: int = logging.WARNING,
     ) -> None:
@@ -88,7 +96,8 @@ class Session:
         self._ack_mode = ON_PUBLISH if is_limited and definition.ack_mode == NO_ACK else definition.ack_mode
         self.forwarding = Forwarding(self._ack_mode, to.exchange, to.routing_key)
         self._deliveries = Deliveries(self.forwarding)
-        self._pace = pace
+        self._pace = shared.pace
+        self._contexts = shared.contexts
         self._timer = Timer(self._rested)
         self._is_resting = False
         self._clients: list[Client] = []
@@ -187,12 +196,17 @@ class Session:
         if frame_max is not None:
             options = replace(options, frame_max=min(options.frame_max, frame_max))
         if endpoint.address is not None:
-            return await Client.connect(endpoint.address, incoming, options)
+            if options.tls is not None and self._definition.setter:
+                tls = replace(options.tls, directory=self._host.delegation.certificate_dir)
+                options = replace(options, tls=tls)
+            return await Client.connect(endpoint.address, incoming, options, self._contexts)
         vhost = self._host.vhosts.get(endpoint.vhost)
         if vhost is None:
             raise RefusedError(f"vhost {endpoint.vhost} not found")
         name = f"shovel '{self._definition.name}' of vhost '{self._definition.vhost}' ({side})"
-        login = Login(self._local_user(endpoint), vhost, name, options.name, options.frame_max)
+        setter = self._definition.setter if self._host.delegation.has_setters_rights else ""
+        user = local_user(self._host.users, endpoint, setter)
+        login = Login(user, vhost, name, options.name, options.frame_max)
         try:
             sock, connection = await connected(self._host, login)
         except AMQPError as error:
@@ -202,21 +216,6 @@ class Session:
         client = await Client.attach(sock, incoming, options)
         client.frame_max = incoming.frame_max = options.frame_max
         return client
-
-    def _local_user(self, endpoint: Endpoint) -> User | None:
-        """Return the user of a URI without a host; a password is checked if there is one. Raises RefusedError."""
-        users = self._host.users
-        if endpoint.user is None:
-            return None
-        if endpoint.password is not None:
-            try:
-                return users.authenticate(endpoint.user, Password(endpoint.password), LOOPBACK)
-            except LoginRefusedError as error:
-                raise RefusedError(str(error)) from None
-        found = users.get(endpoint.user)
-        if found is None:
-            raise RefusedError(f"user '{endpoint.user}' does not exist")
-        return found
 
     async def _source_queue(self) -> str:
         """Declare and bind what has to be there, and count what is to be moved; returns the name of the queue."""

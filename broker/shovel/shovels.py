@@ -5,9 +5,10 @@ import logging
 import time
 from typing import Any, Protocol
 
+from leveret.broker.client.tls import Contexts
 from leveret.broker.shovel.definition import Definition
 from leveret.broker.shovel.pace import Pace
-from leveret.broker.shovel.session import ShovelHost
+from leveret.broker.shovel.session import Shared, ShovelHost
 from leveret.broker.shovel.worker import State, Worker
 from leveret.broker.vhost.parameter_checks import SHOVEL
 from leveret.broker.vhost.parameters import Parameters
@@ -31,7 +32,7 @@ class Shovels:
 
     def __init__(self, host: ShovelsHost) -> None:
         self._host = host
-        self._pace = Pace()
+        self._shared = Shared(Pace(), Contexts())
         self._workers: dict[tuple[str, str], Worker] = {}
         self._ending: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._is_stopping = False
@@ -48,14 +49,14 @@ class Shovels:
         self._stop(vhost, name)
         found = self._host.vhosts.get(vhost)
         value = None if found is None else found.parameters.get(SHOVEL, name)
-        if value is None:
+        if found is None or value is None:
             return
         try:
-            definition = Definition.of(vhost, name, value)
+            definition = Definition.of(vhost, name, value, found.parameters.setter(SHOVEL, name))
         except Exception:  # of another version: it must not keep the broker from starting
             log.exception("shovel '%s' in vhost '%s' cannot run", name, vhost)
             return
-        worker = Worker(definition, self._host, self._pace, lambda: self._completed(vhost, name, value))
+        worker = Worker(definition, self._host, self._shared, lambda: self._completed(vhost, name, value))
         self._workers[vhost, name] = worker
         worker.start(self._ending.get((vhost, name)))
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from leveret.broker.client.errors import ClientError
 from leveret.broker.shovel.definition import Definition
-from leveret.broker.shovel.pace import Pace
-from leveret.broker.shovel.session import Session, ShovelHost
+from leveret.broker.shovel.session import Session, Shared, ShovelHost
 from leveret.broker.vhost.shovel_keys import PROTOCOL
 
 log = logging.getLogger("leveret.shovel")
@@ -35,7 +34,7 @@ class Worker:
     Args:
         definition: the shovel.
         host: the broker that it runs in.
-        pace: that of all its shovels.
+        shared: what all its shovels share.
         on_complete: called once all messages are moved, if it has a limit.
 
     Attributes:
@@ -50,12 +49,12 @@ class Worker:
         self,
         definition: Definition,
         host: ShovelHost,
-        pace: Pace,
+        shared: Shared,
         on_complete: Callable[[], object],
     ) -> None:
         self.definition = definition
         self._host = host
-        self._pace = pace
+        self._shared = shared
         self._on_complete = on_complete
         self.state = State.STARTING
         self.reason = ""
@@ -175,7 +174,7 @@ class Worker:
     async def _attempt(self) -> bool:
         """Run once; returns whether all messages are moved."""
         level = logging.DEBUG if self._is_logged else logging.WARNING
-        session = self.session = Session(self.definition, self._host, self._pace, self._left, level)
+        session = self.session = Session(self.definition, self._host, self._shared, self._left, level)
         drains = False
         try:
             await session.open()

@@ -154,7 +154,7 @@ def stamps(files: Iterable[Path]) -> Stamps:
     for path in files:
         try:
             status = path.stat()  # of what a symbolic link points to, which Kubernetes replaces
-        except OSError:
+        except (OSError, ValueError):  # which a NUL in a name is
             found[path] = None
         else:
             found[path] = status.st_ino, status.st_mtime_ns, status.st_size

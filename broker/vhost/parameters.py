@@ -79,8 +79,15 @@ class Parameters:
     def __init__(self, host: ParameterHost) -> None:
         self._host = host
 
-    def set(self, vhost: str, component: str, name: str, value: Any) -> None:
+    def set(self, vhost: str, component: str, name: str, value: Any, setter: str = "") -> None:
         """Set a parameter of a vhost that exists; the caller runs a turn afterwards.
+
+        Args:
+            vhost: the vhost.
+            component: the component.
+            name: the name.
+            value: the value.
+            setter: name of the user, with whose rights it is carried out; '' for an administrator.
 
         Raises:
             ParameterError: unknown component or invalid value; nothing has changed then.
@@ -91,7 +98,7 @@ class Parameters:
             return
         check_parameter(component, name, value)
         if component == SHOVEL:
-            self._host.vhosts[vhost].parameters.set(component, name, value)
+            self._host.vhosts[vhost].parameters.set(component, name, value, setter)
             return
         limits = value or {}
         self._host.users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leveret.broker.amqp.tables import encode_table, typed
-from leveret.broker.client.amqp_uri import MalformedUriError, parse, refused_uri
+from leveret.broker.client.amqp_uri import Endpoint, MalformedUriError, parse, refused_uri
 from leveret.broker.vhost.parameter_checks import (
     Check,
     check_keys,
@@ -221,11 +221,44 @@ def check_local_access(value: Any, user: str, may_access: Callable[[str], bool])
         may_access: whether the vhost of that name exists and the user may connect to it.
 
     """
-    for key in URIS:
-        for uri in uris(value, key):
-            endpoint = parse(uri)
-            if endpoint.address is None and not may_access(endpoint.vhost):
-                refuse([f'user "{user}" may not connect to vhost "{endpoint.vhost}"'])
+    for endpoint in _endpoints(value):
+        if endpoint.address is None and not may_access(endpoint.vhost):
+            refuse([f'user "{user}" may not connect to vhost "{endpoint.vhost}"'])
+
+
+def check_logins(value: Any, user: str, *, is_foreign: bool) -> None:
+    """Raise ParameterError if a valid shovel of a user who is no administrator uses rights that are not theirs.
+
+    Args:
+        value: the shovel's definition.
+        user: name of who sets it.
+        is_foreign: whether the user is one of another authentication backend, who cannot be asked about later.
+
+    """
+    for endpoint in _endpoints(value):
+        if endpoint.address is not None or endpoint.password is not None:
+            continue
+        if endpoint.user not in {None, user}:
+            refuse([f'user "{user}" needs the password of user "{endpoint.user}" in the URI'])
+        if is_foreign:
+            refuse([f'user "{user}" is not in the internal database: the URI needs a user and a password'])
+
+
+def check_certificates(value: Any, user: str, directory: str) -> None:
+    """Raise ParameterError if a valid shovel names certificate files beyond a directory ('' for none)."""
+    for endpoint in _endpoints(value):
+        tls = endpoint.options.tls
+        for file in () if tls is None else tls.files:
+            if not directory:
+                refuse([f'user "{user}" may not name certificate files: shovel.certificate_dir is not set'])
+            if not file.is_relative_to(directory) or ".." in file.parts:
+                refuse(
+                    [f'user "{user}" may name certificate files in {directory} only (shovel.certificate_dir)']
+                )
+
+
+def _endpoints(value: Any) -> list[Endpoint]:
+    return [parse(uri) for key in URIS for uri in uris(value, key)]
 
 
 def uris(value: Mapping[str, Any], key: str) -> list[str]:

@@ -162,13 +162,14 @@ def policy_key(vhost: int, name: bytes, *, operator: bool) -> bytes:
 
 
 class ParameterRow(Row, frozen=True):
-    """A parameter of a vhost that has no row of another kind, such as a shovel."""
+    """A parameter of a vhost that has no row of another kind, such as a shovel; the setter as in `VHostParameters`."""
 
     kind: ClassVar[bytes] = b"R"
     vhost: int
     component: bytes
     name: bytes
     value: bytes
+    setter: bytes = b""
 
     def key(self) -> bytes:
         """Return the key, by vhost, component and name."""
