@@ -101,7 +101,7 @@ def import_definitions(data_dir: Path | None, file: Path, formatter: str, *, dry
 def _imported(config: Config, file: Path) -> Any:
     from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
     from leveret.broker.cli.definitions_offline import import_stored  # noqa: PLC0415
-    from leveret.storage.errors import StorageError  # noqa: PLC0415
+    from leveret.storage.errors import DiskFullError, StorageError  # noqa: PLC0415
 
     try:
         with locked(config.data_dir):
@@ -110,6 +110,8 @@ def _imported(config: Config, file: Path) -> Any:
         if not _may_be_running(config):
             _fail(str(error), exit_codes.CANNOT_CREATE)
         return _by_broker(config.data_dir, file)
+    except DiskFullError as error:
+        _fail(str(error), exit_codes.CANNOT_CREATE)
     except (DefinitionsError, StorageError) as error:
         _fail(str(error), exit_codes.DATA)
 
@@ -139,7 +141,13 @@ def _may_be_running(config: Config) -> bool:
 
 def _by_broker(data_dir: Path, file: Path, **query: str) -> Any:
     """Have the broker that runs on the data import the file."""
-    from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient, ApiError, explained  # noqa: PLC0415
+    from leveret.broker.cli.ctl.client import (  # noqa: PLC0415
+        DISK_FULL,
+        IMPORT_SECONDS,
+        ApiClient,
+        ApiError,
+        explained,
+    )
     from leveret.broker.cli.ctl.errors import CtlError  # noqa: PLC0415
 
     try:
@@ -148,7 +156,8 @@ def _by_broker(data_dir: Path, file: Path, **query: str) -> Any:
                 "POST", ("leveret", "definitions"), read_named(file, MOST_DEFINITIONS), query=query
             )
     except ApiError as error:
-        _fail(str(explained(error)).removeprefix("Error:\n"), exit_codes.DATA)
+        code = exit_codes.CANNOT_CREATE if error.kind == DISK_FULL else exit_codes.DATA
+        _fail(str(explained(error)).removeprefix("Error:\n"), code)
     except CtlError as error:
         _fail(str(error), error.code)
 

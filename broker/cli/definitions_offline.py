@@ -17,6 +17,7 @@ from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.vhost import VHost
+from leveret.storage.errors import DiskFullError
 from leveret.storage.store.metadata_reader import has_data, stored_definitions
 
 
@@ -76,6 +77,7 @@ async def import_stored(config: Config, file: Path) -> Outcome:
 
     Raises:
         DefinitionsError: a definition is invalid; nothing has changed then.
+        DiskFullError: not all that it changes is on disk.
         StorageError: the data cannot be read.
 
     """
@@ -85,5 +87,7 @@ async def import_stored(config: Config, file: Path) -> Outcome:
     try:
         (outcome,) = server.import_definitions(file)
     finally:
-        await server.stop()
+        lost = await server.stop()
+    if lost:
+        raise DiskFullError(f"the disk is full: {lost} changes of the import are not stored")
     return outcome

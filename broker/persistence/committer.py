@@ -572,8 +572,8 @@ class Committer:
         """True if what is safe is in memory still, and too much for it: nothing more is to be moved meanwhile."""
         return False
 
-    async def stop(self) -> None:
-        """Commit the journal, then end the thread. What then finds the disk full is lost."""
+    async def stop(self) -> int:
+        """Commit the journal, then end the thread; returns the number of entries for which the disk was full."""
         self._stopping = True
         while self._files or self.removals.pending:
             await asyncio.wait([*self._files.values(), *self.removals.pending])
@@ -582,10 +582,12 @@ class Committer:
         await self._stopped.wait()
         await self._all_settled()
         self._end()
-        if self.is_full:
-            messages, definitions = self._journal.unwritten()
-            text = "disk full at shutdown: messages=%d definitions=%d not written and lost; none of them was confirmed"
-            log.error(text, messages, definitions)
+        if not self.is_full:
+            return 0
+        messages, definitions = self._journal.unwritten()
+        text = "disk full at shutdown: messages=%d definitions=%d not written and lost; none of them was confirmed"
+        log.error(text, messages, definitions)
+        return messages + definitions
 
     async def _all_settled(self) -> None:
         """Do what can be done as soon as everything is settled, before the threads end."""

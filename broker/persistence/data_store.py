@@ -305,12 +305,12 @@ class DataStore:
             self._backups = Backups(self.environment, self.commits, self._loop, self._disk_limit)
         return self._backups
 
-    async def stop(self, backings: Iterable[BackingQueue]) -> None:
-        """Commit the journal, record the clean stop, and close."""
+    async def stop(self, backings: Iterable[BackingQueue]) -> int:
+        """Commit the journal, record the clean stop, and close; returns the number of entries that are lost."""
         self._reclaim.stop()
         if self._backups is not None:
             await self._backups.stop()
-        await self.commits.stop()
+        lost = await self.commits.stop()
         if not self.commits.is_full:
             try:
                 self.environment.save(saved_rows(paging(backings)))
@@ -333,6 +333,7 @@ class DataStore:
             self.commits.slowest * 1000,
         )
         self.close()
+        return lost
 
     def abandon(self) -> None:
         """Close as a kill of the process would: only commits that have begun are completed."""

@@ -187,10 +187,11 @@ class ReplicatedCommitter(Committer):
         await self.log.hand_over()
         self._is_copy_full = False  # it has nothing that would be lost
 
-    async def stop(self) -> None:
-        """Log the journal, hand over, then end the threads."""
-        await super().stop()
+    async def stop(self) -> int:
+        """Log the journal, hand over, then end the threads; see `Committer.stop`."""
+        lost = await super().stop()
         self._encoder.stop()
+        return lost
 
     def abandon(self) -> None:
         """Begin nothing more, as if the process were killed."""

@@ -58,9 +58,9 @@ class ReplicatedServer(Server):
         self.is_deposed = False
         """True once nothing may be written any more."""
 
-    async def stop(self, reason: str = "shutdown", seconds: float = GOODBYE_SECONDS) -> None:
+    async def stop(self, reason: str = "shutdown", seconds: float = GOODBYE_SECONDS) -> int:
         """Stop as `Server.stop` does; clients have less time to answer, for another node waits to serve them."""
-        await super().stop(reason, seconds)
+        return await super().stop(reason, seconds)
 
     def may_write(self) -> bool:
         """Return whether anything may be written to clients now."""

@@ -614,16 +614,18 @@ class Server:
         if self._watch is not None:
             await self._watch.stop()
 
-    async def stop(self, reason: str = "shutdown", seconds: float = STOP_SECONDS) -> None:
+    async def stop(self, reason: str = "shutdown", seconds: float = STOP_SECONDS) -> int:
         """Stop accepting, close every connection with 320, write to disk what only memory has, and close the store.
 
-        `seconds`: time for clients to answer; the sockets of those that did not are closed then.
+        `seconds`: time for clients to answer; the sockets of those that did not are closed then. Returns the number of
+        entries, messages and definitions, that are lost because the disk is full; none of them was confirmed.
         """
         self._stopping = True
         await self.forget_certificates()
-        await Shutdown(self, seconds).run(reason)
+        lost = await Shutdown(self, seconds).run(reason)
         if self.backends is not None:
             await self.backends.close()
+        return lost
 
     def close_listeners(self) -> None:
         """Stop accepting connections."""

@@ -96,8 +96,11 @@ class Shutdown:
         self._host = host
         self._seconds = seconds
 
-    async def run(self, reason: str) -> None:
-        """Close every connection with 320, which names the reason, then the data store and the export."""
+    async def run(self, reason: str) -> int:
+        """Close every connection with 320, which names the reason, then the data store and the export.
+
+        Returns the number of entries, messages and definitions, that are lost because the disk is full.
+        """
         host = self._host
         slices = host.turn.slices
         slices.watch(on=False)
@@ -111,8 +114,7 @@ class Shutdown:
         for vhost in host.vhosts.values():
             for line in vhost.delay_lines():
                 line.stop()
-        if host.disk is not None:
-            await self._close_store(host.disk)
+        lost = 0 if host.disk is None else await self._close_store(host.disk)
         host.log_damage()
         if host.export is not None:  # last, as its folder may be on a disk that does not respond
             await host.export.stop(reason)
@@ -124,6 +126,7 @@ class Shutdown:
             done.acked,
             time.process_time(),
         )
+        return lost
 
     async def _disconnect(self, reason: str) -> None:
         """Close every connection with 320; those that do not answer in time are aborted."""
@@ -147,8 +150,8 @@ class Shutdown:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(closed.wait(), seconds)
 
-    async def _close_store(self, disk: "DataStore") -> None:
-        """Write to disk what is in memory only, and close the store."""
+    async def _close_store(self, disk: "DataStore") -> int:
+        """Write to disk what is in memory only, and close the store; returns the number of entries that are lost."""
         await self._host.finish_jobs()
         await self._publish_dead_letters(disk)
         disk.commits.prepare_stop()
@@ -158,7 +161,7 @@ class Shutdown:
                 "disk full at shutdown: messages=%d not written; publishers must resend the unconfirmed ones"
             )
             log.error(text, lost)
-        await disk.stop(store for queue in self._queues() for store in queue.stores)
+        return await disk.stop(store for queue in self._queues() for store in queue.stores)
 
     @staticmethod
     async def _on_its_way(disk: "DataStore", commits: "_Commits") -> None:

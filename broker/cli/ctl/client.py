@@ -19,6 +19,8 @@ SECONDS = 60.0
 IMPORT_SECONDS = 600.0
 """Time for an import of definitions, which is not cut off by the broker earlier."""
 MANAGEMENT_PORT = 15672
+DISK_FULL = "disk_full"
+"""The word for a change that is not on disk, and would be lost with the broker."""
 _ESCAPED = "surrogateescape"
 """The form of bytes that are not UTF-8 in arguments, as the system gives them."""
 
@@ -29,11 +31,13 @@ class ApiError(Exception):
     Attributes:
         status: the HTTP status.
         reason: its text, in which what would act on a terminal is escaped.
+        kind: the broker's word for it, such as `disk_full`.
 
     """
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, kind: str = "") -> None:
         self.status = status
+        self.kind = kind
         self.reason = printable_lines(reason)
         super().__init__(self.reason)
 
@@ -210,13 +214,15 @@ class ApiClient:
         return target
 
     def _failed(self, status: int, content: bytes) -> Exception:
+        kind = ""
         try:
-            reason = msgspec.json.decode(content)["reason"]
+            answer = msgspec.json.decode(content)
+            reason, kind = answer["reason"], str(answer.get("error", ""))
         except (msgspec.DecodeError, KeyError, TypeError):
             reason = f"HTTP status {status}"
         if status == http.client.UNAUTHORIZED:
             return CtlError(f"Error: {self.place} refused the request: {reason}", exit_codes.NO_PERMISSION)
-        return ApiError(status, reason if isinstance(reason, str) else str(reason))
+        return ApiError(status, reason if isinstance(reason, str) else str(reason), kind)
 
     def _unreachable(self, error: Exception) -> CtlError:
         text = f"Error: unable to connect to {self.place}"
@@ -262,4 +268,6 @@ def explained(error: ApiError) -> CtlError:
     reason = error.reason.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     if error.status == http.client.TOO_MANY_REQUESTS:
         return CtlError(f"Error:\n{reason}", exit_codes.TEMPORARY)
+    if error.kind == DISK_FULL:
+        return CtlError(f"Error:\n{reason}", exit_codes.CANNOT_CREATE)
     return refused(reason)
