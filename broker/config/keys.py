@@ -92,7 +92,7 @@ _EVENTS: Final[tuple[Key, ...]] = (
 _DELEGATION: Final[tuple[Key, ...]] = (
     Key(name="shovel.enabled", kind="bool", default="true", attribute="shovel.enabled", origin="Leveret",
         doc="`false`: no shovel runs. Their definitions are kept and can be changed "
-        "([when the broker hangs at the start](troubleshooting.md#a-shovel-holds-the-start))."),
+        "([when the broker hangs at the start](howto/troubleshooting.md#a-shovel-holds-the-start))."),
     Key(name="shovel.certificate_dir", kind="path", default="", attribute="shovel.certificate_dir", origin="Leveret",
         doc="Directory of the certificate files that URIs of shovels may name if they are set by users who are no "
         "administrators; by default these may name none."),
