@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = PROJECT["optional-dependencies"]
 FILES = sorted(path.stem for path in FOLDER.glob("*.txt"))
 NEEDED = {
-    "run": PROJECT["dependencies"] + EXTRAS["postgresql"],
+    "run": PROJECT["dependencies"] + EXTRAS["ldap"] + EXTRAS["oauth2"] + EXTRAS["postgresql"],
     "analytics": PROJECT["dependencies"] + EXTRAS["analytics"],
     "build": (FOLDER / "build.in").read_text(encoding="utf-8").splitlines()[1:],
     "core": PROJECT["dependencies"] + EXTRAS["test-core"],

@@ -91,3 +91,8 @@ def test_systemd_understands_the_unit(tmp_path):
     )
 
     assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_no_core_is_written():
+    """A core would have passwords and messages of clients in it."""
+    assert "0" == unit()["Service"]["LimitCORE"]

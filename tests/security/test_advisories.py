@@ -2,10 +2,14 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 from security import advisories
 
+ROOT = Path(__file__).resolve().parents[2]
 LISTED = tomllib.loads(advisories.FILE.read_text())["advisory"]
 
 
@@ -21,6 +25,20 @@ def test_an_advisory_has_all_it_needs(advisory):
     assert advisory["product"] in advisories.PRODUCTS
     assert advisory["summary"]
     assert 1 == len({"sec", "fixed", "reason"} & advisory.keys())
+
+
+def test_pip_installs_nothing_with_a_published_hole():
+    """The lower bound in pyproject.toml has what is said to be fixed, not only the pinned version."""
+    lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    needed = {each.name: each.specifier for each in map(Requirement, lines)}
+    fixed = {(each["product"], each["fixed"]) for each in LISTED if "fixed" in each}
+
+    assert [] == [
+        (name, version)
+        for name, version in sorted(fixed)
+        if name in needed
+        and max(Version(each.version) for each in needed[name] if each.operator == ">=") < Version(version)
+    ]
 
 
 def test_an_advisory_without_an_answer_is_listed(tmp_path):
