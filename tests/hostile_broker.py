@@ -23,7 +23,7 @@ LOGIN = (
     encode_method(0, make(Connection.OpenOk, "")),
     encode_method(1, make(Channel.OpenOk, "")),
 )
-"""What a broker sends to let a client in."""
+"""Methods by which a broker lets a client in."""
 FRAMES = (1, 2, 1)
 """Numbers of frames of the client before its second part and each of the following ones."""
 

@@ -74,7 +74,7 @@ class CheckedAlarms(Alarms, Protocol):
 
 
 class Delegation(NamedTuple):
-    """What the broker does for users who are no administrators, and with whose rights.
+    """Settings of what the broker does for users who are no administrators.
 
     Attributes:
         certificate_dir: directory of the certificate files that their shovels may name; '' for none.

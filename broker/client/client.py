@@ -66,7 +66,7 @@ class Client(asyncio.Protocol):
         self.is_writable = True
         self.is_paused = False
         self._unread = b""
-        """What was read and is not processed yet: the socket is not read as long as there is something."""
+        """Bytes that were read and are not processed yet: the socket is not read as long as there are some."""
         self.server = Product("", "")
         self.frame_max = FRAME_MAX
         self.reads = 0

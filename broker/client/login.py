@@ -1,4 +1,4 @@
-"""What a client tells a broker at its login."""
+"""The login of a client: its properties, and the response of a SASL mechanism."""
 
 from leveret import __version__
 from leveret.broker.amqp.tables import encode_table

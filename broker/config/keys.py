@@ -99,7 +99,7 @@ _DELEGATION: Final[tuple[Key, ...]] = (
     Key(name="shovel.local_rights", kind="choice", default="setter", choices=("setter", "all"),
         attribute="shovel.local_rights", origin="Leveret",
         doc="Rights of a shovel within this broker if its URI has no password: those of the user who has set it "
-        "(of an administrator all), or, as in RabbitMQ, all whoever has set it."),
+        "(an administrator has all), or, as in RabbitMQ, always all."),
     Key(name="policies.rerouting", kind="choice", default="policymaker", choices=("policymaker", "administrator"),
         attribute="rerouting", origin="Leveret",
         doc="Tag that a user needs to set policies with `dead-letter-exchange`, `dead-letter-routing-key` or "

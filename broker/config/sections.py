@@ -120,7 +120,7 @@ class EventsConfig(msgspec.Struct, frozen=True):
 
 
 class ShovelConfig(msgspec.Struct, frozen=True):
-    """Whether shovels run, and what those of users who are no administrators may do."""
+    """Shovels: if they run, and limits for those of users who are no administrators."""
 
     enabled: bool = True
     certificate_dir: Path | None = None

@@ -57,7 +57,7 @@ class ShovelHost(LocalHost, Protocol):
 
 
 class Shared(NamedTuple):
-    """What all shovels of a broker share."""
+    """Objects that all shovels of a broker share."""
 
     pace: Pace
     contexts: Contexts

@@ -80,7 +80,7 @@ def test_an_import_without_a_broker_tells_that_it_is_not_stored(tmp_path, disk):
     ids=lambda words: " ".join(words[:2]),
 )
 def test_commands_without_a_broker_tell_that_nothing_is_written(disk, words):
-    """What was there before is still complete, and nothing lies beside it."""
+    """Earlier files are still complete, and nothing lies beside it."""
     (disk / "export.json").write_text("old")
     fill(disk)
     before = sorted(each.name for each in disk.iterdir())

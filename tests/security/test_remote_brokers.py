@@ -143,7 +143,7 @@ def giant(sock: socket.socket) -> None:
     ids=["a giant frame", "heartbeats", "methods"],
 )
 def test_sec_38_a_hostile_broker_holds_nobody(governed, act):
-    """What it sends ends its connection long before it costs time or memory that others need."""
+    """Its frames end its connection long before it costs time or memory that others need."""
     broker, http, _ = governed
     tracemalloc.start()
     remote = Remote(act)

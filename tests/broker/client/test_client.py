@@ -99,7 +99,7 @@ async def test_a_read_that_takes_long_is_done_in_slices():
 
 
 async def test_a_pause_holds_what_was_read():
-    """What is left of a read waits until the client reads again, and is then processed before anything else."""
+    """The rest of a read waits until the client reads again, and is then processed before anything else."""
     incoming = Slow()
     client, theirs = await attached(incoming)
     size = PIECE - 8

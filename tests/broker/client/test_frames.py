@@ -1,4 +1,4 @@
-"""What a broker sends is bounded: a frame, what is kept of it, and what nobody has asked for."""
+"""Bounds of what a broker sends: a frame, what is kept of it, and what nobody has asked for."""
 
 import struct
 import time

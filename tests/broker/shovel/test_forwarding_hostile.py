@@ -1,4 +1,4 @@
-"""What a hostile source sends: nothing but contents of deliveries gets to the destination."""
+"""A hostile source: nothing but contents of deliveries gets to the destination."""
 
 import struct
 

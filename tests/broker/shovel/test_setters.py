@@ -102,7 +102,7 @@ def test_a_shovel_ends_with_the_rights_of_its_setter(broker, http, method, path,
 
 
 def test_it_goes_on_when_the_rights_are_there_again(broker, http):
-    """What came meanwhile is moved."""
+    """Messages that came meanwhile are moved."""
     set_by_ann(broker)
     http.request("DELETE", "permissions/other/ann")
     http.await_state("s", "terminated")
