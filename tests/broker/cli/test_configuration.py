@@ -81,3 +81,11 @@ def test_a_terminal_shows_it_in_a_pager(tmp_path):
     assert ["Set (key = value)", "  heartbeat = 7  --set"] == lines[:2]
     assert max(map(len, lines)) <= 80
     assert "LEVERET_HEARTBEAT" in short.text
+
+
+def test_a_file_without_an_end_is_refused():
+    """A configuration is read up to a limit, whatever its name leads to."""
+    done = run("--config", "/dev/zero")
+
+    assert exit_codes.CONFIG == done.exit_code
+    assert "cannot read /dev/zero: is larger than" in done.output

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from leveret.broker.vhost.parameter_checks import ParameterError
-from leveret.broker.vhost.shovel_keys import check_local_access, check_shovel, shown_without_secrets
+from leveret.broker.vhost.shovel_keys import (
+    check_local_access,
+    check_logins,
+    check_shovel,
+    shown_without_secrets,
+)
 
 GOOD = {"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "a", "dest-queue": "b"}
 
@@ -155,3 +160,25 @@ def test_a_definition_can_be_shown_without_secrets():
     assert {**GOOD, "src-uri": ["amqp://h/v", "amqp://"], "dest-uri": "amqps://i"} == shown_without_secrets(
         value
     )
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_foreign", "reason"),
+    [
+        ("amqp://", False, ""),
+        ("amqp://ann@", False, ""),
+        ("amqp://bob:p@", True, ""),
+        ("amqp://bob@far", True, ""),
+        ("amqp://bob@", False, 'user "ann" needs the password of user "bob" in the URI'),
+        ("amqp://", True, 'user "ann" is not in the internal database'),
+        ("amqp://ann@", True, 'user "ann" is not in the internal database'),
+    ],
+)
+def test_rights_within_the_broker_are_the_setters(uri, is_foreign, reason):
+    """Those of another user need its password, and users of other backends cannot be asked about later."""
+    value = {"src-uri": uri, "dest-uri": "amqp://far", "src-queue": "q"}
+    if not reason:
+        check_logins(value, "ann", is_foreign=is_foreign)
+        return
+    with pytest.raises(ParameterError, match=reason):
+        check_logins(value, "ann", is_foreign=is_foreign)
