@@ -4,8 +4,9 @@ Theory. The rights of a user of the internal database are tables that answer at 
 the same two objects that a channel asks (`broker.auth.users.Permissions`, `TopicPermissions`) have a second form here:
 a decision that is remembered is given at once, for any other `NotYet` is raised, with which the connection waits. The
 caller then executes its method again, and finds the decision. A decision is good for some seconds; a backend that could
-not decide has refused, for a second only. The number of decisions that are remembered is bounded, because clients
-choose the names.
+not decide has refused, for a second only. While a backend cannot be reached, the decisions of before stay good: an open
+connection keeps what it was doing. The number of decisions that are remembered is bounded, because clients choose the
+names.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from leveret.broker.errors import NotYet
 
 REMEMBERED = 1000
 """Maximum number of decisions about one user in one vhost; beyond it the oldest are forgotten."""
+KEPT = 100
+"""Maximum number of those that are over and kept, for the time in which a backend cannot be reached."""
 LEAST_SECONDS = 1.0
 """Time for which a decision is good at least: the method that has waited for it is executed again within it."""
 
@@ -48,11 +51,13 @@ class Decision(NamedTuple):
     Attributes:
         is_allowed: True if the user may.
         fault: what follows the text of the refusal if a backend could not decide; '' otherwise.
+        is_unreachable: True if it could not be reached.
 
     """
 
     is_allowed: bool
     fault: str = ""
+    is_unreachable: bool = False
 
 
 ALLOWED = Decision(True)
@@ -162,6 +167,7 @@ class Rights:
         "_asks",
         "_epoch",
         "_known",
+        "_looked_at",
         "_now",
         "_peer",
         "_seconds",
@@ -181,6 +187,7 @@ class Rights:
         self._seconds = max(seconds, LEAST_SECONDS)
         self._now = now
         self._known: dict[Question, tuple[Decision, float]] = {}
+        self._looked_at = float("-inf")
         self.user = user
         self.permissions = AskedPermissions(self)
         self.topics = AskedTopics(self, needed=any(backend.has_topics for backend, _ in user.authorizers))
@@ -210,29 +217,34 @@ class Rights:
 
         def decided(decision: Decision) -> None:
             if user is self.user:
-                self._remember(question, decision)
+                decision = self._remember(question, decision)
             then(decision)
 
         self._asks.ask(user, self._vhost, self._peer, question, decided)
 
-    def _remember(self, question: Question, decision: Decision) -> None:
-        self._known.pop(question, None)
+    def _remember(self, question: Question, decision: Decision) -> Decision:
+        """Remember a decision, or that of before if the backend cannot be reached; returns what is remembered."""
+        before = self._known.pop(question, None)
         while len(self._known) >= REMEMBERED:
             del self._known[next(iter(self._known))]
         seconds = LEAST_SECONDS if decision.fault else self._seconds
+        if decision.is_unreachable and before is not None:
+            decision = before[0]
         self._known[question] = decision, self._now() + seconds
+        return decision
 
     def expire(self) -> bool:
-        """Forget the decisions that are too old; returns whether there were any. Call about once a second."""
+        """Return whether any decisions have become too old; forgets most of them. Call about once a second."""
         if self._epoch != self._asks.epoch:
             self._epoch = self._asks.epoch
             self.forget()
             return True
-        now = self._now()
-        old = [question for question, (_, until) in self._known.items() if until <= now]
-        for question in old:
+        before, self._looked_at = self._looked_at, self._now()
+        old = [question for question, (_, until) in self._known.items() if until <= self._looked_at]
+        is_news = any(self._known[question][1] > before for question in old)
+        for question in old[:-KEPT]:
             del self._known[question]
-        return bool(old)
+        return is_news
 
     def forget(self) -> None:
         """Forget all decisions, because rights have changed."""

@@ -24,7 +24,7 @@ def written() -> set[str]:
         node.name
         for path in Path(__file__).parent.glob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }
 
 

@@ -15,9 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.broker.auth.backends.backend import Backend, BackendError
+from leveret.broker.auth.addresses import origin
+from leveret.broker.auth.backends.backend import Backend, BackendError, UnreachableError
 from leveret.broker.auth.backends.cache import CacheBackend
-from leveret.broker.auth.backends.guarded import Counted
+from leveret.broker.auth.backends.guarded import CALLER, Counted
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Question, Rights
 from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, Users, is_loopback
@@ -159,8 +160,7 @@ class AccessControl:
         done: Callable[[Decision], object],
     ) -> None:
         """Ask all backends of a user."""
-        del peer
-        self._run(self._may(user, vhost, question), done, REFUSED)
+        self._run(self._may(user, vhost, peer, question), done, REFUSED)
 
     def rights(self, user: BackendUser, vhost: str, peer: str) -> Rights:
         """Return the rights of a user in a vhost, of which none is known yet."""
@@ -251,6 +251,7 @@ class AccessControl:
 
     async def may_access(self, user: BackendUser, vhost: str, peer: str) -> Decision:
         """Return whether a user may access a vhost."""
+        CALLER.set((origin(peer), user.name))
         for backend, login in user.authorizers:
             try:
                 if not await backend.may_access(login, vhost, peer):
@@ -265,6 +266,9 @@ class AccessControl:
         self, name: str, password: Password | None, peer: str, positions: Iterable[int] | None = None
     ) -> BackendUser:
         refusal = LoginRefusedError(f"user '{name}' - invalid credentials")
+        if not _is_text(name):  # nobody is asked what a service may not be able to take
+            raise refusal
+        CALLER.set((origin(peer), name))
         for position in range(len(self._steps)) if positions is None else positions:
             try:
                 user = await self._step(position, name, password)
@@ -309,6 +313,7 @@ class AccessControl:
     async def _renewed(self, user: BackendUser, password: Password, peer: str) -> BackendUser:
         if not self._steps[user.authenticator].authn.renews:
             return user
+        CALLER.set((origin(peer), user.name))
         try:
             new = await self._step(user.authenticator, user.name, password)
         except BackendError as error:
@@ -319,7 +324,8 @@ class AccessControl:
             raise LoopbackOnlyError(f"user '{new.name}' can only connect via localhost")
         return new
 
-    async def _may(self, user: BackendUser, vhost: str, question: Question) -> Decision:
+    async def _may(self, user: BackendUser, vhost: str, peer: str, question: Question) -> Decision:
+        CALLER.set((origin(peer), user.name))
         for backend, login in user.authorizers:
             if question.key is not None and not backend.has_topics:
                 continue
@@ -354,4 +360,13 @@ class AccessControl:
 
 def _failed(backend: Backend, error: BackendError) -> Decision:
     """Return the refusal for what a backend could not decide, with RabbitMQ's words."""
-    return Decision(False, f", backend {backend.module} returned an error: {error}")
+    text = f", backend {backend.module} returned an error: {error}"
+    return Decision(False, text, is_unreachable=isinstance(error, UnreachableError))
+
+
+def _is_text(name: str) -> bool:
+    """Return whether the octets of a name were UTF-8, and none of them is 0."""
+    try:
+        return b"\0" not in name.encode()
+    except UnicodeEncodeError:
+        return False

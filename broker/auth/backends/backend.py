@@ -8,13 +8,21 @@ from leveret.broker.auth.users import LoginRefusedError
 
 
 class BackendError(Exception):
-    """A backend could not decide: it is not reachable, or its answer is none. The text has no secret in it."""
+    """A backend could not decide about these values: its answer is none. The text has no secret in it.
+
+    Whether a service can take a name, a password or a key is up to who chooses them, so this says nothing about others.
+    """
+
+
+class UnreachableError(BackendError):
+    """A backend gave no answer: there is no connection, or no TLS, or it takes too long."""
 
 
 class Backend(Protocol):
     """A backend, as RabbitMQ's behaviours rabbit_authn_backend and rabbit_authz_backend define it.
 
-    Every method may take its time, and raises `BackendError` if the backend cannot decide.
+    A question has one of three outcomes: the backend decides (an answer, or LoginRefusedError), cannot decide about
+    these values (`BackendError`), or cannot be reached (`UnreachableError`). Every method may take its time.
 
     Attributes:
         module: RabbitMQ's name of the backend, for texts.

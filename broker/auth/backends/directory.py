@@ -4,9 +4,9 @@ Each question opens connections of its own and closes them. A question that take
 which shuts its sockets down, so that its thread ends, too. Referrals are not followed: they could send passwords
 elsewhere.
 
-What a directory answers belongs to one of three kinds: it is decided; the values of the question cannot be decided
-about (`UndecidedError`: a client chooses them, so they must not count as failures); or the directory fails
-(`BackendError`).
+A question has one of the outcomes of `broker.auth.backends.backend`. A directory that cannot decide about the values
+says so by a result: `UndecidedError` for one that follows from them, which refuses, `BackendError` for one of
+`FAILURES`.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.backend import BackendError, UnreachableError
 from leveret.broker.auth.backends.ldap_library import escaped_in_condition, ldap3
 from leveret.broker.auth.backends.ldap_queries import UndecidedError
 from leveret.broker.auth.backends.settings import LDAPSettings
@@ -134,7 +134,7 @@ class Directory:
     def _check_tls(self, connection: Any) -> None:
         """Raise BackendError if TLS is wanted, and the library has not begun it."""
         if self._tls is not None and not isinstance(connection.socket, ssl.SSLSocket):
-            raise BackendError("the connection has no TLS")
+            raise UnreachableError("the connection has no TLS")
 
     def _connection(self, question: Question, host: str, dn: str, password: bytes) -> Any:
         settings, package = self._settings, self._ldap3
@@ -267,13 +267,16 @@ def _equal(attribute: str, value: str) -> str:
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Have BackendError for everything that ldap3 raises; its text has neither names nor passwords."""
+    """Have UnreachableError for what ldap3 raises of connections, BackendError for the rest; no names in the text."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - octets that are no LDAP show as errors of any kind
-        told = "certificate" in str(error).lower()
-        reason = "its certificate is not accepted" if told else "no connection"
-        raise BackendError(f"{reason} ({type(error).__name__})") from None
+        errors = ldap3().core.exceptions
+        if isinstance(error, OSError | errors.LDAPCommunicationError | errors.LDAPStartTLSError):
+            told = "certificate" in str(error).lower()
+            reason = "its certificate is not accepted" if told else "no connection"
+            raise UnreachableError(f"{reason} ({type(error).__name__})") from None
+        raise BackendError(f"the directory cannot be asked this ({type(error).__name__})") from None
 
 
 def _close(connection: Any) -> None:

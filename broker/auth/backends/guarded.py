@@ -1,17 +1,20 @@
 """Backends whose questions are counted, and guarded: few at once, for a bounded time, and none while one is down.
 
 Theory. A service that does not answer must cost others nothing. Questions that find all places taken wait for one, and
-the time they wait counts. After `FAILURES` failures within `WINDOW` seconds further questions fail at once for `PAUSE`
-seconds; then a single one is let through, and its outcome decides (a circuit breaker).
+the time they wait counts. If the backend could not be reached for `FAILURES` callers within `WINDOW` seconds, and
+answered nobody in between, further questions fail at once for `PAUSE` seconds; then the broker asks something of its
+own, and the outcome decides (a circuit breaker). Callers choose the values of questions, so no answer to one, whatever
+it is, counts as a failure; one caller alone, an address with a name, counts once; and no caller is the one who finds
+out.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from contextvars import ContextVar
+from typing import Final, Protocol, TypeVar
 
-from leveret.broker.auth.backends.backend import Backend, BackendError
+from leveret.broker.auth.backends.backend import Backend, BackendError, UnreachableError
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import LoginRefusedError
@@ -22,7 +25,7 @@ log = logging.getLogger("leveret.connection")
 AT_ONCE = 64
 """Maximum number of questions under way."""
 FAILURES = 5
-"""Failures after which a backend counts as down."""
+"""Callers for whom a backend could not be reached, after which it counts as down."""
 WINDOW = 10.0
 """Seconds within which they have to happen."""
 PAUSE = 5.0
@@ -31,8 +34,19 @@ LOG_SECONDS = 1.0
 """Seconds between two log lines about failures."""
 
 
-class NotAskedError(BackendError):
+CALLER: Final[ContextVar[tuple[str, str]]] = ContextVar("caller", default=("", ""))
+"""For whom the current task asks: the origin of the address (`addresses.origin`), and the name of the user."""
+
+
+class NotAskedError(UnreachableError):
     """A backend was not asked, because it is down."""
+
+
+class RemoteBackend(Backend, Protocol):
+    """A backend that may be out of reach."""
+
+    async def reach(self) -> None:
+        """Ask something that no caller has chosen; raises UnreachableError, or BackendError for any answer."""
 
 
 class Counted:
@@ -109,11 +123,13 @@ class Guarded(Counted):
 
     """
 
-    def __init__(self, backend: Backend, seconds: float, now: Callable[[], float]) -> None:
+    def __init__(self, backend: RemoteBackend, seconds: float, now: Callable[[], float]) -> None:
         super().__init__(backend, now)
+        self._remote = backend
         self._seconds = seconds
         self._places = asyncio.Semaphore(AT_ONCE)
-        self._failures: deque[float] = deque(maxlen=FAILURES)
+        self._failures: dict[tuple[str, str], float] = {}
+        """The time of the last failure of each caller, the latest last; of `FAILURES` callers at most."""
         self._closed_until = float("-inf")
         self._is_down = False
         self._logged_at = float("-inf")
@@ -122,24 +138,39 @@ class Guarded(Counted):
     async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._now() < self._closed_until:
             raise NotAskedError("it is down, and will be asked again within a few seconds")
-        if self._is_down:  # one question finds out; the others fail until it has
-            self._closed_until = self._now() + max(PAUSE, self._seconds)
         try:
             async with asyncio.timeout(self._seconds), self._places:
+                if self._is_down:
+                    await self._find_out()
                 answer = await ask()
         except LoginRefusedError:
-            self._succeeded()
+            self._answered()
             raise
         except TimeoutError:
             self._failed(f"no answer within {self._seconds:g} s")
-            raise BackendError("timeout") from None
-        except BackendError as error:
+            raise UnreachableError("timeout") from None
+        except UnreachableError as error:
             self._failed(str(error))
             raise
-        self._succeeded()
+        except BackendError as error:
+            self._answered()
+            self._log(str(error))
+            raise
+        self._answered()
         return answer
 
-    def _succeeded(self) -> None:
+    async def _find_out(self) -> None:
+        """Ask whether the backend is back; the questions of others fail until that is known."""
+        self._closed_until = self._now() + max(PAUSE, self._seconds)
+        try:
+            await self._remote.reach()
+        except UnreachableError:
+            raise
+        except BackendError:
+            pass  # it answers
+        self._answered()
+
+    def _answered(self) -> None:
         self._failures.clear()
         if self._is_down:
             self._is_down = False
@@ -147,8 +178,23 @@ class Guarded(Counted):
             log.warning("authentication backend %s answers again", self.module)
 
     def _failed(self, reason: str) -> None:
+        self._log(reason)
         now = self._now()
-        self._failures.append(now)
+        caller = CALLER.get()
+        self._failures.pop(caller, None)
+        self._failures[caller] = now
+        while now - next(iter(self._failures.values())) > WINDOW:
+            del self._failures[next(iter(self._failures))]
+        if self._is_down or len(self._failures) >= FAILURES:
+            self._failures.clear()
+            self._closed_until = now + PAUSE
+            if not self._is_down:
+                self._is_down = True
+                log.error("authentication backend %s is down: it is not asked for %g s", self.module, PAUSE)
+
+    def _log(self, reason: str) -> None:
+        """Log that there is no decision, once in a while."""
+        now = self._now()
         if now - self._logged_at >= LOG_SECONDS:
             more = f" ({self._unlogged} more failures since the last such line)" if self._unlogged else ""
             log.error(
@@ -160,8 +206,3 @@ class Guarded(Counted):
             self._logged_at, self._unlogged = now, 0
         else:
             self._unlogged += 1
-        if self._is_down or (len(self._failures) == FAILURES and now - self._failures[0] <= WINDOW):
-            self._closed_until = now + PAUSE
-            if not self._is_down:
-                self._is_down = True
-                log.error("authentication backend %s is down: it is not asked for %g s", self.module, PAUSE)

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.backend import BackendError, UnreachableError
 from leveret.broker.auth.backends.settings import ClientTLS, HTTPSettings
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
@@ -64,6 +64,10 @@ class HTTPBackend:
     async def find(self, name: str) -> Login:
         """Return the user of that name; raises LoginRefusedError."""
         return await self._user({"username": name})
+
+    async def reach(self) -> None:
+        """Ask about a user without a name; raises BackendError."""
+        await self._ask(self._settings.user_path, {"username": ""})
 
     async def _user(self, parameters: Mapping[str, str]) -> Login:
         word, _, rest = (await self._ask(self._settings.user_path, parameters)).partition(" ")
@@ -122,11 +126,15 @@ class HTTPBackend:
                 while len(body) <= MOST_OCTETS and (piece := await response.content.read(MOST_OCTETS)):
                     body += piece
         except aiohttp.ClientConnectorCertificateError:
-            raise BackendError("the certificate of the service is not accepted") from None
+            raise UnreachableError("the certificate of the service is not accepted") from None
         except (aiohttp.ClientConnectorError, ConnectionError):
-            raise BackendError("no connection to the service") from None
-        except (aiohttp.ClientError, ValueError) as error:
-            raise BackendError(type(error).__name__) from None
+            raise UnreachableError("no connection to the service") from None
+        except (aiohttp.InvalidURL, aiohttp.ClientResponseError, ValueError) as error:
+            raise BackendError(
+                type(error).__name__
+            ) from None  # it is not asked, or its answer is too long to read
+        except aiohttp.ClientError as error:
+            raise UnreachableError(type(error).__name__) from None
         if len(body) > MOST_OCTETS:
             raise BackendError("answer is too long")
         return body.decode("utf-8", "replace").strip().lower()

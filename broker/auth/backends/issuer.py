@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.backend import BackendError, UnreachableError
 from leveret.broker.auth.backends.settings import OAuth2Settings
 from leveret.broker.auth.backends.tokens import Key, keys_of
 from leveret.broker.tls.named_certificates import client_context
@@ -72,7 +72,7 @@ class Issuer:
             unknown: True if a token has a key that is not among those that were returned before.
 
         Raises:
-            BackendError: there are none, because the issuer does not answer.
+            UnreachableError: there are none, because the issuer does not answer.
 
         """
         if self._has_address:
@@ -88,7 +88,7 @@ class Issuer:
             is_due = True
         if not is_due or now - self._failed_at < FAILED_SECONDS:
             if not self._fetched and not self._fixed:
-                raise BackendError("the issuer of tokens does not answer")
+                raise UnreachableError("the issuer of tokens does not answer")
             return
         try:
             async with asyncio.timeout(FETCH_SECONDS):
@@ -98,7 +98,7 @@ class Issuer:
             reason = str(error) or "timeout"
             log.error("OAuth 2: cannot fetch the keys of the issuer: %s; those of before are used", reason)  # noqa: TRY400
             if not self._fetched and not self._fixed:
-                raise BackendError("the issuer of tokens does not answer") from None
+                raise UnreachableError("the issuer of tokens does not answer") from None
             return
         self._fetched, self._old_at = found, self._now() + seconds
         log.info("OAuth 2: fetched %d keys of the issuer, good for %d s", len(found), seconds)

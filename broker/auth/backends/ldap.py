@@ -134,6 +134,15 @@ class LDAPBackend:
             return await self._decide(queries.resource_access, login, variables)
         return await self._decide(queries.topic_access, login, variables | {"routing_key": key})
 
+    async def reach(self) -> None:
+        """Ask for an anonymous login, whatever the answer; raises BackendError."""
+
+        def ask(question: Question) -> None:
+            with self._directory.bound(question):
+                pass
+
+        await self._ask(ask)
+
     async def close(self) -> None:
         """Give up all questions and let the threads end; does not wait for them."""
         self._is_closed = True

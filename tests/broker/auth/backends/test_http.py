@@ -138,9 +138,9 @@ async def test_a_service_that_is_down_stops_nobody(service, caplog):
 
     async with broker(chain("internal", "http", http=settings), prepare=prepare) as server:
         internal = await connect(server, "all")
-        for _ in range(FAILURES + 2):
+        for number in range(FAILURES + 2):
             with pytest.raises(aiormq.exceptions.ProbableAuthenticationError, match="Login was refused"):
-                await connect(server, "stranger", "canary-password")
+                await connect(server, f"stranger-{number}", "canary-password")
         channel = await internal.channel()
         await channel.queue_declare("q")
         (guarded,) = [each for each in server.backends.backends if isinstance(each, Guarded)]
@@ -169,33 +169,6 @@ async def test_a_service_that_does_not_answer_is_given_up(service, caplog):
     await guarded.close()
 
     assert "no answer within 0.05 s" in caplog.text
-
-
-async def test_a_backend_that_is_back_is_asked_again():
-    """After the pause one question finds out; if it is answered, all are asked again."""
-    seconds = [0.0]
-
-    class Backend:
-        module, has_topics, is_local, renews = "b", False, False, False
-        is_down = True
-
-        async def may_access(self, *_question):
-            if self.is_down:
-                raise BackendError("down")
-            return True
-
-    backend = Backend()
-    guarded = Guarded(backend, 1.0, lambda: seconds[0])
-    for _ in range(FAILURES + 1):
-        with pytest.raises(BackendError):
-            await guarded.may_access(Login("u"), "/", "")
-    assert 1 == guarded.outcomes["not_asked"]
-    backend.is_down = False
-    seconds[0] += 5.0
-
-    assert await guarded.may_access(Login("u"), "/", "")
-    assert await guarded.may_access(Login("u"), "/", "")
-    assert {"allowed": 2, "refused": 0, "failed": FAILURES, "not_asked": 1} == guarded.outcomes
 
 
 @pytest.mark.parametrize("refusals", [False, True])

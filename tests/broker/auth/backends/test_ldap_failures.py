@@ -1,14 +1,13 @@
 """The LDAP backend with directories that are down, slow, broken or hostile."""
 
 import asyncio
-import contextlib
 import itertools
 import logging
 
 import aiormq
 import pytest
 from authenticating import broker, chain, connect, fill
-from slapd import BROKER
+from fake_directory import ALL, BIND, EXTENDED, SEARCH, SECONDS, codes, faked, result
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.guarded import FAILURES, Guarded
@@ -19,98 +18,9 @@ from leveret.broker.auth.users import LoginRefusedError
 
 pytest.importorskip("ldap3")
 from leveret.broker.auth.backends.directory import Question, _is
-from leveret.broker.auth.backends.ldap import LONGEST_PASSWORD, LDAPBackend
+from leveret.broker.auth.backends.ldap import LONGEST_PASSWORD
 
-SECONDS = 60.0
 PASSWORD = Password("canary-secret")
-ALL = query_of("vhost_access", "{constant, true}")
-BIND, SEARCH, EXTENDED = 0x60, 0x63, 0x77
-"""Tags of requests; that of the answer is the next one, of a search two more."""
-
-
-class Fake:
-    """A server that answers as a test wants.
-
-    Attributes:
-        answer: returns the octets that follow a request: its number as it came, its tag and its octets are the arguments.
-        received: all octets that have arrived.
-
-    """
-
-    def __init__(self, answer):
-        self.answer = answer
-        self.received = b""
-        self.connections = 0
-        self.tasks = set()
-
-    async def serve(self, reader, writer):
-        self.connections += 1
-        self.tasks.add(asyncio.current_task())
-        try:
-            with contextlib.suppress(
-                ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, IndexError
-            ):
-                await self._answer(reader, writer)
-        finally:
-            writer.transport.abort()
-
-    async def _answer(self, reader, writer):
-        while head := await reader.read(2):
-            octets = head + await reader.readexactly(head[1] if head[1] < 0x80 else 0)
-            self.received += octets
-            end = 4 + octets[3]  # of the number, which grows with each request of this process
-            for piece in self.answer(octets[2:end], octets[end], octets):
-                if piece is None:
-                    await asyncio.Event().wait()
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.001)
-
-    async def close(self):
-        for each in self.tasks:
-            each.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-
-
-def result(number, tag, code, name=b""):
-    """Return an answer to a request, whose number is an integer of BER."""
-    body = bytes([0x0A, 1, code, 4, len(name)]) + name + b"\x04\0"
-    body = number + bytes([tag + (2 if tag == SEARCH else 1), len(body)]) + body
-    return bytes([0x30, len(body)]) + body
-
-
-@contextlib.asynccontextmanager
-async def faked(answer, **more):
-    """Give a fake server, and a backend that asks it."""
-    fake = Fake(answer)
-    server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
-    settings = LDAPSettings(
-        **{
-            "servers": ("127.0.0.1",),
-            "port": server.sockets[0].getsockname()[1],
-            "timeout": SECONDS,
-            "connection_pool_size": 1,
-            "user_dn_pattern": "uid=${username},ou=people",
-            "other_bind": BROKER,
-            "queries": LDAPQueries(vhost_access=ALL, resource_access=ALL),
-        }
-        | more
-    )
-    backend = LDAPBackend(settings)
-    try:
-        async with asyncio.timeout(SECONDS):
-            yield fake, backend
-    finally:
-        await backend.close()
-        server.close()
-        await fake.close()
-
-
-def codes(**by_tag):
-    """Return an answer that has a code for each tag of requests."""
-    numbers = {"bind": BIND, "search": SEARCH, "extended": EXTENDED}
-    wanted = {numbers[name]: code for name, code in by_tag.items()}
-    return lambda number, tag, _octets: [result(number, tag, wanted[tag])] if tag in wanted else []
 
 
 @pytest.mark.parametrize("code", [5, 6, 10, 14, 16, 18, 19, 21, 32, 34, 48, 49, 50, 53, 65])
@@ -304,9 +214,9 @@ async def test_a_directory_that_is_down_stops_nobody(caplog):
         chain("internal", "ldap", ldap=ldap), prepare=lambda server: fill(server.users)
     ) as server:
         internal = await connect(server, "all")
-        for _ in range(FAILURES + 2):
+        for number in range(FAILURES + 2):
             with pytest.raises(aiormq.exceptions.ProbableAuthenticationError, match="Login was refused"):
-                await connect(server, "stranger", "canary-password")
+                await connect(server, f"stranger-{number}", "canary-password")
         channel = await internal.channel()
         await channel.queue_declare("q")
         (guarded,) = [each for each in server.backends.backends if isinstance(each, Guarded)]
