@@ -1,14 +1,16 @@
-"""SEC-35, SEC-36: secrets of the broker's own clients: at an identity provider, and at brokers of shovels."""
+"""SEC-35, SEC-36, SEC-43: secrets of the broker's own clients, at an identity provider and at brokers of shovels; tokens."""
 
 import base64
 import json
 import time
 
+import pytest
 from api import Api
 from fakes import Node
 
 from leveret.broker.auth.backends.code_login import CodeLogin
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings
+from leveret.broker.auth.backends.tokens import Rules, TokenError, keys_of, verified
 from leveret.broker.config.config import effective, load
 
 CANARY = "canary-secret"
@@ -51,3 +53,31 @@ def test_sec_36_logins_of_shovels_are_for_administrators():
             assert CANARY not in text, path
             assert base64.b64encode(CANARY.encode()).decode() not in text
     assert CANARY in json.dumps(operator.request("GET", "parameters/shovel/%2f/s").body)
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1" + "0" * 400,
+        "-1" + "0" * 400,
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "1e999",
+        '"1"',
+        "[1]",
+        "{}",
+        "null",
+        "true",
+    ],
+)
+def test_sec_43_times_of_tokens_are_checked(claim, value):
+    """A signed token whose `exp` or `nbf` is no time is refused like any other bad token."""
+    pytest.importorskip("jwt", reason="tokens need leveret[oauth2]")
+    issuing = pytest.importorskip("issuing")
+    rules = Rules(("RS256",), None, "")
+    payload = f'{{"sub": "ann", "{claim}": {value}}}'
+    token = issuing.signed({"alg": "RS256", "kid": "k1"}, payload)
+    with pytest.raises(TokenError, match=f"its claim {claim} is no time"):
+        verified(token, keys_of({"keys": [issuing.jwk("k1")]}), "", rules, issuing.NOW)
