@@ -1,4 +1,4 @@
-"""Throttling of failed logins: growing delays before a refusal, and a limit on log lines.
+"""Throttling of failed logins: growing delays before a refusal.
 
 Pure. Checking a password is fast, so without this one address could try thousands per second and fill the log. A
 refused client keeps its place among the unauthenticated connections (`broker.network.half_open`) for a delay, even if
@@ -8,7 +8,7 @@ there for a minute who has not been before.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from leveret.broker.auth.addresses import origin
@@ -207,37 +207,6 @@ class LoginSources:
     def reset(self) -> None:
         """Count from now on."""
         self._counts.clear()
-
-
-class RefusalLog:
-    """Limits the log to one line per second and address about refused clients, and counts the suppressed ones."""
-
-    __slots__ = ("_since", "_suppressed")
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-        self._suppressed: dict[str, int] = {}
-
-    def admit(self, address: str, now: float) -> bool:
-        """Return whether a refusal of this address may be logged; if not, count it."""
-        since = self._since.get(address)
-        if since is not None and now - since < 1:
-            self._suppressed[address] = self._suppressed.get(address, 0) + 1
-            return False
-        self._since.pop(address, None)
-        self._since[address] = now
-        if len(self._since) > REMEMBERED:
-            del self._since[next(iter(self._since))]
-        return True
-
-    def take_suppressed(self, now: float) -> Iterator[tuple[str, int]]:
-        """Yield each address whose suppressed refusals may be logged now, and their number; must be called often."""
-        for address, count in list(self._suppressed.items()):
-            if now - self._since.get(address, 0.0) >= 1:
-                del self._suppressed[address]
-                self._since.pop(address, None)
-                self._since[address] = now
-                yield address, count
 
 
 def shown(name: str) -> str:

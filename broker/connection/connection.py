@@ -16,6 +16,7 @@ from leveret.broker.amqp.codec import decode_method, encode_method, method_ids
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
 from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
+from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import BackendUser, Decision, Question, Rights
 from leveret.broker.auth.users import LoginRefusedError, User
@@ -410,7 +411,9 @@ class Connection(ReceiveLoop):
                 return
             pending.end()
             if isinstance(found, LoginRefusedError):
-                log.error("connection %s: new secret of user '%s' refused: %s", self.name, user.name, found)
+                self._log_error(
+                    log, "connection %s: new secret of user '%s' refused: %s", self.name, user.name, found
+                )
                 self._current = method_ids(method)
                 self._fail(not_allowed("New secret was refused by one of the backends"))
                 return
@@ -501,10 +504,8 @@ class Connection(ReceiveLoop):
 
     def _close_channel(self, channel: Channel, error: AMQPError, class_id: int, method_id: int) -> None:
         """Send `channel.close`; further input on that channel is ignored until close-ok."""
-        level = logging.DEBUG if self.is_own else logging.ERROR
-        channel_log.log(
-            level, "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
-        )
+        text = "error on connection %s, channel %d: %s"
+        self._log_error(channel_log, text, self.name, channel.number, error.reply_text)
         self.node.turn.run()
         channel.flush_confirms()
         self.channels.pop(channel.number, None)
@@ -519,14 +520,22 @@ class Connection(ReceiveLoop):
             next(steps, None)  # its consumers get no more deliveries, however late the next step runs
             self.node.turn.slices.add(steps, f"close of a channel of connection {self.name}")
 
+    def _log_error(self, logger: logging.Logger, text: str, *values: object) -> None:
+        """Log an error of the client, unless its user has made too many from its address within a second."""
+        if self.is_own:
+            logger.debug(text, *values)
+            return
+        who = "somebody" if self.state in HANDSHAKE else f"user '{shown(self.user.name)}'"
+        if self.node.error_log.admit(f"{who} from {self.peer[0]}", self.node.time_source.now()):
+            logger.error(text, *values)
+
     def _failing_channel(self, error: AMQPError) -> Channel | None:
         """Return the channel that a soft error closes: that of the frame that ended at `_resume_at`."""
         return None if error.is_hard else self.channels.get(self._number)
 
     def _close(self, error: AMQPError, class_id: int, method_id: int) -> None:
         """Send `connection.close` and wait for close-ok."""
-        level = logging.DEBUG if self.is_own else logging.ERROR
-        log.log(level, "error on connection %s: %s", self.name, error.reply_text)
+        self._log_error(log, "error on connection %s: %s", self.name, error.reply_text)
         self.close_reason = error.reply_text
         if self.blocked:  # or its close-ok would not be read
             self.blocked = False

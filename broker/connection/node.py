@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle, RefusalLog
+from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import BackendUser, Decision, Rights
 from leveret.broker.auth.users import LoginRefusedError, Users
@@ -11,6 +11,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.process.audit_log import AuditLog
+from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
@@ -123,7 +124,8 @@ class Node(Protocol):
     """Objects whose changes by clients are recorded: durable, all or none."""
     login_throttle: LoginThrottle
     login_sources: LoginSources
-    refusal_log: RefusalLog
+    refusal_log: LogLimit
+    error_log: LogLimit
 
     @property
     def start_frame(self) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 
 from leveret.broker.administration import AdministeredBroker, Administration
 from leveret.broker.administration.json_parts import NotDivisibleError, object_of, unmarked
-from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle, RefusalLog
+from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User
@@ -17,6 +17,7 @@ from leveret.broker.counters.histogram import Histogram
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Topic
 from leveret.broker.process.audit_log import AuditLog
+from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
 from leveret.broker.statistics.statistics import Statistics
@@ -166,7 +167,7 @@ class ManagedBroker(AdministeredBroker, Protocol):
     login_throttle: LoginThrottle
     login_sources: LoginSources
     sessions: Sessions
-    refusal_log: RefusalLog
+    refusal_log: LogLimit
     auth_failure_delay: float
     is_basic_disabled: bool
     """True if names and passwords are not taken over the network, only tokens and sessions of the page."""

@@ -26,7 +26,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle, RefusalLog
+from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.password_policy import PasswordPolicy, WeakPasswordError
 from leveret.broker.auth.passwords import Password
@@ -52,6 +52,7 @@ from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.garbage_collector import COLLECTIONS, Collector
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
+from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
@@ -95,6 +96,8 @@ READ_SIZE = 128 * 1024  # larger reads make the pipeline with clients coarse, sm
 WRITE_HIGH = 1024 * 1024
 PROXY_SECONDS = 10.0
 """Time for the header of a proxy if there is no time limit of the handshake."""
+ERROR_LINES = 10
+"""Lines of the log within a second about errors of one user from one address."""
 HALF_OPEN_SHARE = 4
 """Divisor of the limit of file descriptors for the number of clients that have not logged in."""
 UNSENT_SHARE = 4
@@ -262,7 +265,8 @@ class Server:
         self.sessions = Sessions(self.users, config.management.session_seconds)
         self.http_listeners: list[ListenerFacts] = []
         """The HTTP listeners, which whoever starts them adds."""
-        self.refusal_log = RefusalLog()
+        self.refusal_log = LogLimit()
+        self.error_log = LogLimit(ERROR_LINES)
         self.credentials: list[Credentials] = []
         """The certificates of all listeners with TLS; whoever starts an HTTP listener adds its own."""
         self._reloads: set[asyncio.Task[None]] = set()
@@ -1033,6 +1037,8 @@ class Server:
         self.audit.report_repeated(self.time_source.now())
         for address, count in self.refusal_log.take_suppressed(self.time_source.now()):
             log.error("refused %d more connections from %s that did not log in", count, address)
+        for client, count in self.error_log.take_suppressed(self.time_source.now()):
+            log.error("%d more errors of %s within a second", count, client)
 
     def run_timeouts(self, now: float) -> None:
         """Carry out deadlines, heartbeats, consumer and confirm timeouts that are due; called every tick.

@@ -11,7 +11,7 @@ from fakes import Client as PureClient, Node
 from running import Running
 
 from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Connection as Wire, Exchange, Queue, make
+from leveret.broker.amqp.commands import Channel as ChannelMethods, Connection as Wire, Exchange, Queue, make
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import LoginRefusedError, User, Users
 from leveret.broker.config.config import VHostLimits
@@ -233,6 +233,27 @@ def test_sec_29_objects_of_the_broker():
         assert "reply_code=406" in client.ask(method("b"))[-1]
     client = PureClient()
     assert "reply_code=406" in client.ask(make(Queue.Declare, 0, "q", *([False] * 5), large))[-1]
+
+
+# -- SEC-28: lines of the log -----------------------------------------------------------------------------------------
+
+
+def test_sec_28_errors_of_clients_do_not_fill_the_log(caplog):
+    """However many channels and connections a user breaks in a second, ten lines say so, and one has their number."""
+    node = Node()
+    clients = [PureClient(node, port=50000 + number) for number in range(3)]
+    caplog.clear()
+    for _ in range(100):
+        clients[0].send(Queue.Declare(queue="missing", passive=True))
+        clients[0].send(ChannelMethods.CloseOk())
+        clients[0].send(ChannelMethods.Open())
+    for client in clients[1:]:
+        client.send(ChannelMethods.Open())  # twice: 504, of the connection
+    assert 10 == len([each for each in caplog.records if "error on connection" in each.getMessage()])
+
+    node.clock.now += 1.0
+    node._tick()
+    assert "92 more errors of user 'guest' from 127.0.0.1 within a second" in caplog.text
 
 
 # -- SEC-32: readers that do not read -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from leveret.broker.auth.login_throttle import (
     FORGET_SECONDS,
     LoginSources,
     LoginThrottle,
-    RefusalLog,
     TooManyFailuresError,
     shown,
 )
@@ -34,19 +33,6 @@ def test_failures_are_forgotten():
 
     assert 2 == found.failed("b", "name1", 106.0 + FORGET_SECONDS)
     assert 1 == found.failed("a", "name", 106.0 + FORGET_SECONDS)
-
-
-def test_the_log_has_a_line_a_second_and_address():
-    """One refusal per second and address is logged, and the next line has the number of the suppressed ones."""
-    found = RefusalLog()
-
-    assert [True, False, False] == [found.admit("a", 100.0 + number / 10) for number in range(3)]
-    assert found.admit("b", 100.2)
-    assert [] == list(found.take_suppressed(100.9))
-    assert [("a", 2)] == list(found.take_suppressed(101.0))
-    assert [] == list(found.take_suppressed(103.0))
-    assert not found.admit("a", 101.5)
-    assert found.admit("a", 102.5)
 
 
 def test_long_names_are_cut():
