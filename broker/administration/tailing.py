@@ -18,12 +18,13 @@ from leveret.broker.administration.peeking import BODY_OCTETS, MOST_OCTETS, cond
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.process.shares import Shares
 from leveret.broker.vhost.tail import EVERYTHING, Published, Tail
 
 log = logging.getLogger("leveret.management")
 
 MOST_TAILS: Final = 16
-"""Maximum number of tails of a broker: each may keep some megabytes."""
+"""Maximum number of tails of a broker: each may keep some megabytes. One user may have a quarter of them."""
 _MOST_PATTERN = 255
 
 
@@ -71,7 +72,7 @@ class Tailing:
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
-        self._count = 0
+        self._places = Shares(MOST_TAILS)
 
     def start(self, actor: User | None, vhost: str, exchange: str, wish: Wish) -> "Follower":
         """Return what follows an exchange, once it has begun; the caller must close it then.
@@ -90,18 +91,21 @@ class Tailing:
             raise NotFoundError(f"no {resource('exchange', exchange, vhost)}")
         matches = condition_of(wish.where).matches
         _check(wish)
-        if self._count >= MOST_TAILS:
-            raise BadRequestError(f"{MOST_TAILS} exchanges are tailed already")
+        owner = "" if actor is None else actor.name
+        self._check_places(owner)
         tail = Tail(place, exchange, wish.pattern, broker.wall_clock)
 
+        taken: list[bool] = []
+
         def begin() -> None:
-            self._count += 1
+            taken.append(self._places.acquire(owner))
             place.tapping.add_tail(tail)
             who = "the operator" if actor is None else f"user '{actor.name}'"
             log.info("%s tails %s", who, resource("exchange", exchange or "amq.default", vhost))
 
         def close() -> None:
-            self._count -= 1
+            if taken.pop():
+                self._places.release(owner)
             place.tapping.remove_tail(tail)
 
         def obstacle() -> str:
@@ -116,6 +120,13 @@ class Tailing:
             return ""
 
         return Follower(tail, wish, matches, obstacle, begin, close)
+
+    def _check_places(self, owner: str) -> None:
+        """Raise BadRequestError if there are too many tails."""
+        if self._places.is_full:
+            raise BadRequestError(f"{self._places.most} exchanges are tailed already")
+        if self._places.yielding(owner) is not None:
+            raise BadRequestError(f"{self._places.share} exchanges are tailed by the user already")
 
 
 def _check(wish: Wish) -> None:

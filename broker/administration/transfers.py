@@ -1,6 +1,7 @@
 """Transfers of messages: moving, copying, discarding, retrying and replaying by a condition; see `broker.transfer`."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from leveret.broker.administration.messages import found_queue
 from leveret.broker.administration.peeking import condition_of, facts_of
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
+from leveret.broker.process.shares import Shares
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.transfer.destinations import Destination, ToExchange, ToQueue, parsed
@@ -282,22 +284,30 @@ class Transfers:
         return number
 
     def _forget(self) -> None:
-        """Forget those that ended first, so that there is space for one more: whoever waits for a long one finds it."""
-        every = self._transfers.items()
-        ended = sorted((each.ended, number) for number, (each, _) in every if each.ended is not None)
-        for _, number in ended[: max(0, len(self._transfers) + 1 - MOST_KEPT)]:
-            del self._transfers[number]
+        """Forget one that has ended, so that there is space for one more: of whoever has most of them, the first.
+
+        Whoever waits for a long one finds it, then, however many others begin.
+        """
+        ended = {number: each for number, each in self._transfers.items() if each[0].ended is not None}
+        if ended and len(self._transfers) >= MOST_KEPT:
+            counts = Counter(owner for _, owner in ended.values())
+            most = max(counts.values())
+            times = [(each.ended, number) for number, (each, owner) in ended.items() if counts[owner] == most]
+            del self._transfers[min(times)[1]]
 
     def _check_number(self, user: str | None) -> None:
         """Raise BusyError if no further transfer may run now."""
-        running = [owner for each, owner in self._transfers.values() if each.ended is None]
-        if user is None:
-            if running.count(None) >= MOST_OF_OPERATOR:
-                raise _busy(MOST_OF_OPERATOR, " of the operator")
-        elif len(running) - running.count(None) >= MOST_RUNNING:
-            raise _busy(MOST_RUNNING)
-        elif running.count(user) >= MOST_OF_ONE:
-            raise _busy(MOST_OF_ONE, f" of user '{user}'")
+        is_operator = user is None
+        places = (
+            Shares(MOST_OF_OPERATOR, MOST_OF_OPERATOR) if is_operator else Shares(MOST_RUNNING, MOST_OF_ONE)
+        )
+        for each, owner in self._transfers.values():
+            if each.ended is None and (owner is None) is is_operator:
+                places.acquire(owner or "")
+        if places.is_full:
+            raise _busy(places.most, " of the operator" if is_operator else "")
+        if places.yielding(user or "") is not None:
+            raise _busy(places.share, f" of user '{user}'")
 
 
 def _busy(count: int, whose: str = "") -> BusyError:

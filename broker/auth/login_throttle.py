@@ -1,7 +1,7 @@
 """Throttling of failed logins: growing delays before a refusal.
 
 Pure. Checking a password is fast, so without this one address could try thousands per second and fill the log. A
-refused client keeps its place among the unauthenticated connections (`broker.network.half_open`) for a delay, even if
+refused client keeps its place among the unauthenticated connections (`broker.network.listener`) for a delay, even if
 it disconnects, and the delay grows for each pair of address and user name. A correct password is accepted
 immediately, whatever others have done, unless very many logins from the address have failed: then nobody is let in from
 there for a minute who has not been before.
@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from leveret.broker.auth.addresses import origin
 from leveret.broker.auth.users import LoginRefusedError, is_loopback
+from leveret.broker.process.shares import origin
 
 MOST_TIMES = 8
 """Maximum delay of a refusal, as a multiple of the first; each failure doubles it."""

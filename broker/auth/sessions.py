@@ -1,7 +1,8 @@
 """Sessions of browsers: random tokens that stand for a login for some hours. Pure.
 
 A session belongs to a user as it was at the login: after a change of its password or tags, and after its deletion, the
-token is worth nothing. The table has the hash of each token only, so that who reads memory or a dump cannot log in.
+token is worth nothing. The table has the hash of each token only, so that who reads memory or a dump cannot log in. A
+user has a share of the sessions; a further one replaces its own oldest.
 
 A session whose login ends before it may have a refresh token of an identity provider, with which others renew it
 (`broker.auth.backends.session_renewal`). It is as long as its user is the one of the login.
@@ -14,9 +15,12 @@ from typing import NamedTuple, Protocol
 
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import User
+from leveret.broker.process.shares import Shares
 
 MOST = 1000
-"""Maximum number of sessions; a further one replaces the one that was not used for the longest time."""
+"""Maximum number of sessions; a further one replaces the oldest of the user who has most, by the last use."""
+MOST_OF_ONE = 20
+"""Maximum number of sessions of one user."""
 TOKEN_OCTETS = 32
 """Random octets of a token."""
 LONGEST_TOKEN = 64
@@ -66,11 +70,12 @@ class Sessions:
 
     """
 
-    __slots__ = ("_idle_seconds", "_sessions", "_users")
+    __slots__ = ("_idle_seconds", "_places", "_sessions", "_users")
 
     def __init__(self, users: Accounts, idle_seconds: float) -> None:
         self._users = users
         self._idle_seconds = idle_seconds
+        self._places = Shares(MOST, MOST_OF_ONE)
         self._sessions: dict[bytes, _Session] = {}
         """By the hash of the token; the one that was used last is the last."""
 
@@ -86,8 +91,9 @@ class Sessions:
             renewal: how its login is renewed; None if it is not.
 
         """
-        while len(self._sessions) >= MOST:
-            del self._sessions[next(iter(self._sessions))]
+        while (owner := self._places.yielding(user.name)) is not None:
+            self._drop(next(key for key, each in self._sessions.items() if each.user.name == owner))
+        self._places.acquire(user.name)
         token = secrets.token_urlsafe(TOKEN_OCTETS)
         self._sessions[_key(token)] = _Session(user, now, renewal)
         return token
@@ -108,7 +114,7 @@ class Sessions:
         if session is None:
             return None
         if now - session.used > self._idle_seconds or self._users.current(session.user) != session.user:
-            del self._sessions[key]
+            self._drop(key)
             return None
         if is_used:
             del self._sessions[key]
@@ -118,7 +124,7 @@ class Sessions:
     def end(self, token: str) -> None:
         """End a session, if there is one with this token."""
         if 0 < len(token) <= LONGEST_TOKEN:
-            self._sessions.pop(_key(token), None)
+            self._drop(_key(token))
 
     def renewable(self, now: float) -> dict[bytes, tuple[User, Renewal]]:
         """Return users and renewals of the sessions that can be renewed, by the key of the session; ends idle ones.
@@ -132,7 +138,7 @@ class Sessions:
             if session.renewal is None:
                 continue
             if now - session.used > self._idle_seconds:
-                del self._sessions[key]
+                self._drop(key)
             else:
                 found[key] = (session.user, session.renewal)
         return found
@@ -154,10 +160,15 @@ class Sessions:
         if session is None or session.renewal is not before:
             return False
         if user is None:
-            del self._sessions[key]
+            self._drop(key)
         else:
             self._sessions[key] = session._replace(user=user, renewal=after)
         return True
+
+    def _drop(self, key: bytes) -> None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self._places.release(session.user.name)
 
 
 def renewal_of(expires: float | None, secret: Password | None, peer: str, wall: int) -> Renewal | None:

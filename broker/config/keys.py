@@ -199,8 +199,9 @@ _LIMITS: Final[tuple[Key, ...]] = (
         "arguments is refused with 406 PRECONDITION_FAILED."),
     Key(name="limits.unsent_bytes", kind="amount", default="", unit="bytes", low=1048576, attribute="unsent_octets",
         origin="Leveret",
-        doc="Bytes queued for all clients together because they do not read; above it, the client with the most "
-        "pending bytes is disconnected. By default a quarter of the memory limit, at least 16 MiB."),
+        doc="Bytes queued for all clients together because they do not read, those of the management API included; "
+        "above it, the client with the most pending bytes is disconnected. By default a quarter of the memory "
+        "limit, at least 16 MiB."),
     Key(name="limits.cc_keys", kind="int", default="1000", low=0, attribute="cc_keys", origin="Leveret",
         doc="Routing keys in the headers `CC` and `BCC` of one message together; a publish with more closes its "
         "channel with 406 PRECONDITION_FAILED."),

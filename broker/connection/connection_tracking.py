@@ -29,6 +29,8 @@ class ConnectionTracking:
         users, vhosts: users and vhosts that may be connected to.
         node_name: for the texts of refusals.
         connection_max, channel_max: limits of the node; None for none.
+        most_sockets: number of clients that the file descriptors allow: one user without a limit of its own leaves a
+            tenth of them to others. None for any number.
 
     """
 
@@ -42,6 +44,7 @@ class ConnectionTracking:
         node_name: str,
         connection_max: int | None = None,
         channel_max: int | None = None,
+        most_sockets: int | None = None,
     ) -> None:
         self._turn = turn
         self._context = context
@@ -50,6 +53,7 @@ class ConnectionTracking:
         self.node_name = node_name
         self.connection_max = connection_max
         self._channel_max = channel_max
+        self._share = None if most_sockets is None else max(1, most_sockets - most_sockets // 10)
         self.connections: set[Any] = set()
         self.connections_of_users: Counter[str] = Counter()
         """Number of connections by user."""
@@ -87,6 +91,11 @@ class ConnectionTracking:
         if is_reached(limit, self.connections_of_users[user.name]):
             raise not_allowed(
                 f"connection refused for user '{user.name}': user connection limit ({limit}) is reached"
+            )
+        if limit is None and is_reached(self._share, self.connections_of_users[user.name]):
+            raise not_allowed(
+                f"connection refused for user '{user.name}': it has {self._share} connections, and the rest of what "
+                "the limit of file descriptors allows is for others; set max-connections of the user to allow more"
             )
         if access is None:
             access = Decision(self._users.may_access(user.name, vhost))

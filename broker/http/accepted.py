@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from enum import IntEnum
 from typing import cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+
+from leveret.broker.process.shares import Shares, origin
 
 
 def headers_of(request: web.BaseRequest) -> dict[str, str]:
@@ -17,21 +19,70 @@ def headers_of(request: web.BaseRequest) -> dict[str, str]:
     return headers
 
 
-def accept_limited(server: web.Server, most: int, busy: Collection[object] = ()) -> asyncio.Protocol:
-    """Return the protocol of a new connection; if there are too many, others are closed.
+log = logging.getLogger("leveret.management")
+
+
+class Use(IntEnum):
+    """The use of a connection: if one is closed for another, it is one of the first use that there is."""
+
+    IDLE = 0
+    """It has had an answer, and no request since."""
+    UNKNOWN = 1
+    """It has sent no request, or one of somebody who has not logged in, perhaps a part of it."""
+    AT_WORK = 2
+    """A request of somebody who has logged in is being answered."""
+
+
+class Connections:
+    """The connections of servers, each of which may have so many; for a further one the address with most loses one.
 
     Args:
-        server: makes the protocol.
         most: maximum number of connections.
-        busy: transports with a request that is being answered: they are closed last, the oldest first.
 
     """
-    transports = [each.transport for each in server.connections]
-    living = [each for each in transports if each is not None and not each.is_closing()]
-    living.sort(key=busy.__contains__)
-    for transport in living[: max(0, len(living) + 1 - most)]:
-        transport.abort()
-    return cast("asyncio.Protocol", server())
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._uses: dict[asyncio.BaseTransport, Use] = {}
+
+    def accept(self, server: web.Server) -> asyncio.Protocol:
+        """Return the protocol of a new connection of the server."""
+        living = [each for each in transports_of(server) if not each.is_closing()]
+        self._uses = {each: use for each, use in self._uses.items() if not each.is_closing()}
+        places = Shares(self._most, self._most)
+        for transport in living:
+            places.acquire(_origin(transport))
+        while (yielding := places.yielding("")) is not None:  # several, if many have come at once
+            theirs = [each for each in living if _origin(each) == yielding]
+            transport = min(theirs, key=self._use)  # of those with the same use the oldest
+            transport.abort()
+            living.remove(transport)
+            places.release(yielding)
+        return cast("asyncio.Protocol", server())
+
+    def enter(self, transport: asyncio.BaseTransport | None, use: Use) -> None:
+        """Say what a connection is used for from now on."""
+        if transport is not None and not transport.is_closing():
+            self._uses[transport] = use
+
+    def _use(self, transport: asyncio.BaseTransport) -> Use:
+        return self._uses.get(transport, Use.UNKNOWN)
+
+
+def transports_of(server: web.Server) -> list[asyncio.Transport]:
+    """Return the transports of the connections of a server, the oldest first."""
+    return [each.transport for each in server.connections if each.transport is not None]
+
+
+def disconnect(transport: asyncio.Transport, reason: str) -> None:
+    """Close a connection at once, and log why."""
+    log.warning("closing connection of %s: %s", _origin(transport) or "the operator", reason)
+    transport.abort()
+
+
+def _origin(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return origin(str(peer[0])) if peer else ""
 
 
 def is_ours(record: logging.LogRecord) -> bool:

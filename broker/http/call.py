@@ -62,6 +62,7 @@ class Listing(NamedTuple):
             are the items.
         sort: the keys by which the list is sorted unless the request names one; () to keep the order.
         is_paged: False for a list that is never divided into pages.
+        octets: what the items keep in memory, as far as it is much.
 
     """
 
@@ -69,6 +70,7 @@ class Listing(NamedTuple):
     fields: Mapping[str, Callable[[Any], Any]] | None = None
     sort: tuple[str, ...] = ("vhost", "name")
     is_paged: bool = True
+    octets: int = 0
 
 
 class Item(NamedTuple):
@@ -164,6 +166,8 @@ class ManagedBroker(AdministeredBroker, Protocol):
     patterns: Patterns
     context: NodeContext
     audit: AuditLog
+    alarm: str
+    """Reason why publishers are blocked, such as "low on memory"; '' if they are not."""
     login_throttle: LoginThrottle
     login_sources: LoginSources
     sessions: Sessions

@@ -40,9 +40,10 @@ from leveret.broker.http.errors import (
     translated,
 )
 from leveret.broker.http.list_cache import ListCache
-from leveret.broker.http.listing import Columns, encode_listing, encoded
+from leveret.broker.http.listing import Columns, encode_listing, encoded, encoded_pieces
 from leveret.broker.http.login import Verdict, authenticate, only_vhost
 from leveret.broker.http.route import Operation, Router, Scope
+from leveret.broker.process.shares import origin
 from leveret.broker.scheduling.node_context import INTERNAL, OPERATOR
 
 log = logging.getLogger("leveret.management")
@@ -82,6 +83,7 @@ class Response(NamedTuple):
         status: the status.
         headers: the headers; the length is not among them.
         pieces: the body in pieces, and None where others may have a turn.
+        octets: what the pieces keep in memory until they are written, as far as it is much.
         delay: seconds to wait before it is sent.
         stream: the body instead of `pieces`, if it has no end; must be closed.
         events: instead of a body, events that go on until the client leaves; None for none.
@@ -94,6 +96,7 @@ class Response(NamedTuple):
     delay: float = 0.0
     stream: Stream | None = None
     events: Events | None = None
+    octets: int = 0
 
 
 class Admitted(NamedTuple):
@@ -113,6 +116,13 @@ class Admitted(NamedTuple):
     actor: User | None
     names: Mapping[str, str]
     event: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Who has a share of what requests need: the user, '' for the operator, the address without a login."""
+        if self.actor is not None:
+            return self.actor.name
+        return origin(self.request.peer) if self.request.peer else ""
 
 
 def admit(
@@ -295,11 +305,11 @@ def _rendered(
             # up to the first piece, because until then it may still be an error
             while (first := next(pieces)) is None:
                 yield None
-            return Response(200, _headers(JSON), chain((first,), pieces))
+            return Response(200, _headers(JSON), chain((first,), pieces), octets=answer.octets)
         case Item():
             columns = Columns.asked(call.query)
             value = answer.value if columns is None else columns.reduce(answer.value)
-            return Response(answer.status, _headers(JSON, answer.headers), iter((encoded(value),)))
+            return Response(answer.status, _headers(JSON, answer.headers), encoded_pieces(value))
         case Content():
             headers = _headers(answer.content_type, answer.headers)
             return Response(answer.status, headers, iter(answer.pieces))

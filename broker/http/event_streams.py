@@ -12,11 +12,12 @@ from aiohttp import web
 
 from leveret.broker.http.call import Events
 from leveret.broker.http.feeds import Feed
+from leveret.broker.process.shares import Shares
 from leveret.broker.scheduling.turn import Turn
 
 log = logging.getLogger("leveret.management")
 STREAMS = 50
-"""Maximum number of streams of a listener; further ones are refused."""
+"""Maximum number of streams; further ones are refused. One user may have a quarter of them."""
 SLICE = 1_000_000
 """Nanoseconds of a slice of a pass."""
 SILENCE_SECONDS = 15.0
@@ -57,8 +58,8 @@ class EventStreams:
         self._begun = asyncio.Event()
         """Set when there is a new feed."""
         self._closing = False
-        self.count = 0
-        """Number of streams."""
+        self.places = Shares(STREAMS)
+        """Who has the streams."""
 
     async def close(self) -> None:
         """End all streams."""
@@ -70,25 +71,24 @@ class EventStreams:
                 await self._sampling
 
     async def serve(
-        self, request: web.BaseRequest, headers: Mapping[str, str], events: Events
+        self, request: web.BaseRequest, headers: Mapping[str, str], events: Events, owner: str
     ) -> web.StreamResponse:
-        """Write the events of topics until the client leaves, or may no longer see them.
+        """Write the events of topics until the client leaves, or may no longer see them; 503 without a place.
 
         Raises:
             ConnectionError: the client has left.
             TimeoutError: it does not read.
 
         """
-        if self.count >= STREAMS or self._closing:
+        if self._closing or not self.places.acquire(owner):
             return web.Response(status=503, headers={"retry-after": "10"})
         stream = web.StreamResponse(headers=headers)
-        self.count += 1
         feeds = [self._watched(topic) for topic in events.topics]
         try:
             await stream.prepare(request)
             await self._follow(stream, events, dict.fromkeys(feeds, 0))
         finally:
-            self.count -= 1
+            self.places.release(owner)
             for feed in feeds:
                 feed.watchers -= 1
                 if not feed.watchers:

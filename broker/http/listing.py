@@ -6,6 +6,7 @@ that are merged, and only the items of the page are computed whole.
 
 import heapq
 import re
+import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.http.call import Listing, flag
 from leveret.broker.http.errors import ApiError, bad_request
+from leveret.broker.http.large_text import LargeText
 
 PAGE_SIZE = 100
 MOST_PAGE_SIZE = 500
@@ -179,6 +181,33 @@ def _reduced(value: Any, tree: Mapping[str, Any]) -> Any:
     return value
 
 
+def encoded_pieces(value: Any) -> Iterator[bytes]:
+    """Encode a value as `encoded`, in several pieces if there are large texts (`LargeText`) in it."""
+    mark = secrets.token_hex(16)  # which nobody can have put into the value
+    try:
+        octets, texts = _marked(value, mark)
+    except UnicodeEncodeError:
+        octets, texts = _marked(_readable(value), mark)
+    first, *others = octets.split(mark.encode())
+    yield first
+    for text, following in zip(texts, others, strict=True):
+        yield from text.pieces()
+        yield following
+
+
+def _marked(value: Any, mark: str) -> tuple[bytes, list[LargeText]]:
+    """Encode a value with a mark in place of each large text; returns these, too."""
+    texts: list[LargeText] = []
+
+    def marked(text: Any) -> str:
+        if not isinstance(text, LargeText):
+            raise TypeError(type(text).__name__)
+        texts.append(text)
+        return mark
+
+    return msgspec.json.encode(value, enc_hook=marked), texts
+
+
 def encoded(value: Any) -> bytes:
     """Encode a value as JSON, with RabbitMQ's sentence for each text that is not UTF-8 (`json_text`)."""
     try:
@@ -287,11 +316,13 @@ def _items(
     buffer = bytearray(head)
     separator = b""
     for at, row in enumerate(rows):
-        buffer += separator + encoded(whole(row, fields, columns))
+        buffer += separator
+        for piece in encoded_pieces(whole(row, fields, columns)):
+            buffer += piece
+            if len(buffer) >= PIECE:
+                yield bytes(buffer)
+                buffer.clear()
         separator = b","
-        if len(buffer) >= PIECE:
-            yield bytes(buffer)
-            buffer.clear()
-        elif not at % STEP:
+        if not at % STEP:
             yield None
     yield bytes(buffer + tail)

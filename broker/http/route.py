@@ -29,6 +29,16 @@ class Scope(StrEnum):
     """The vhost of the path, with the permissions that a client of the user would need there."""
 
 
+class Work(StrEnum):
+    """What an operation costs: each kind has places of its own, so that none of them waits for another."""
+
+    SHORT = "short"
+    LONG = "long"
+    """It may take seconds: a search, an import."""
+    BODIES = "bodies"
+    """Its answer has bodies of messages, which are in memory until it is written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """A key of a body, for the reference.
@@ -59,6 +69,7 @@ class Operation:
         body: keys of the body.
         query: parameters of the query beside those of all lists.
         statuses: the statuses of success.
+        work: what it costs.
         is_large: True if the body may be large, and the handler reads it in steps.
         is_long: True if the work may take minutes, and must not be cut off.
         is_stored: False if the operation changes nothing on disk, so that its answer need not wait for that.
@@ -75,6 +86,7 @@ class Operation:
     body: tuple[Key, ...] = ()
     query: tuple[Key, ...] = ()
     statuses: tuple[int, ...] = (200,)
+    work: Work = Work.SHORT
     is_large: bool = False
     is_long: bool = False
     is_audited: bool = False

@@ -16,27 +16,32 @@ from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
-from leveret.broker.http.accepted import accept_limited, headers_of, is_ours
+from leveret.broker.http.accepted import Connections, Use, disconnect, headers_of, is_ours, transports_of
+from leveret.broker.http.answer_writer import AnswerWriter
 from leveret.broker.http.awaiting import called, content_of, resolve
 from leveret.broker.http.call import Callback, ManagedBroker, Stored
 from leveret.broker.http.dispatch import (
     HEADERS,
+    Admitted,
     Request,
     Response,
     admit,
     answer,
     failed,
 )
-from leveret.broker.http.errors import bad_request
+from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.event_streams import EventStreams
 from leveret.broker.http.late_server import BACKLOG, listening
 from leveret.broker.http.list_cache import MOST_SECONDS, ListCache
 from leveret.broker.http.listing import encoded
 from leveret.broker.http.login import UndecidedLogin, verdict_of
-from leveret.broker.http.route import Router
+from leveret.broker.http.route import Router, Work
 from leveret.broker.http.stream_writer import StreamWriter
 from leveret.broker.metadata.recorder import MetadataJournal
+from leveret.broker.process.places import Places
 from leveret.broker.process.recent_log import RECENT
+from leveret.broker.process.resource_alarms import Unsent
+from leveret.broker.process.shares import Shares
 from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.statistics.node_facts import ListenerFacts
 from leveret.broker.statistics.sampling import Sampling
@@ -45,21 +50,25 @@ from leveret.broker.tls.credentials import Credentials
 
 log = logging.getLogger("leveret.management")
 T = TypeVar("T")
-Following = Callable[[], bytes | None]
 requests_log = logging.getLogger("leveret.http")
 
 SLICE = 2_000_000
 """Nanoseconds for which one request is worked on before others have a turn."""
-AT_WORK = 8
-"""Maximum number of requests that are answered at once; the others wait."""
+AT_WORK = 16
+"""Maximum number of requests of each kind of work (`route.Work`) that are answered at once; the others wait."""
+SHARES = {Work.SHORT: AT_WORK // 4, Work.LONG: AT_WORK // 4, Work.BODIES: 1}
+"""Maximum number of those of one user; of a client that has not logged in, if no login is needed."""
+PLACE_SECONDS = 15.0
+"""Time that a request waits for a place."""
 CONNECTIONS = 64
-"""Maximum number of connections of each listener; a further one replaces the oldest idle one."""
+"""Maximum number of connections of each listener; for a further one the address that has most loses one."""
 LARGE_BODY = 10_000_000
 """Maximum octets of the body of an import or a publish, as in RabbitMQ."""
 BODY = 256 * 1024
 """Maximum octets of other bodies, which are decoded in one step; so many are read without a place at work."""
 BODY_WITHOUT_LOGIN = 16 * 1024
 """Maximum octets of the body of a request that needs no login."""
+TOO_MANY = "too many requests of this kind are being answered, or their answers are not read; try again later"
 TOO_LARGE = "Exceeded HTTP request body size limit"
 REQUEST_SECONDS = 30.0
 """Maximum duration of a request, with its body and its response."""
@@ -76,6 +85,7 @@ class ServingBroker(ManagedBroker, Protocol):
 
     journal: MetadataJournal
     http_listeners: list[ListenerFacts]
+    unsent_answers: list[Callable[[], Iterable[Unsent]]]
 
     def run_turn(self) -> None:
         """Run a turn."""
@@ -106,12 +116,13 @@ class ManagementServer:
         self._host_names = frozenset(map(str.lower, host_names))
         self._prefix = prefix.rstrip("/")
         self._router = router
-        self._at_work, self._large_bodies = asyncio.Semaphore(AT_WORK), asyncio.Semaphore(AT_WORK)
+        self._places = {work: Places(Shares(AT_WORK, share)) for work, share in SHARES.items()}
+        self._large_bodies = Places(Shares(AT_WORK // 2))
         self._slices = asyncio.Lock()
         self._lists = ListCache(broker.now)
         self._streams = StreamWriter(broker.turn.slices, self._in_turn)
-        self._busy: set[asyncio.Transport | None] = set()
-        """Transports with a request that is being answered."""
+        self._answers = AnswerWriter(broker.turn.slices, self._in_turn, self._places[Work.SHORT])
+        self._connections = Connections(CONNECTIONS)
         self._expiry: asyncio.TimerHandle | None = None
         self._runners: list[web.ServerRunner] = []
         self._listeners: list[asyncio.Server | Acceptor] = []
@@ -143,6 +154,8 @@ class ManagementServer:
             else:
                 listener = Acceptor(sock, accept, tls, "the management API")
         self._listeners.append(listener)
+        if self._unsent not in self._broker.unsent_answers:
+            self._broker.unsent_answers.append(self._unsent)
         RECENT.begin()
         self._sampling.start()
 
@@ -152,6 +165,8 @@ class ManagementServer:
             listener.close()
             RECENT.end()
         self._listeners.clear()
+        if self._unsent in self._broker.unsent_answers:
+            self._broker.unsent_answers.remove(self._unsent)
         await self._event_streams.close()
         if self._expiry is not None:
             self._expiry.cancel()
@@ -161,12 +176,18 @@ class ManagementServer:
         for runner in runners:
             await runner.cleanup()
 
+    def _transports(self) -> list[asyncio.Transport]:
+        return [each for runner in self._runners if runner.server for each in transports_of(runner.server)]
+
+    def _unsent(self) -> Iterator[Unsent]:
+        """Yield the octets that wait in memory for each client, and how it is disconnected."""
+        for each in self._transports():
+            held = self._answers.held.get(each, 0)
+            yield held + each.get_write_buffer_size(), partial(disconnect, each)
+
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets, those of clients and those that listen; -1 for one that was closed."""
-        connections = [
-            each for runner in self._runners if runner.server for each in runner.server.connections
-        ]
-        clients = [each.transport.get_extra_info("socket") for each in connections if each.transport]
+        clients = [each.get_extra_info("socket") for each in self._transports()]
         listening = [sock for listener in self._listeners for sock in listener.sockets]
         return [sock.fileno() for sock in (*listening, *clients) if sock is not None]
 
@@ -179,7 +200,7 @@ class ManagementServer:
         runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         self._runners.append(runner)
-        return partial(accept_limited, server, CONNECTIONS, self._busy)
+        return partial(self._connections.accept, server)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -194,16 +215,12 @@ class ManagementServer:
         if path == self._prefix and path:
             return web.Response(status=308, headers={"location": f"{path}/"})
         inside = path.removeprefix(self._prefix) if path.startswith(f"{self._prefix}/") else ""
-        return await self._handle(request, inside or "outside", str(peer[0]) if peer else "unknown", names)
+        host = str(peer[0]) if peer else "unknown"
+        return await self._handle(request, inside or "outside", host, names)
 
     async def _handle(
         self, request: web.BaseRequest, path: str, peer: str, names: Collection[str] | None = None
     ) -> web.StreamResponse:
-        """Answer a request.
-
-        A place at work is taken for the time of the work, not of waiting for a slow client, and a body is read only if
-        the user may call what the request asks for; large ones have places of their own, so that few are in memory.
-        """
         if obstacle := self._obstacle(request.method, path):
             body = encoded({"error": "service_unavailable", "reason": obstacle})
             return web.Response(status=503, headers=HEADERS, body=body, content_type="application/json")
@@ -216,18 +233,10 @@ class ManagementServer:
             names,
         )
         transport = request.transport
-        self._busy.add(transport)
+        self._connections.enter(transport, Use.UNKNOWN)
         try:
-            async with asyncio.timeout(REQUEST_SECONDS) as limit:
-                response = await self._answer(request, received, limit)
-            if response.delay:
-                await asyncio.sleep(response.delay)
-            if response.stream is not None:
-                return await self._streams.write(request, response, response.stream)
-            if response.events is not None:
-                return await self._event_streams.serve(request, response.headers, response.events)
-            async with asyncio.timeout(REQUEST_SECONDS):
-                return await self._send(request, response)
+            async with contextlib.AsyncExitStack() as held:
+                return await self._answered(request, received, held)
         except TimeoutError:
             path = request.rel_url.raw_path[:200]
             log.warning("request %s %s aborted: it took too long", request.method, path)
@@ -239,9 +248,34 @@ class ManagementServer:
                 transport.abort()
             return web.Response(status=400)
         finally:
-            self._busy.discard(transport)
+            self._connections.enter(transport, Use.IDLE)
             if len(self._lists) and self._expiry is None:
                 self._expiry = asyncio.get_running_loop().call_later(MOST_SECONDS, self._expire)
+
+    async def _answered(
+        self, request: web.BaseRequest, received: Request, held: contextlib.AsyncExitStack
+    ) -> web.StreamResponse:
+        """Compute and write the response to a request.
+
+        A place at work is taken for the time of the work, not of waiting for a slow client, unless bodies of messages
+        wait for it; and a body is read only if the user may call what the request asks for; large ones have places of
+        their own, so that few are in memory. `held` keeps what is held until the response is written.
+        """
+        async with asyncio.timeout(REQUEST_SECONDS) as limit:
+            response, owner = await self._admitted(received), ""
+            if isinstance(response, Admitted):
+                if response.operation.needs is not None:
+                    self._connections.enter(request.transport, Use.AT_WORK)
+                owner = response.owner
+                response = await self._answer(request, response, limit, held)
+        if response.delay:
+            await asyncio.sleep(response.delay)
+        if response.stream is not None:
+            return await self._streams.write(request, response, response.stream)
+        if response.events is not None:
+            return await self._event_streams.serve(request, response.headers, response.events, owner)
+        async with asyncio.timeout(REQUEST_SECONDS):
+            return await self._answers.write(request, response, owner)
 
     def _obstacle(self, _method: str, _path: str) -> str:
         """Return the reason for which a request cannot be answered now; '' if it can."""
@@ -254,33 +288,50 @@ class ManagementServer:
         if len(self._lists):
             self._expiry = asyncio.get_running_loop().call_later(MOST_SECONDS, self._expire)
 
-    async def _answer(self, request: web.BaseRequest, received: Request, limit: asyncio.Timeout) -> Response:
-        """Return the response to a request, of which nothing has been computed yet but the first piece.
-
-        `limit`: ends it; later for what must not be cut off, but not for its body.
-        """
+    async def _admitted(self, received: Request) -> Admitted | Response:
+        """Return the admitted request, or the response to one that is not."""
         try:
-            admitted = self._in_slice(lambda: admit(self._broker, self._router, received), received.path)
+            return self._in_slice(lambda: admit(self._broker, self._router, received), received.path)
         except UndecidedLogin as login:
             verdict = await verdict_of(self._broker, login, received.peer)
-            admitted = self._in_slice(
-                lambda: admit(self._broker, self._router, received, verdict), received.path
-            )
-        if isinstance(admitted, Response):
-            return admitted
+            return self._in_slice(lambda: admit(self._broker, self._router, received, verdict), received.path)
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        admitted: Admitted,
+        limit: asyncio.Timeout,
+        held: contextlib.AsyncExitStack,
+    ) -> Response:
+        """Return the response to a request, of which nothing has been computed yet but the first piece.
+
+        Args:
+            request: the request.
+            admitted: what it asks for.
+            limit: ends it; later for what must not be cut off, but not for its body.
+            held: keeps what is held until the response is written.
+
+        """
+        received, owner, work = admitted.request, admitted.owner, admitted.operation.work
         most = LARGE_BODY if admitted.operation.is_large else BODY
         if admitted.operation.needs is None:
             most = BODY_WITHOUT_LOGIN
         if (request.content_length or 0) > most:
             return failed(bad_request(TOO_LARGE))
         content, is_whole = await content_of(request, min(most, BODY))
-        async with contextlib.nullcontext() if is_whole else self._large_bodies:
+        async with contextlib.nullcontext() if is_whole else self._large_bodies.of(owner):
             if not is_whole:
                 rest, is_whole = await content_of(request, most - len(content))
                 content += rest
             if not is_whole:
                 return failed(bad_request(TOO_LARGE))
-            async with self._at_work:
+            async with contextlib.AsyncExitStack() as working:
+                places = held if work is Work.BODIES else working
+                try:
+                    async with asyncio.timeout(PLACE_SECONDS):
+                        await places.enter_async_context(self._places[work].of(owner))
+                except TimeoutError:
+                    return failed(ApiError(503, "service_unavailable", TOO_MANY))
                 if admitted.operation.is_long:
                     limit.reschedule(asyncio.get_running_loop().time() + LONG_SECONDS)
                 lists = self._lists if received.peer else None
@@ -346,54 +397,3 @@ class ManagementServer:
         self._broker.journal.when_safe(partial(resolve, stored))
         self._broker.run_turn()
         return await stored
-
-    async def _send(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
-        """Write a response, in pieces if it is long, with an iteration of the loop between two of them."""
-        pieces = iter(response.pieces)
-        following = partial(self._next, pieces, request.path)
-        first = await self._in_turn(following)
-        second = await self._in_turn(following) if first is not None else None
-        if second is None or request.method == "HEAD":
-            # an empty body must have no type
-            plain = web.Response(status=response.status, headers=response.headers, body=first or b"")
-            if first is None:
-                plain.headers.popall("content-type", None)
-            return plain
-        stream = web.StreamResponse(status=response.status, headers=response.headers)
-        await stream.prepare(request)
-        try:
-            await self._stream(stream, (first, second), following)
-            await stream.write_eof()
-        except ConnectionError:  # cut off, so that nobody takes it for whole
-            if request.transport is not None:
-                request.transport.abort()
-        return stream
-
-    async def _stream(
-        self, stream: web.StreamResponse, begun: Iterable[bytes | None], following: Following
-    ) -> None:
-        """Write the pieces that are there, and those that follow."""
-        for piece in begun:
-            if piece:
-                await stream.write(piece)
-        while True:
-            async with self._at_work:
-                piece = await self._in_turn(following)
-            if piece is None:
-                return
-            if piece:
-                await stream.write(piece)
-
-    def _next(self, pieces: Iterator[bytes | None], path: str) -> bytes | None:
-        """Return the next piece, b"" if it took a whole slice so far, None at the end."""
-        slices = self._broker.turn.slices
-        until = slices.begin() + SLICE
-        try:
-            for piece in pieces:
-                if piece:
-                    return piece
-                if slices.clock() >= until:
-                    return b""
-            return None
-        finally:
-            slices.end("response to", path)

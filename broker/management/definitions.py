@@ -16,7 +16,7 @@ from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.listing import PIECE, STEP, encoded
 from leveret.broker.http.multipart import form_fields, is_form
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Key, Operation, Route, Work
 
 log = logging.getLogger("leveret.management")
 
@@ -147,6 +147,7 @@ _ALL = {
         body=_BODY,
         is_large=True,
         is_long=True,
+        work=Work.LONG,
         statuses=(204, 303),
     ),
 }
@@ -165,6 +166,7 @@ ROUTES = (
                 body=_OF_VHOST,
                 is_large=True,
                 is_long=True,
+                work=Work.LONG,
                 statuses=(204, 303),
             ),
         },
@@ -180,6 +182,7 @@ ROUTES = (
                 body=_BODY,
                 is_large=True,
                 is_long=True,
+                work=Work.LONG,
                 query=_DRY_RUN,
             )
         },
@@ -195,6 +198,7 @@ ROUTES = (
                 body=_OF_VHOST,
                 is_large=True,
                 is_long=True,
+                work=Work.LONG,
                 query=_DRY_RUN,
             )
         },

@@ -49,7 +49,8 @@ def explain_message(call: Call) -> Steps:
             number(call.names, "number", 0),
             cast("State", state),
         )
-    return Item({**found, "message": shown(found["message"], is_base64=False)})
+    message = yield from shown(found["message"], is_base64=False)
+    return Item({**found, "message": message})
 
 
 _QUEUE = (

@@ -1,7 +1,8 @@
 """Messages: published to an exchange, fetched from a queue."""
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any, cast
 
 from leveret.broker.administration.definitions_document import json_text
@@ -10,10 +11,12 @@ from leveret.broker.administration.messages import MessageView, view_of
 from leveret.broker.administration.publishing import Outcome
 from leveret.broker.errors import NotYet
 from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, table
-from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.errors import ApiError, bad_request
+from leveret.broker.http.large_text import LargeText, text_of
+from leveret.broker.http.route import Key, Operation, Route, Scope, Work
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import on_channel
+from leveret.broker.message_filter.message_facts import MessageFacts
 
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 MOST_OCTETS = 64 * 1024 * 1024
@@ -134,6 +137,7 @@ def get_messages(call: Call) -> Steps:
         raise bad_request(["not_integer", truncate])
     if not count:
         return Listing((), sort=(), is_paged=False)
+    check_memory(call, truncate)
     with on_channel(call, queue=True):
         getting = Getting(
             call.broker, call.actor, call.names["vhost"], call.names["queue"], cast("AckMode", ack_mode)
@@ -151,22 +155,38 @@ def get_messages(call: Call) -> Steps:
                 continue
             if got is None:
                 break
-            found.append(_shown(got, truncate, is_base64=encoding == "base64"))
+            found.append((yield from _shown(got, truncate, is_base64=encoding == "base64")))
             octets += len(got.message.content)
             yield None
     finally:
         getting.finish()
-    return Listing(found, sort=(), is_paged=False)
+    return Listing(found, sort=(), is_paged=False, octets=octets)
 
 
-def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> dict[str, Any]:
+def check_memory(call: Call, octets: int | None) -> None:
+    """Raise ApiError if bodies are wanted, and memory is short.
+
+    Args:
+        call: the call.
+        octets: bytes of each body that are wanted; None for all.
+
+    """
+    if octets != 0 and "memory" in call.broker.alarm:
+        raise ApiError(
+            503,
+            "service_unavailable",
+            "bodies of messages are not read while the memory alarm is raised; truncate=0 shows messages without them",
+        )
+
+
+def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> Generator[None, None, dict[str, Any]]:
     """Return a message under RabbitMQ's names."""
-    view = view_of(got.message)
-    payload, encoding = payload_of(
-        view.body if truncate is None else view.body[:truncate], is_base64=is_base64
-    )
+    view = view_of(got.message, octets=0)
+    size = view.size if truncate is None else min(truncate, view.size)
+    parts = partial(MessageFacts(got.message).parts, size)
+    payload, encoding = yield from text_of(parts, size, is_base64=is_base64)
     return {
-        "payload_bytes": len(view.body),
+        "payload_bytes": view.size,
         "redelivered": got.redelivered,
         "exchange": json_text(view.exchange),
         "routing_key": json_text(view.routing_key),
@@ -177,14 +197,9 @@ def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> dict[str, Any]
     }
 
 
-def payload_of(octets: bytes, *, is_base64: bool) -> tuple[str, str]:
-    """Return a body as text and the name of its encoding: base64 if that is wanted, or if it is not UTF-8."""
-    if not is_base64:
-        try:
-            return octets.decode(), "string"
-        except UnicodeDecodeError:
-            pass
-    return base64.b64encode(octets).decode(), "base64"
+def payload_of(view: MessageView, *, is_base64: bool) -> Generator[None, None, tuple[str | LargeText, str]]:
+    """Return the body of a message as text and the name of its encoding, in steps."""
+    return text_of(lambda: (view.body,), len(view.body), is_base64=is_base64)
 
 
 def properties_of(view: MessageView) -> dict[str, Any]:
@@ -229,6 +244,7 @@ ROUTES = (
                     Key("encoding", is_required=True, doc="`auto` or `base64`"),
                     Key("truncate", "integer", doc="bytes of each body that are returned at most"),
                 ),
+                work=Work.BODIES,
                 kind="array",
             )
         },

@@ -1,5 +1,6 @@
 """Messages of a queue without consuming them: `/api/leveret/queues/{vhost}/{queue}/messages`."""
 
+from collections.abc import Generator
 from typing import Any
 
 from leveret.broker.administration.definitions_document import json_text
@@ -7,9 +8,9 @@ from leveret.broker.administration.messages import MessageView
 from leveret.broker.administration.peeking import BODY_OCTETS, EFFORT, SOME, Wanted
 from leveret.broker.http.call import Call, Item, Steps, number, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Operation, Route, Scope, Work
 from leveret.broker.management.client_errors import naming_the_missing
-from leveret.broker.management.messages import payload_of, properties_of
+from leveret.broker.management.messages import check_memory, payload_of, properties_of
 
 
 def peek(call: Call) -> Steps:
@@ -28,13 +29,14 @@ def peek(call: Call) -> Steps:
         after=text(query, "after"),
         effort=EFFORT,
     )
+    check_memory(call, wanted.octets)
     with naming_the_missing():
         found = yield from call.administration.peeking.peek(
             call.actor, call.names["vhost"], call.names["queue"], wanted
         )
     rows: list[dict[str, Any]] = []
     for view in found.messages:
-        rows.append(shown(view, is_base64=encoding == "base64"))
+        rows.append((yield from shown(view, is_base64=encoding == "base64")))
         yield None
     return Item(
         {
@@ -46,9 +48,9 @@ def peek(call: Call) -> Steps:
     )
 
 
-def shown(view: MessageView, *, is_base64: bool) -> dict[str, Any]:
-    """Return a message as the API shows it."""
-    payload, encoding = payload_of(view.body, is_base64=is_base64)
+def shown(view: MessageView, *, is_base64: bool) -> Generator[None, None, dict[str, Any]]:
+    """Return a message as the API shows it, in steps."""
+    payload, encoding = yield from payload_of(view, is_base64=is_base64)
     return {
         "number": view.number or None,
         "state": view.state,
@@ -80,6 +82,7 @@ ROUTES = (
                 "Needs the permission to read the queue. One request searches some 100,000 messages, and returns "
                 "some 16 MiB, at most: `next` is null at the end.",
                 scope=Scope.CLIENT,
+                work=Work.LONG,
                 is_audited=True,
                 query=(
                     Key("count", "integer", doc="maximum number for each state, 1 to 1000; 10 by default"),

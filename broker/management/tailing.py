@@ -1,6 +1,6 @@
 """Messages as they are published: `/api/leveret/exchanges/{vhost}/{exchange}/tail`."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from leveret.broker.administration.access import Right
@@ -10,7 +10,7 @@ from leveret.broker.administration.peeking import BODY_OCTETS
 from leveret.broker.administration.tailing import Follower, Wish
 from leveret.broker.http.call import Answer, Call, Stream, number, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.listing import encoded
+from leveret.broker.http.listing import encoded, encoded_pieces
 from leveret.broker.http.route import Key, Operation, Route, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing
@@ -48,7 +48,8 @@ def _pieces(follower: Follower, *, is_base64: bool) -> Iterator[bytes | None]:
         if line is None:
             yield None
         elif line.published is not None and line.view is not None:
-            yield encoded(shown(line.published, line.view, is_base64=is_base64)) + b"\n"
+            yield from encoded_pieces((yield from shown(line.published, line.view, is_base64=is_base64)))
+            yield b"\n"
         elif line.lost:
             yield encoded({"lost": line.lost}) + b"\n"
         elif line.end:
@@ -57,9 +58,11 @@ def _pieces(follower: Follower, *, is_base64: bool) -> Iterator[bytes | None]:
             yield b""
 
 
-def shown(published: Published, view: MessageView, *, is_base64: bool) -> dict[str, Any]:
-    """Return a published message as the API shows it."""
-    payload, encoding = payload_of(view.body, is_base64=is_base64)
+def shown(
+    published: Published, view: MessageView, *, is_base64: bool
+) -> Generator[None, None, dict[str, Any]]:
+    """Return a published message as the API shows it, in steps."""
+    payload, encoding = yield from payload_of(view, is_base64=is_base64)
     return {
         "time": published.time,
         "exchange": json_text(view.exchange),

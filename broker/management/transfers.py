@@ -8,7 +8,7 @@ from leveret.broker.administration.dead_letters import dead_letter_queues
 from leveret.broker.administration.transfers import Chosen
 from leveret.broker.http.call import Answer, Call, Item, Listing, Steps, flag, number, text
 from leveret.broker.http.errors import bad_request, not_found
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Operation, Route, Scope, Work
 from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.transfer.retry import MOST_RETRIES
 
@@ -214,7 +214,11 @@ ROUTES = (
     Route(
         "leveret/dead-letters",
         _GROUP,
-        {"GET": Operation(list_dead_letters, "The queues that hold dead letters.", kind="array")},
+        {
+            "GET": Operation(
+                list_dead_letters, "The queues that hold dead letters.", work=Work.LONG, kind="array"
+            )
+        },
     ),
     Route(
         "leveret/dead-letters/{vhost}",
@@ -224,6 +228,7 @@ ROUTES = (
                 list_dead_letters,
                 "The queues of a virtual host that hold dead letters.",
                 scope=Scope.VHOST,
+                work=Work.LONG,
                 kind="array",
             )
         },

@@ -1,5 +1,6 @@
 """A message of a queue, as conditions see it; its properties are decoded when a condition asks for them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from leveret.broker.amqp.errors import MalformedProperties
@@ -99,16 +100,18 @@ class MessageFacts:
 
     def beginning(self, octets: int) -> bytes:
         """Return the body up to a number of bytes."""
-        if self.size <= octets:
-            return self.message.body
-        content = self.message.content
-        at, found = 0, bytearray()
-        while len(found) < octets:
+        return b"".join(self.parts(octets))
+
+    def parts(self, octets: int | None = None) -> Iterator[memoryview]:
+        """Yield the parts of the body, as its frames have them, up to a number of bytes; None for all."""
+        content = memoryview(self.message.content)
+        at, left = 0, self.size if octets is None else min(octets, self.size)
+        while left > 0:
             length = int.from_bytes(content[at + 3 : at + 7], "big")
             if at:
-                found += content[at + 7 : at + 7 + min(length, octets - len(found))]
+                yield content[at + 7 : at + 7 + min(length, left)]
+                left -= length
             at += length + _FRAME_OCTETS
-        return bytes(found)
 
     @property
     def deaths(self) -> list[dict[str, Any]]:

@@ -21,12 +21,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
 from leveret.broker.auth.users import Users, open_credentials
-from leveret.broker.http.accepted import accept_limited, is_ours
+from leveret.broker.http.accepted import Connections, is_ours
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.sampler import MeasuredBroker, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.process.resource_alarms import open_files
+from leveret.broker.process.shares import Shares, origin
 from leveret.broker.tls.acceptor import Acceptor
 from leveret.broker.tls.credentials import Credentials
 
@@ -34,7 +35,7 @@ log = logging.getLogger("leveret")
 requests_log = logging.getLogger("leveret.http")
 
 SCRAPES = 4
-"""Maximum number of concurrent scrapes; each keeps its rows in memory."""
+"""Maximum number of concurrent scrapes, each of which keeps its rows in memory; one address may have three."""
 SCRAPE_SECONDS = 30.0
 """Maximum duration of a scrape by a slow reader; Prometheus gives up after 10 s by default."""
 CONNECTIONS = 32
@@ -80,7 +81,7 @@ class Monitor:
     ) -> None:
         self._broker = broker
         self._scraper = Scraper(broker, identity, per_object=per_object)
-        self._scrapes = 0
+        self._scrapes = Shares.of_addresses(SCRAPES)
         self._runtime = CollectorRegistry()
         GCCollector(self._runtime)
         PlatformCollector(self._runtime)
@@ -115,7 +116,7 @@ class Monitor:
         )
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - after the set-up
-        accept = partial(accept_limited, runner.server, CONNECTIONS)
+        accept = partial(Connections(CONNECTIONS).accept, runner.server)
         loop = asyncio.get_running_loop()
         try:
             if tls is None:
@@ -166,10 +167,11 @@ class Monitor:
         """Write the pieces of a response, yielding to the loop between two of them."""
         if self._broker.obstacle:
             return web.Response(status=503, text=self._broker.obstacle)
-        if self._scrapes >= SCRAPES:
+        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        owner = origin(str(peer[0])) if peer else ""
+        if not self._scrapes.acquire(owner):
             return web.Response(status=503, text="too many scrapes at once")
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
-        self._scrapes += 1
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):
                 await response.prepare(request)
@@ -188,7 +190,7 @@ class Monitor:
         except ConnectionError:
             pass  # the client has disconnected
         finally:
-            self._scrapes -= 1
+            self._scrapes.release(owner)
         return response
 
     def _next(self, pieces: Iterator[str], path: str) -> str | None:

@@ -1,6 +1,6 @@
 """The listener: accepts connections, limiting how many clients may be half open at a time (driver).
 
-Theory. `asyncio` servers accept every connection. Here nothing is accepted while all places of `HalfOpen` are taken:
+Theory. `asyncio` servers accept every connection. Here nothing is accepted while all places are taken:
 further clients wait in the system's backlog, as those with TLS do beyond a rate of handshakes. Whether an address has
 used up its share of the places is known only once a socket is accepted: then the socket waits here, unread, until
 another client of that address has logged in or closed. As many sockets may wait this way as there are places; beyond
@@ -18,14 +18,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.broker.auth.addresses import origin
 from leveret.broker.config.values import Listener
 from leveret.broker.connection.publish_limits import Bucket
 from leveret.broker.network import socket_state
-from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.proxy_header import read_header
 from leveret.broker.network.proxy_protocol import Header, MalformedHeaderError
 from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.process.shares import Shares, origin
 
 if TYPE_CHECKING:
     from leveret.broker.tls.credentials import Credentials
@@ -42,7 +41,7 @@ class Accepted(NamedTuple):
 
     Attributes:
         sock: the socket.
-        origin: where the client is (`half_open.origin`).
+        origin: where the client is (`shares.origin`).
         tls: the certificates of the listener; None for one without TLS.
         header: what a proxy has told about the client; None without a proxy.
 
@@ -58,7 +57,7 @@ class Listeners:
     """The listening sockets of a broker.
 
     Args:
-        half_open: the places for clients that have not logged in.
+        half_open: the places for clients that have not logged in, who may take their time.
         make_driver: creates the driver of a new client.
         log_refusal: logs that a client was refused: its address, the name of its connection, the reason.
         proxy_seconds: time for the header of the PROXY protocol; None if clients connect without a proxy.
@@ -72,7 +71,7 @@ class Listeners:
 
     def __init__(
         self,
-        half_open: HalfOpen,
+        half_open: Shares,
         make_driver: Callable[[], SocketDriver],
         log_refusal: Callable[[str, str, str], object],
         proxy_seconds: float | None = None,

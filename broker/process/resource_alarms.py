@@ -32,6 +32,8 @@ NEXT_LOOK = 0.5
 disk that is filled at half that rate is full before the next check."""
 DISK_SECONDS = (0.1, 10.0)
 """Minimum and maximum seconds between two checks of the disk, as in RabbitMQ."""
+Unsent = tuple[int, Callable[[str], object]]
+"""Octets that wait in memory for a client, and what disconnects it for a reason."""
 RAISED_SECONDS = 1.0
 """Maximum seconds between two checks while the alarm is raised, as publishers are waiting (RabbitMQ: ten seconds)."""
 

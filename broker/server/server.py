@@ -44,7 +44,6 @@ from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
-from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.listener import Listeners
 from leveret.broker.network.peer_check import CHECK_SECONDS
 from leveret.broker.network.socket_driver import SocketDriver
@@ -53,7 +52,8 @@ from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.garbage_collector import COLLECTIONS, Collector
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.log_limit import LogLimit
-from leveret.broker.process.resource_alarms import memory_limit, total_memory
+from leveret.broker.process.resource_alarms import Unsent, memory_limit, total_memory
+from leveret.broker.process.shares import Shares
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.periodic_sweep import PeriodicSweep
@@ -185,6 +185,7 @@ class Server:
             self.patterns.compile(rules.regexp) if rules.validator == "regexp" else None,
         )
         self.vhosts: dict[str, VHost] = {}
+        self._file_limit = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
         self.clients = ConnectionTracking(
             self.turn,
             self.context,
@@ -193,6 +194,7 @@ class Server:
             node_name=config.node_name,
             connection_max=config.connection_max,
             channel_max=config.channel_max_per_node,
+            most_sockets=self._file_limit,
         )
         self.damage_log = None if disk is None else DamageLog(disk.damages, self.vhosts)
         self.vhost_max = config.vhost_max
@@ -247,7 +249,6 @@ class Server:
         self.addresses: list[tuple[str, int]] = []
         self.tls_addresses: list[tuple[str, int]] = []
         self.drivers: set[SocketDriver] = set()
-        self._file_limit = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
         most = min(config.max_half_open, max(2, self._file_limit // HALF_OPEN_SHARE))
         share = config.max_half_open_per_address or most // 2
         self.audit = AuditLog(self.time_source.wall, is_on=False)
@@ -265,13 +266,15 @@ class Server:
         self.sessions = Sessions(self.users, config.management.session_seconds)
         self.http_listeners: list[ListenerFacts] = []
         """The HTTP listeners, which whoever starts them adds."""
+        self.unsent_answers: list[Callable[[], Iterable[Unsent]]] = []
+        """Each returns what waits in memory for clients of HTTP, which whoever starts the listeners adds."""
         self.refusal_log = LogLimit()
         self.error_log = LogLimit(ERROR_LINES)
         self.credentials: list[Credentials] = []
         """The certificates of all listeners with TLS; whoever starts an HTTP listener adds its own."""
         self._reloads: set[asyncio.Task[None]] = set()
         self._watch: Watch | None = None
-        places = HalfOpen(most, min(share, most))
+        places = Shares(most, min(share, most))
         self._listeners = Listeners(
             places,
             lambda: self.driver_class(self),
@@ -1178,12 +1181,14 @@ class Server:
 
     def _limit_unsent(self) -> None:
         """Disconnect the clients with most unsent data if all of it together exceeds the limit."""
-        waiting = [(driver.unsent, driver) for driver in self.drivers]
+        waiting: list[Unsent] = [(driver.unsent, driver.disconnect) for driver in self.drivers]
+        for answers in self.unsent_answers:
+            waiting += answers()
         total = sum([octets for octets, _ in waiting])
         if total <= self._unsent_limit:
             return
-        for octets, driver in sorted(waiting, key=lambda each: -each[0]):
-            driver.disconnect(
+        for octets, disconnect in sorted(waiting, key=lambda each: -each[0]):
+            disconnect(
                 f"the client has not read {octets} pending bytes, and the {total} bytes pending for all clients "
                 f"exceed limits.unsent_bytes ({self._unsent_limit})"
             )

@@ -6,13 +6,14 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from leveret.broker.process.shares import Shares, origin
 from leveret.broker.tls.credentials import Credentials
 from leveret.broker.tls.gate import Gate, failure
 
 log = logging.getLogger("leveret.tls")
 
 HANDSHAKES = 16
-"""Maximum number of handshakes at work; a further one replaces the oldest, which is most likely to be stalled."""
+"""Maximum number of handshakes at work; a further one replaces the oldest of the address that has most of them."""
 PAUSE_SECONDS = 1.0  # after an accept that failed for lack of system resources
 LOG_SECONDS = 1.0
 """Time between two lines about handshakes that failed."""
@@ -40,8 +41,9 @@ class Acceptor:
         self._tls = tls
         self._use = use
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        """The handshakes at work, the oldest first."""
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        """The handshakes at work, the oldest first, with the origins of their addresses."""
+        self._places = Shares(HANDSHAKES, HANDSHAKES)
         self._is_open = True
         self._is_accepting = False
         self._logged = 0.0
@@ -69,7 +71,7 @@ class Acceptor:
 
     def _accept(self) -> None:
         try:
-            sock, _address = self.sockets[0].accept()
+            sock, address = self.sockets[0].accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -78,11 +80,21 @@ class Acceptor:
             self._loop.call_later(PAUSE_SECONDS, self._start)
             return
         sock.setblocking(False)
+        owner = origin(str(address[0]))
+        yielding = self._places.yielding(owner)
+        if yielding is not None:
+            oldest = next(each for each, of in self._tasks.items() if of == yielding)
+            self._ended(oldest)
+            oldest.cancel()
+        self._places.acquire(owner)
         task = self._loop.create_task(self._serve(sock))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        if len(self._tasks) > HANDSHAKES:
-            next(iter(self._tasks)).cancel()
+        self._tasks[task] = owner
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        owner = self._tasks.pop(task, None)
+        if owner is not None:
+            self._places.release(owner)
 
     async def _serve(self, sock: socket.socket) -> None:
         peer = ""

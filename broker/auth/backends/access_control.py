@@ -15,13 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.broker.auth.addresses import origin
 from leveret.broker.auth.backends.backend import Backend, BackendError, UnreachableError
 from leveret.broker.auth.backends.cache import CacheBackend
 from leveret.broker.auth.backends.guarded import CALLER, Counted
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Question, Rights
 from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, Users, is_loopback
+from leveret.broker.process.shares import origin
 
 if TYPE_CHECKING:
     from leveret.broker.auth.backends.code_login import CodeLogin
@@ -198,6 +198,7 @@ class AccessControl:
         self, code: str, verifier: str, redirect_uri: str, peer: str
     ) -> tuple[BackendUser, Password | None]:
         assert self.code_login is not None  # noqa: S101 - the caller has looked
+        CALLER.set((origin(peer), ""))
         try:
             tokens = await self.code_login.tokens(code, verifier, redirect_uri)
         except BackendError as error:
@@ -217,6 +218,7 @@ class AccessControl:
 
         """
         assert self.code_login is not None  # noqa: S101 - it has begun the session
+        CALLER.set((origin(peer), user.name))
         tokens = await self.code_login.renewed(refresh)
         return await self._renewed(user, Password(tokens.access), peer), tokens.refresh
 

@@ -24,6 +24,12 @@ from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Setti
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.tls.named_certificates import client_context
+from leveret.broker.auth.backends.guarded import CALLER
+from leveret.broker.auth.backends.issuer import DISCOVERY, tls_context
+from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.process.shares import Shares
 
 log = logging.getLogger("leveret.management")
 
@@ -93,7 +99,7 @@ class CodeLogin:
         self._found: Endpoints | None = None
         self._old_at = self._failed_at = float("-inf")
         self._lock = asyncio.Lock()
-        self._at_work = 0
+        self._places = Shares.of_addresses(AT_ONCE)
 
     async def endpoints(self) -> Endpoints:
         """Return the addresses of the provider; raises BackendError if it does not tell."""
@@ -155,15 +161,15 @@ class CodeLogin:
         return found._replace(refresh=found.refresh or refresh)
 
     async def _exchanged(self, form: dict[str, str]) -> Tokens:
-        if self._at_work >= AT_ONCE:
+        address, _ = CALLER.get()
+        if not self._places.acquire(address):
             raise BackendError("too many logins by the identity provider at once")
-        self._at_work += 1
         try:
             endpoints = await self.endpoints()
             headers = self._authenticated(endpoints, form)
             answer = await self._asked("POST", endpoints.token, form, headers)
         finally:
-            self._at_work -= 1
+            self._places.release(address)
         token, refresh = answer.get("access_token"), answer.get("refresh_token")
         if not isinstance(token, str) or str(answer.get("token_type", "bearer")).lower() != "bearer":
             raise LoginRefusedError("the identity provider gives no token")

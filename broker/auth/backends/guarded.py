@@ -18,12 +18,12 @@ from leveret.broker.auth.backends.backend import Backend, BackendError, Unreacha
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.process.places import Places
+from leveret.broker.process.shares import Shares
 
 T = TypeVar("T")
 log = logging.getLogger("leveret.connection")
 
-AT_ONCE = 64
-"""Maximum number of questions under way."""
 FAILURES = 5
 """Callers for whom a backend could not be reached, after which it counts as down."""
 WINDOW = 10.0
@@ -35,7 +35,7 @@ LOG_SECONDS = 1.0
 
 
 CALLER: Final[ContextVar[tuple[str, str]]] = ContextVar("caller", default=("", ""))
-"""For whom the current task asks: the origin of the address (`addresses.origin`), and the name of the user."""
+"""For whom the current task asks: the origin of the address (`shares.origin`), and the name of the user."""
 
 
 class NotAskedError(UnreachableError):
@@ -43,7 +43,14 @@ class NotAskedError(UnreachableError):
 
 
 class RemoteBackend(Backend, Protocol):
-    """A backend that may be out of reach."""
+    """A backend that may be out of reach.
+
+    Attributes:
+        at_once: number of questions that it can have under way.
+
+    """
+
+    at_once: int
 
     async def reach(self) -> None:
         """Ask something that no caller has chosen; raises UnreachableError, or BackendError for any answer."""
@@ -127,7 +134,7 @@ class Guarded(Counted):
         super().__init__(backend, now)
         self._remote = backend
         self._seconds = seconds
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = Places(Shares.of_addresses(backend.at_once))
         self._failures: dict[tuple[str, str], float] = {}
         """The time of the last failure of each caller, the latest last; of `FAILURES` callers at most."""
         self._closed_until = float("-inf")
@@ -139,7 +146,7 @@ class Guarded(Counted):
         if self._now() < self._closed_until:
             raise NotAskedError("it is down, and will be asked again within a few seconds")
         try:
-            async with asyncio.timeout(self._seconds), self._places:
+            async with asyncio.timeout(self._seconds), self._places.of(CALLER.get()[0]):
                 if self._is_down:
                     await self._find_out()
                 answer = await ask()

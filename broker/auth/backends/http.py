@@ -25,7 +25,7 @@ log = logging.getLogger("leveret.connection")
 
 SUCCESS = frozenset({200, 201})
 CONNECTIONS = 8
-"""Maximum number of connections to the service that are kept open."""
+"""Maximum number of connections to the service."""
 MOST_OCTETS = 8192
 """Maximum length of an answer."""
 
@@ -39,6 +39,7 @@ class HTTPBackend:
     """
 
     module = "rabbit_auth_backend_http"
+    at_once = CONNECTIONS
     has_topics = True
     is_local = False
     renews = False

@@ -71,6 +71,7 @@ class LDAPBackend:
     def __init__(self, settings: LDAPSettings) -> None:
         self._settings = settings
         has_tls = settings.use_ssl or settings.use_starttls
+        self.at_once = settings.connection_pool_size
         self._directory = Directory(settings, tls_context(settings.tls) if has_tls else None)
         queries = settings.queries
         self.has_topics = queries.topic_access != ("constant", "true")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.auth.sessions import MOST, Sessions, cookies
+from leveret.broker.auth.sessions import MOST_OF_ONE, Sessions, cookies
 from leveret.broker.auth.users import User
 
 ANN = User("ann", "hash", ("management",))
@@ -75,12 +75,12 @@ def test_a_logout_ends_the_session_of_one_browser(sessions):
 
 
 def test_the_number_of_sessions_is_bounded(sessions):
-    """One more ends the one that was not used for the longest time."""
-    tokens = [sessions.begin(ANN, 0.0) for _ in range(MOST)]
+    """One more of a user ends the one of its own that was not used for the longest time."""
+    tokens = [sessions.begin(ANN, 0.0) for _ in range(MOST_OF_ONE)]
     sessions.find(tokens[0], 1.0)
     sessions.begin(ANN, 2.0)
 
-    assert MOST == len(sessions)
+    assert MOST_OF_ONE == len(sessions)
     assert (ANN, None) == (sessions.find(tokens[0], 3.0), sessions.find(tokens[1], 3.0))
 
 

@@ -85,19 +85,19 @@ async def test_a_feed_is_sampled_once_for_all():
         for stream in streams:
             await following(stream)
         assert 1 == len(server._event_streams._feeds)
-        assert 5 == server._event_streams.count
+        assert 5 == len(server._event_streams.places)
 
         for stream in streams:
             stream.close()
         async with asyncio.timeout(SECONDS):
-            while server._event_streams.count or server._event_streams._feeds:
+            while len(server._event_streams.places) or server._event_streams._feeds:
                 await asyncio.sleep(0.01)
             await server._event_streams._sampling
 
 
 async def test_the_number_of_streams_is_bounded(monkeypatch):
     """One more is refused; requests are answered as before."""
-    monkeypatch.setattr(event_streams, "STREAMS", 2)
+    monkeypatch.setattr(event_streams, "STREAMS", 8)
     async with serving() as (_, _, opened):
         streams = [await opened("overview") for _ in range(3)]
 

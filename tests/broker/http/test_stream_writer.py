@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 import aiohttp
 from fakes import Client, Node, publish_frames
 
+from leveret.broker.administration import tailing
 from leveret.broker.http import server as server_module, stream_writer as driver
-from leveret.broker.http.route import Router
-from leveret.broker.http.server import AT_WORK, ManagementServer
+from leveret.broker.http.route import Router, Work
+from leveret.broker.http.server import SHARES, ManagementServer
 from leveret.broker.management.routes import ROUTES
 from leveret.broker.vhost import tail
 
@@ -81,13 +82,14 @@ async def test_a_reader_that_leaves_is_noticed(monkeypatch):
         await until(lambda: not tails(node))
 
 
-async def test_many_readers_leave_the_api_free():
-    """A tail has no place at work: with more tails than there are places, other requests are answered."""
+async def test_many_readers_leave_the_api_free(monkeypatch):
+    """A tail has no place at work: with more tails than a user has places, other requests are answered."""
+    monkeypatch.setattr(tailing, "MOST_TAILS", 4 * (SHARES[Work.SHORT] + 2))
     async with serving() as (node, server), session() as client:
-        answers = [await client.get(url(server)) for _ in range(AT_WORK + 2)]
+        answers = [await client.get(url(server)) for _ in range(SHARES[Work.SHORT] + 2)]
         async with client.get(f"http://127.0.0.1:{server.address[1]}/api/whoami") as other:
             assert 200 == other.status
-        assert AT_WORK + 2 == tails(node)
+        assert SHARES[Work.SHORT] + 2 == tails(node)
         for answer in answers:
             answer.close()
 

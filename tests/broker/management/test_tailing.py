@@ -11,6 +11,7 @@ from leveret.broker.administration import tailing as module
 from leveret.broker.http.call import Stream
 from leveret.broker.http.dispatch import Request, admit, answer
 from leveret.broker.management.routes import ROUTER
+from leveret.broker.process.shares import Shares
 
 
 class Reader:
@@ -118,7 +119,8 @@ def test_a_tail_ends_with_the_rights_of_its_user(api):
 
 def test_tails_are_limited_and_forgotten(api, monkeypatch):
     """Only so many are open at once; one that is closed, twice even, makes room and costs publishers nothing more."""
-    monkeypatch.setattr(module, "MOST_TAILS", 2)
+    api.node.administration.tailing = module.Tailing(api.node)
+    api.node.administration.tailing._places = Shares(2, 2)
     tapping = api.node.vhosts["/"].tapping
     readers = [Reader(api) for _ in range(2)]
     assert [[], []] == [reader.read() for reader in readers]

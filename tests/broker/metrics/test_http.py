@@ -20,6 +20,7 @@ from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor
 from leveret.broker.metrics.node import Identity
 from leveret.broker.metrics.text import CONTENT_TYPE
+from leveret.broker.process.shares import Shares
 from leveret.broker.server.server import RESERVED_FILES, TICK_SECONDS
 
 SOON = 10.0
@@ -172,9 +173,9 @@ async def test_nobody_is_sent_where_no_file_descriptors_are_left(node, ask):
     assert 1 == Scraped([(await ask("/metrics"))[1]]).value("rabbitmq_alarms_file_descriptor_limit")
 
 
-async def test_scrapes_at_once_are_few(ask, monkeypatch):
+async def test_scrapes_at_once_are_few(monitor, ask):
     """A request above the limit of concurrent scrapes is answered with 503."""
-    monkeypatch.setattr(http, "SCRAPES", 0)
+    monitor._scrapes = Shares(0, 0)
 
     assert (503, "too many scrapes at once") == (await ask("/metrics"))[:2]
 
@@ -241,12 +242,12 @@ async def test_a_hundred_scrapes_at_once(node, monitor, ask):
 
     assert found[200] >= 1
     assert {0, 200, 503} >= set(found)
-    assert (200, 0) == ((await ask("/metrics"))[0], monitor._scrapes)
+    assert (200, 0) == ((await ask("/metrics"))[0], len(monitor._scrapes))
 
 
 async def test_who_does_not_read_is_cut(node, monitor, ask, monkeypatch, caplog):
     """A scrape whose answer is not read holds one place for a limited time."""
-    monkeypatch.setattr(http, "SCRAPES", 1)
+    monitor._scrapes = Shares(1, 1)
     monkeypatch.setattr(http, "SCRAPE_SECONDS", 2.0)
     client = Client(node)
     for number in range(3000):

@@ -104,7 +104,7 @@ def stopped(running: Running, since: float) -> tuple[int, str]:
 
 def test_connections_beyond_the_file_limit_are_refused(tmp_path, opened, greeted):
     """A connection without a free descriptor is closed and logged; others are served, and freed ones are used again."""
-    with serving(tmp_path, files=FILES) as running:
+    with serving(tmp_path, "--set", "limits.user.guest.max_connections=1000", files=FILES) as running:
         first = opened(running)
         second = [opened(running) for _ in range(FILES - RESERVED_FILES - 1)]
         late = [greeted(running) for _ in range(100)]

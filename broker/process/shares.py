@@ -1,0 +1,87 @@
+"""Places that many share, of which nobody gets all: for connections, requests, sessions and others. Pure.
+
+Theory. A limit on what there is in all protects the broker, and nobody else: who asks most often takes every place, and
+the others are refused, wait, or lose theirs. So each owner has a share of the places. Owners are users, by their names,
+where somebody has logged in, otherwise clients, by their addresses (`origin`). An address of a proxy or a NAT stands
+for many, so its share is large (`Shares.of_addresses`). What happens when a place is wanted that is not free is up to
+whoever has the places: the owner is refused, waits (`broker.process.places`), or the one who has most gives a place
+back (`yielding`).
+"""
+
+import ipaddress
+from collections import Counter
+
+_NETWORK_BITS = 64  # of an IPv6 address; a host can use all addresses of its network
+
+
+def origin(host: str) -> str:
+    """Return the key for all clients of an address: itself, or the /64 network of an IPv6 address."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4:  # noqa: PLR2004 - of the protocol
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
+
+
+class Shares:
+    """Some places, and who has how many of them.
+
+    Args:
+        most: the number of places, at least 1.
+        share: the maximum number of places for one owner, at least 1; a quarter of them by default.
+
+    """
+
+    __slots__ = ("_of_owners", "_taken", "most", "share")
+
+    def __init__(self, most: int, share: int | None = None) -> None:
+        self.most = most
+        self.share = max(1, most // 4) if share is None else share
+        self._taken = 0
+        self._of_owners: Counter[str] = Counter()
+
+    @classmethod
+    def of_addresses(cls, most: int) -> "Shares":
+        """Return places of which one address, which may be that of many clients, can have three quarters."""
+        return cls(most, max(1, 3 * most // 4))
+
+    def __len__(self) -> int:
+        """Return the number of places taken."""
+        return self._taken
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether no place is free."""
+        return self._taken >= self.most
+
+    def acquire(self, owner: str) -> bool:
+        """Take a place; False if none is free, or none for that owner."""
+        if self.is_full or self._of_owners[owner] >= self.share:
+            return False
+        self._taken += 1
+        self._of_owners[owner] += 1
+        return True
+
+    def release(self, owner: str) -> None:
+        """Release a place that was taken."""
+        self._taken -= 1
+        self._of_owners[owner] -= 1
+        if not self._of_owners[owner]:
+            del self._of_owners[owner]
+
+    def yielding(self, owner: str) -> str | None:
+        """Return who has to release a place so that this owner can take one; None if it can.
+
+        That is itself if it has its share, or would have most of all; otherwise who has most.
+        """
+        own = self._of_owners[owner] + 1
+        if own > self.share:
+            return owner
+        if not self.is_full:
+            return None
+        most = max(self._of_owners, key=self._of_owners.__getitem__)
+        return owner if own > self._of_owners[most] else most
