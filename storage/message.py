@@ -16,6 +16,8 @@ unpack_body = Struct(">11xQ").unpack_from
 """Body size of a content of at least `HEAD_OCTETS` bytes, in a tuple (see `body_octets`)."""
 HEAD_OCTETS = 19
 """Bytes of a content that are needed to read its body size."""
+MOST_RECORDED = 255
+"""Maximum of `Message.deaths`, which is one octet."""
 
 
 def body_octets(content: bytes) -> int:
@@ -38,6 +40,11 @@ class Message:
         channel_id: the channel number in those frames.
 
     A message is immutable once published: queues and consumers only pass it on.
+
+    A dead letter is a content of the broker's own: its header frame is on channel 0, where no client can publish, so
+    every delivery writes the beginning of the frames anew; and the frame's first octet is not its type but the number
+    of `deaths`. So that number is in memory, on disk and in copies wherever the message is, and no client ever sees or
+    sets it.
     """
 
     __slots__ = ("address", "channel_id", "content")
@@ -78,12 +85,30 @@ class Message:
             at += length + _FRAME_OVERHEAD
         return b"".join(parts)
 
+    @property
+    def deaths(self) -> int:
+        """Number of deaths that the broker itself recorded since a client published it, at most `MOST_RECORDED`."""
+        return 0 if self.channel_id else self.content[0]
+
     def with_header(self, header: bytes) -> "Message":
         """Return a copy with another content header (payload) and without the publisher."""
+        return self._copy(self.address, self.content[:3], header)
+
+    def dead_letter(self, address: bytes, header: bytes, deaths: int) -> "Message":
+        """Return the dead letter of this message.
+
+        Args:
+            address: the new address.
+            header: the new content header (payload).
+            deaths: its number of deaths since the publish (>= 0); beyond `MOST_RECORDED` it counts as that.
+        """
+        return self._copy(address, bytes((min(deaths, MOST_RECORDED), 0, 0)), header)
+
+    def _copy(self, address: bytes, start: bytes, header: bytes) -> "Message":
         content = self.content
         (length,) = _LENGTH(content, 3)
-        parts = (content[:3], _pack_length(len(header)), header, content[7 + length :])
-        return Message(self.address, b"".join(parts), self.channel_id)
+        parts = (start, _pack_length(len(header)), header, content[7 + length :])
+        return Message(address, b"".join(parts), start[1] << 8 | start[2])
 
 
 class Awaited(Protocol):

@@ -19,12 +19,14 @@ _PIECE = 32
 def dead_letter_queues(
     broker: AdministeredBroker, actor: User | None, vhost: str | None = None
 ) -> Steps[list[dict[str, Any]]]:
-    """Return the queues that hold dead letters, of one vhost or of all that the actor may see.
+    """Return the queues that hold dead letters or lost some in a cycle, of one vhost or of all that the actor may see.
 
     Returns:
         For each of them `vhost`, `queue`, its ready `messages`, how many were looked at (`examined`), and of these the
         numbers of dead letters (`dead_letters`) by their newest reason (`reasons`) and the queue in which they died
         (`origins`), and the times of the `oldest` and the `newest` death, in seconds since 1970; None if unknown.
+        `cycled` is the number of messages that died in this queue and were dropped, as their dead letters would have
+        returned to a queue in which they had died.
 
     """
     return _rows([queue for place in visible_vhosts(broker, actor, vhost) for queue in place.queues.values()])
@@ -33,11 +35,11 @@ def dead_letter_queues(
 def _rows(queues: list[Queue]) -> Steps[list[dict[str, Any]]]:
     rows = []
     for queue in queues:
-        if queue.deleted or not queue.ready_count:
-            continue
         ready = queue.ready_count
+        if queue.deleted or not (ready or queue.tally.cycled):
+            continue
         examined, deaths = yield from _deaths(queue)
-        if deaths:
+        if deaths or queue.tally.cycled:
             rows.append(_row(queue, ready, examined, deaths))
     return rows
 
@@ -80,4 +82,5 @@ def _row(queue: Queue, ready: int, examined: int, deaths: list[Death]) -> dict[s
         "origins": dict(Counter(death.queue for death in deaths).most_common()),
         "oldest": min(times, default=None),
         "newest": max(times, default=None),
+        "cycled": queue.tally.cycled,
     }

@@ -220,6 +220,11 @@ def warnings(queue: Queue, letters: Mapping[str, Any] | None) -> list[str]:
         found.append(
             f"the confirm mode is '{settings.confirm_mode}' instead of '{asked[1]}' (docs/confirms.md)"
         )
+    if queue.tally.cycled:
+        found.append(
+            f"{counted(queue.tally.cycled, 'dead letter')} of this queue dropped: without a reject, it would have "
+            "returned to a queue it died in (a dead-letter cycle)"
+        )
     if queue.is_paused:
         found.append("the queue is paused: consumers get nothing before it is resumed")
     if queue.ready_count and not queue.consumer_count:

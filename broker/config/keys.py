@@ -211,7 +211,7 @@ _LIMITS: Final[tuple[Key, ...]] = (
         "PRECONDITION_FAILED."),
     Key(name="limits.deaths", kind="int", default="256", low=100, attribute="most_deaths", origin="Leveret",
         doc="Entries of the header `x-death` in a dead letter; only the newest are kept. A dead-letter cycle of more "
-        "queues than that is not detected."),
+        "queues than that, or than 255, is not detected."),
     Key(name="limits.vhost.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
         doc="Connections to one virtual host; `rabbitmqctl set_vhost_limits` in RabbitMQ."),
     Key(name="limits.vhost.$name.max_queues", kind="limit", default="infinity", low=0, origin="Leveret",

@@ -86,6 +86,8 @@ class QueueCounts(NamedTuple):
     rejected: int = 0
     dead_lettered: int = 0
     """Expired, dropped and rejected messages that were dead-lettered."""
+    cycled: int = 0
+    """Copies of these that were dropped, as the queue for them was one in which they had died: a dead-letter cycle."""
     purged: int = 0
 
 
@@ -104,6 +106,7 @@ class QueueTally:
     """
 
     __slots__ = (
+        "cycled",
         "dead_lettered",
         "delivered_auto",
         "discarded",
@@ -121,7 +124,7 @@ class QueueTally:
     def __init__(self) -> None:
         self.forwarded = self.delivered_auto = self.got_ack = self.got_auto = self.get_empty = 0
         self.discarded = self.expired = self.dropped = self.rejected = self.dead_lettered = self.purged = 0
-        self.requeued = 0
+        self.requeued = self.cycled = 0
 
 
 class Sizes:

@@ -203,6 +203,5 @@ class RecordedVHost(VHost):
                     now=self.context.clock() // 1000,
                     most_deaths=self._most_deaths,
                 )
-                copy = Message(letter.address, letter.message_content, message.channel_id)
-                self._recorder.add(self, exchange, copy)
+                self._recorder.add(self, exchange, letter.message)
         return count, moved

@@ -100,6 +100,10 @@ QUEUES: tuple[Group[QueueRow], ...] = (
         Column("queue_messages_dead_lettered_total", COUNTER,
                "Messages dead-lettered after they expired, were dropped or were rejected",
                lambda q: q.counts.dead_lettered),
+        Column("queue_dead_letters_cycled_total", COUNTER,
+               "Dead letters of a queue that were dropped, as they would have returned to a queue in which they had "
+               "died since they were published (a dead-letter cycle without a reject)",
+               lambda q: q.counts.cycled),
         Column("queue_dead_letters_received_total", COUNTER, "Dead letters that were put into a queue",
                lambda q: q.counts.forwarded),
         Column("queue_messages_purged_total", COUNTER, "Messages removed by queue.purge",

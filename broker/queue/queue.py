@@ -207,6 +207,7 @@ class Queue:
             dropped=tally.dropped,
             rejected=tally.rejected,
             dead_lettered=tally.dead_lettered,
+            cycled=tally.cycled,
             purged=tally.purged,
         )
 

@@ -95,12 +95,12 @@ class DeadLettering:
                 most_deaths=self._most_deaths,
             )
             exchange.lookups += 1
-            targets = self._targets(exchange, letter.routing_keys, letter.rewritten.headers)
-            targets = self._cycles.remove_cycling(targets, letter.deaths)
+            reached = self._targets(exchange, letter.routing_keys, letter.rewritten.headers)
+            targets = self._cycles.remove_cycling(reached, letter.deaths)
+            queue.tally.cycled += len(reached) - len(targets)
             exchange.tally(len(targets), letter.routing_keys[0]).published += 1
             for tail in tails:
-                copy = Message(letter.address, letter.message_content, message.channel_id)
-                tail.dead_lettered(exchange, letter.routing_keys, copy, targets)
+                tail.dead_lettered(exchange, letter.routing_keys, letter.message, targets)
             promise = None if reason == REJECTED else message.promise
             if promise is not None and not targets:
                 promise.refused()
@@ -125,7 +125,7 @@ class DeadLettering:
         promise: Awaited | None,
     ) -> bool:
         """Send a dead letter on its way; False if the original has to stay until the dead letter is safe."""
-        copy = Message(letter.address, letter.message_content, original.channel_id)
+        copy = letter.message
         persistent = delivery_mode(copy.header) == PERSISTENT_MODE
         durable = saved_among(targets, persistent=persistent)
         if durable:

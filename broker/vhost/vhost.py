@@ -483,6 +483,7 @@ class VHost:
                 expired=counts.expired - before.expired,
                 dropped=counts.dropped - before.dropped,
                 dead_lettered=counts.dead_lettered - before.dead_lettered,
+                cycled=counts.cycled - before.cycled,
             )
             self.context.totals.queue_deleted(queue.type, late, {})
 

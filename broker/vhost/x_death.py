@@ -7,7 +7,10 @@ that header is removed, as RabbitMQ's documentation says, because only the heade
 routed when it is dead-lettered again. `BCC` was removed when the message was published: its keys have no effect now.
 
 `x-death` is an array of tables, one for each pair of queue and reason, the newest death first. Clients can send one
-themselves, usually in a dead letter that they publish again; incomplete entries are ignored.
+themselves, usually in a dead letter that they publish again; incomplete entries are ignored. Its counts go on, as in
+RabbitMQ 3.13, but a cycle is detected by the deaths since the publish alone (as in RabbitMQ 4): those are the first of
+the array, as many as `storage.message.Message.deaths` says. What a client claims never decides whether its message is
+dropped.
 """
 
 import logging
@@ -59,7 +62,7 @@ class Rewritten:
         properties: flags and property list.
         address: as in `DeadLetter`.
         routing_keys: as in `DeadLetter`.
-        deaths: queues and reasons, the newest first.
+        deaths: queues and reasons of the deaths since the publish, the newest first.
 
     """
 
@@ -89,8 +92,7 @@ class DeadLetter(NamedTuple):
     Dead letters with equal rewritten properties share one object: a caller may reuse the route of the last one.
     """
 
-    message_content: bytes
-    """Header frame and body frames, with the channel number of the original."""
+    message: Message
     rewritten: Rewritten
 
     @property
@@ -105,7 +107,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def deaths(self) -> tuple[Death, ...]:
-        """Queues and reasons of the deaths, the newest first."""
+        """Queues and reasons of the deaths since the message was published, the newest first."""
         return self.rewritten.deaths
 
     @property
@@ -141,16 +143,25 @@ def dead_letter(
     """
     header = message.header
     rewritten = _rewritten(
-        message.address, header[FLAGS_AT:], queue, reason, exchange, routing_key, now, most_deaths
+        message.address,
+        header[FLAGS_AT:],
+        message.deaths,
+        queue,
+        reason,
+        exchange,
+        routing_key,
+        now,
+        most_deaths,
     )
-    content = message.with_header(header[:FLAGS_AT] + rewritten.properties).content
-    return DeadLetter(content, rewritten)
+    made = header[:FLAGS_AT] + rewritten.properties
+    return DeadLetter(message.dead_letter(rewritten.address, made, len(rewritten.deaths)), rewritten)
 
 
 @lru_cache(maxsize=16)
 def _rewritten(
     address: bytes,
     flagged: bytes,
+    recorded: int,
     queue: str,
     reason: str,
     exchange: str,
@@ -185,14 +196,28 @@ def _rewritten(
     for name, value in fields.items():
         if value[0] in _VARIANTS:
             fields[name] = as_written(value)
-    deaths = _record(fields, history, death, most_deaths)
+    deaths = _record(fields, history, recorded, death, most_deaths)
     headers = join_fields(sorted(fields.items()))
     payload = properties.replace(headers=headers, expiration=None)
     return Rewritten(payload[FLAGS_AT:], _short(exchange) + _short(keys[0]), keys, deaths)
 
 
-def _record(fields: dict[bytes, bytes], history: bytes, death: Table, most: int) -> tuple[Death, ...]:
-    """Write a death into the headers (mc:record_death/4); returns all deaths in them, the newest first."""
+def _record(
+    fields: dict[bytes, bytes], history: bytes, recorded: int, death: Table, most: int
+) -> tuple[Death, ...]:
+    """Write a death into the headers (mc:record_death/4).
+
+    Args:
+        fields: the headers, encoded.
+        history: the `x-death` among them, encoded.
+        recorded: number of its first entries that the broker wrote since the publish.
+        death: the new death.
+        most: maximum number of entries.
+
+    Returns:
+        The deaths since the publish, the newest first.
+
+    """
     new = _death(death)
     earlier: list[tuple[Death, bytes]] = []
     is_first = history[:1] != b"A"
@@ -206,16 +231,17 @@ def _record(fields: dict[bytes, bytes], history: bytes, death: Table, most: int)
     for which in ("first", "last") if is_first else ("last",):
         for part in ("reason", "queue", "exchange"):
             fields[f"x-{which}-death-{part}".encode()] = encode_value(death[part])
+    since = [new, *[known for known, _ in earlier[:recorded] if known != new]]
     for place, (before, item) in enumerate(earlier):
         if before == new:
             table = decode_value(item)[1]
-            death = table | {"count": ("long", table["count"][1] + 1)}
+            death = table | {"count": ("long", min(table["count"][1] + 1, _MAX_COUNT - 1))}
             del earlier[place]
             break
     del earlier[most - 1 :]
     items = b"".join([encode_value(("table", death)), *[item for _, item in earlier]])
     fields[b"x-death"] = b"A" + len(items).to_bytes(4, "big") + items
-    return (new, *[known for known, _ in earlier])
+    return tuple(since[:most])
 
 
 def _death(table: Table) -> Death:

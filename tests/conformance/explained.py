@@ -294,6 +294,13 @@ EXPLAINED = (
         "not delivered.",
         "observed; rabbitmq.com/docs/3.13/direct-reply-to, caveats",
     ),
+    Explanation(
+        ("dead.cycle.claimed-expired",),
+        "Before 4.0 an `x-death` header that a client sends makes a cycle, and the message is dropped",
+        lambda _: ok(False),
+        "What a client claims never decides whether its message is dropped; we follow 4.x.",
+        "rabbitmq-server pull request 11339; rabbit_dead_letter.erl, detect_cycles, v3.10.8",
+    ),
 )
 
 

@@ -2,9 +2,9 @@
 
 from hypothesis import given, strategies as st
 
-from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.fastpath import content_frames, reframe, reframed
 from leveret.broker.amqp.properties import build
-from leveret.storage.message import Message
+from leveret.storage.message import MOST_RECORDED, Message
 
 
 @given(
@@ -29,3 +29,17 @@ def test_a_message_keeps_what_it_was_given():
     assert message.address is address
     assert message.content is content
     assert 7 == message.channel_id
+
+
+def test_a_dead_letter_knows_how_often_it_died():
+    """The number of deaths survives another header and a way through bytes; no content of a client has one."""
+    message = Message(b"\x00\x01q", content_frames(7, 0, build(4), b"body"), 7)
+    letter = message.dead_letter(b"\x00\x01d", build(4, content_type="t"), 3)
+    again = letter.with_header(build(4))
+    stored = Message(again.address, again.content, again.content[1] << 8 | again.content[2])
+
+    assert [0, 3, 3, 3] == [each.deaths for each in (message, letter, again, stored)]
+    assert MOST_RECORDED == letter.dead_letter(b"", letter.header, 1000).deaths
+    assert reframe(content_frames(7, 0, build(4), b"body"), 9, 0) == reframe(stored.content, 9, 0)
+    assert [reframe(stored.content, 9, 0)] == [b"".join(reframed(stored.content, 9, 0))]
+    assert (b"\x00\x01d", b"body", 4) == (letter.address, letter.body, letter.body_size)

@@ -40,7 +40,7 @@ def list_dead_letters(target: Target, *, everywhere: bool) -> None:
     """List the queues that hold dead letters, with the reasons, the queues in which they died, and the times.
 
     The first 1,000 messages of each queue are looked at, or a few more: counts and times are those of these messages. A
-    line below the list names each queue that has others.
+    line below the list names each queue that has others, and each whose dead letters were dropped in a cycle.
 
     \b
     Example:
@@ -48,16 +48,22 @@ def list_dead_letters(target: Target, *, everywhere: bool) -> None:
     """  # noqa: D301
     rows = target.api.get("leveret", "dead-letters", *(() if everywhere else (target.vhost,)))
     columns = COLUMNS if everywhere else {name: COLUMNS[name] for name in COLUMNS if name != "vhost"}
-    lines = [*table(list(map(_row, rows)), columns), *_more(rows)] if rows else ["no dead letters"]
-    target.show(rows, lines)
+    held = [row for row in rows if row["dead_letters"]]
+    lines = table(list(map(_row, held)), columns) if held else ["no dead letters"]
+    target.show(rows, [*lines, *_more(rows)])
 
 
 def _more(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return lines about the queues with more messages than were looked at."""
+    """Return lines about the queues with more messages than were looked at, and those that lost dead letters."""
     return [
         f"{printable(row['queue'])}: only the first {row['examined']:,} of {row['messages']:,} messages were examined"
         for row in rows
         if row["examined"] < row["messages"]
+    ] + [
+        f"{printable(row['queue'])}: {row['cycled']:,} of its dead letters dropped in a cycle "
+        "(without a reject, they would have returned to a queue in which they had died)"
+        for row in rows
+        if row["cycled"]
     ]
 
 

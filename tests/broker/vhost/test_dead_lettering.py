@@ -1,18 +1,47 @@
 """Dead lettering: originals that wait for their dead letters, refused ones, and queues that get their own back."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes import Client, DiskNode, Node, hurry, publish_frames
+from api import Api
+from fakes import Client, DiskNode, Node, Sent, hurry, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
+from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.storage.errors import DiskFullError
 
 LARGE = b"x" * 6000
 """A body above the size from which `disk` writes files."""
+CLAIM: Table = {
+    "count": ("long", 1),
+    "reason": ("longstr", "expired"),
+    "queue": ("longstr", ""),
+    "time": ("timestamp", 1_700_000_000),
+    "exchange": ("longstr", ""),
+    "routing-keys": ("array", [("longstr", "q")]),
+}
+"""A death as the broker writes it."""
+CLAIMS: Table = {
+    "x-delivery-count": ("long", 1 << 62),
+    "x-first-death-queue": ("longstr", "q"),
+    "x-first-death-reason": ("longstr", "expired"),
+    "x-last-death-queue": ("longstr", "dead"),
+    "x-last-death-reason": ("longstr", "expired"),
+    "x-death": ("array", [("table", {**CLAIM, "queue": ("longstr", "dead")})]),
+    "x-leveret-retries": ("long", 1 << 62),
+    "x-retain-for": ("long", 0),
+    "x-message-ttl": ("long", 0),
+    "x-expires": ("long", 1),
+    "x-delivery-limit": ("long", 0),
+    "x-delay": ("long", 1 << 62),
+    "x-shovelled": ("array", [("table", {})]),
+    "x-opt-deaths": ("array", []),
+}
+"""Headers that the broker writes, and arguments that are none of a message, as a client may send them."""
 
 
 def dying(key: str, **more: int | str) -> Table:
@@ -224,3 +253,111 @@ def test_a_letter_of_a_letter_does_not_confirm_what_was_refused(disk: DiskNode) 
 
     assert ["1 basic.nack delivery_tag=1 requeue"] == client.sent()
     assert (1, 0) == counts(disk, "dead")
+
+
+def waiting(node: DiskNode, client: Client, *chain: str) -> None:
+    """Declare queues in which messages wait for 100 ms and then go to the next one; the last is an ordinary queue."""
+    for name, following in itertools.pairwise(chain):
+        declare(node, client, name, dying(following, message_ttl=100))
+    declare(node, client, chain[-1], {})
+
+
+def got(client: Client, queue: str) -> Sent:
+    """Take the message that a queue must have."""
+    client.send(make(Basic.Get, 0, queue, True))
+    answer = client.take()[-1]
+    assert answer.header, f"no message in {queue}"
+    return answer
+
+
+def headers(answer: Sent) -> Table:
+    """Return the headers of a message that a client got."""
+    return Properties(answer.header).headers or {}
+
+
+def test_a_retry_with_the_headers_that_came_is_never_a_cycle(disk: DiskNode) -> None:
+    """A client that publishes what it got with its `x-death` gets it again each time, and its counts go on."""
+    client = Client(disk)
+    waiting(disk, client, "wait1", "wait0", "task")
+    client.publish("wait1", b"task", delivery_mode=2)
+    for attempt in (1, 2, 3):
+        for _ in range(2):
+            disk.commit()
+            disk.pass_time(100)
+        answer = got(client, "task")
+        found = headers(answer)
+        assert [("wait0", attempt), ("wait1", attempt)] == [
+            (death["queue"][1], death["count"][1]) for _, death in found["x-death"][1]
+        ]
+        client.publish("wait1", answer.body, delivery_mode=2, headers=found)
+    assert (1, 0) == counts(disk, "wait1")
+
+
+@pytest.mark.parametrize("event", ["nothing", "killed", "restarted", "moved"])
+def test_the_brokers_deaths_are_known_wherever_the_message_was(disk: DiskNode, event: str) -> None:
+    """A cycle ends after a kill, a stop or a move, too; what the client claimed beforehand ends none."""
+    node, client = disk, Client(disk)
+    for name, following in (("a", "b"), ("b", "a"), ("c", "a")):
+        declare(node, client, name, dying(following, message_ttl=100))
+    claimed = ("array", [("table", {**CLAIM, "queue": ("longstr", name)}) for name in "abc"])
+    client.publish("a", b"1", delivery_mode=2, headers={"x-death": claimed})
+    node.commit()
+    node.pass_time(100)
+    node.commit()
+    assert (1, 0) == counts(node, "b")
+    source = "b"
+    if event == "moved":
+        source = "c"
+        assert 202 == Api(node).post("leveret/queues/%2F/b/move", {"destination": source}).status
+        node.clock.run()
+        node.commit()
+    elif event != "nothing":
+        node = getattr(node, event)()
+        node.read()
+    assert (1, 0) == counts(node, source)
+    node.pass_time(100)
+    while node.disk.loads:
+        node.read()
+    node.commit()
+
+    assert [(0, 0)] * 3 == [counts(node, name) for name in "abc"]
+    assert 1 == node.vhosts["/"].queues[source].counts().cycled
+    node.disk.close()
+
+
+def test_a_message_that_is_dropped_in_a_cycle_is_told_of() -> None:
+    """Messages that a cycle ends are counted for the queue, listed with the dead letters, and explained."""
+    node = Node()
+    client = Client(node)
+    client.declare("a", arguments=dying("b", message_ttl=100))
+    client.declare("b", arguments=dying("a", message_ttl=100))
+    client.publish("a", b"1")
+    node.pass_time(100)
+    node.pass_time(100)
+    api = Api(node)
+
+    (row,) = api.get("leveret/dead-letters/%2F")
+    assert ("b", 0, 0, 1) == tuple(row[key] for key in ("queue", "messages", "dead_letters", "cycled"))
+    told = (
+        "1 dead letter of this queue dropped: without a reject, it would have returned to a queue it died in"
+    )
+    assert told in str(api.get("leveret/explain/queue/%2F/b"))
+    assert told not in str(api.get("leveret/explain/queue/%2F/a"))
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_no_other_header_of_a_client_ends_a_message(disk: DiskNode, queue_type: str) -> None:
+    """A message with any header that the broker writes itself is returned, dies and reaches its queue like others."""
+    client = Client(disk)
+    kind: Table = {"x-queue-type": ("longstr", queue_type)}
+    declare(disk, client, "dead", {**kind})
+    declare(disk, client, "q", {**dying("dead", delivery_limit=1), **kind})
+    client.publish("q", b"1", delivery_mode=2, headers=CLAIMS)
+    client.consume("q")
+    for tag in (1, 2):
+        disk.commit()
+        assert (0, 1) == counts(disk, "q")
+        client.send(make(Basic.Nack, tag, False, True))
+    disk.commit()
+
+    assert b"1" == got(client, "dead").body

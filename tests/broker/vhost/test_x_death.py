@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.fastpath import content_frames, reframe
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import encode_table
-from leveret.broker.vhost.x_death import Cycles, cycles, dead_letter
+from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, cycles, dead_letter
 from leveret.storage.message import Message
 
 NOW = 1_700_000_000
@@ -29,8 +29,14 @@ def die(source, queue="q", reason="expired", exchange="dlx", routing_key=None, n
     )
 
 
-def letter_of(letter, number=3):
-    return Message(letter.address, letter.message_content, number)
+def letter_of(letter):
+    return letter.message
+
+
+def published(letter, number=3):
+    """Return a message that a client publishes with the headers of a dead letter that it got."""
+    content = reframe(letter.message.content, number, 0)
+    return Message(letter.address, content, number)
 
 
 def read(letter):
@@ -337,14 +343,15 @@ def test_the_newest_deaths_are_kept():
 
 @pytest.mark.parametrize("frame_max", [0, 9, 12])
 def test_body_frames_stay(frame_max):
-    """The body's frames, the channel number and the body size are those of the original."""
+    """The body's frames and the body size are those of the original; a delivery writes type and channel."""
     source = message(b"some body", frame_max=frame_max, number=513)
     letter = die(source)
 
-    made = letter_of(letter, 513)
+    made = published(letter, 513)
     assert (source.body, source.body_size) == (made.body, made.body_size)
     assert source.content[len(source.header) + 8 :] == made.content[len(made.header) + 8 :]
-    assert b"\x02\x02\x01" == made.content[:3]
+    assert (b"\x02\x02\x01", source.header[:12]) == (made.content[:3], made.header[:12])
+    assert (0, b"\x01\x00\x00") == (letter.message.channel_id, letter.message.content[:3])
 
 
 PROPERTIES = {
@@ -467,6 +474,60 @@ def test_whatever_a_client_sends(history, reason):
         assert ("source", reason, count) == (newest["queue"], newest["reason"], newest["count"])
         assert all({"count", "time", "queue", "reason", "exchange"} <= set(other) for other in others)
         assert (reason != "rejected") == cycles(letter.deaths, "source")
+
+
+HISTORIES = st.lists(
+    st.one_of(
+        ENTRIES,
+        st.builds(
+            lambda name, reason, count: entry(name, reason=("longstr", reason), count=("long", count)),
+            st.sampled_from("abcd"),
+            st.sampled_from(REASONS),
+            st.sampled_from([0, 1, 7, 2**63 - 3, 2**63 - 2]),
+        ),
+    ),
+    max_size=6,
+)
+STORY = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(REASONS)), min_size=1, max_size=8)
+
+
+@given(HISTORIES, STORY, STORY, st.sampled_from([3, 100, MOST_DEATHS]))
+def test_clients_data_never_make_a_cycle(history, before, story, most):
+    """Whatever deaths a client claims, and whatever it publishes again: a cycle consists of deaths since the publish."""
+    source = message(headers={"x-death": ("array", history)})
+    for queue, reason in before:
+        source = letter_of(die(source, queue, reason, most_deaths=most))
+    source = published(die(source, "d", "expired", most_deaths=most))
+    assert 0 == source.deaths
+    model = Model()
+    for queue, reason in story:
+        letter = die(source, queue, reason, most_deaths=most)
+        model.die(queue, reason)
+        del model.deaths[most:]
+        source = letter_of(letter)
+        expected = [pair for pair, _ in model.deaths]
+        assert (expected, len(expected)) == (list(letter.deaths), source.deaths)
+        assert [model.cycling(name) for name in "abcd"] == [cycles(letter.deaths, name) for name in "abcd"]
+
+
+def test_counts_go_on_when_a_client_publishes_a_dead_letter_again():
+    """Three publishes with the headers that came count 1, 2, 3, and none of them is in a cycle."""
+    source = message()
+    for count in (1, 2, 3):
+        letter = die(source)
+        assert [count] == [death["count"] for death in deaths(letter)]
+        assert ((("q", "expired"),), 1) == (letter.deaths, letter.message.deaths)
+        source = published(letter)
+
+
+def test_more_deaths_than_an_octet_counts():
+    """The deaths since the publish are counted up to 255; older ones no longer make a cycle."""
+    source = message()
+    for number in range(300):
+        source = letter_of(die(source, f"q{number}", most_deaths=1000))
+
+    assert 255 == source.deaths
+    assert 300 == len(deaths(die(source, "q299", most_deaths=1000)))
 
 
 def test_run_shares_the_work():

@@ -29,6 +29,7 @@ export function show(place) {
       { name: "origins", title: "Died in", value: (row) => Object.keys(row.origins)[0] ?? "", show: (row) => Object.entries(row.origins).slice(0, 3).map(([origin, number]) => `${origin} (${number})`).join(", ") },
       { name: "newest", title: "Newest", value: (row) => row.newest, show: (row) => (row.newest ? `${duration(age(row.newest))} ago` : "–") },
       { name: "oldest", title: "Oldest", value: (row) => row.oldest, show: (row) => (row.oldest ? `${duration(age(row.oldest))} ago` : "–") },
+      { name: "cycled", title: "Dropped in cycles", number: true, value: (row) => row.cycled, show: (row) => count(row.cycled) },
       { name: "examined", title: "Looked at", extra: true, value: (row) => row.examined, show: (row) => counted(row.examined, "message") },
       ...(user.mayChange ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Retry…", act(row, "retry")), button("Move…", act(row, "move")), button("Discard…", act(row, "discard"), "danger")) }] : []),
     ],
