@@ -44,6 +44,8 @@ class Names:
         self._broker = broker
         self.added: set[tuple[str, ...]] = set()
         """Section, vhost if there is one, and name of what is added."""
+        self.queue_types: dict[str, str] = {}
+        """The default queue types of vhosts that the file has."""
         self._refused: set[tuple[str, ...]] = set()
 
     def refuse(self, section: str, entry: object) -> None:
@@ -68,6 +70,12 @@ class Names:
         self.check("vhosts", name)
         if name not in self._broker.vhosts and ("vhosts", name) not in self.added:
             raise BadRequestError(f"Virtual host '{name}' does not exist")
+
+    def default_queue_type(self, vhost: str) -> str:
+        """Return the type that a queue of a vhost gets if its entry has none; '' if there is no default."""
+        if vhost in self.queue_types:
+            return self.queue_types[vhost]
+        return self._broker.vhosts[vhost].default_queue_type if vhost in self._broker.vhosts else ""
 
     def check_user(self, name: str) -> None:
         """Raise BadRequestError for a user that does not exist."""

@@ -81,6 +81,7 @@ class SettingsChecks:
         given = metadata.protected_from_deletion
         protection = {} if given is None or given is msgspec.UNSET else {"protected_from_deletion": given}
         self._names.added.add(("vhosts", entry.name))
+        self._names.queue_types[entry.name] = properties["default_queue_type"]
 
         def apply() -> None:
             put_vhost(broker, entry.name, **properties)

@@ -19,6 +19,7 @@ from leveret.broker.queue.arguments import (
     check_dead_letter_exchange_type,
     check_queue_arguments,
     check_queue_properties,
+    with_default_type,
 )
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.router import EXCHANGE_TYPES, Router
@@ -87,7 +88,13 @@ class TopologyChecks:
         if not entry.name:
             raise BadRequestError("queue name cannot be empty")
         check_short("its name", entry.name)
-        arguments = table_of(entry.arguments)
+        arguments = with_default_type(
+            table_of(entry.arguments),
+            self._names.default_queue_type(entry.vhost),
+            durable=entry.durable,
+            exclusive=False,
+            auto_delete=entry.auto_delete,
+        )
         check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
         check_queue_arguments(entry.name, entry.vhost, arguments)
         check_queue_properties(
@@ -113,9 +120,8 @@ class TopologyChecks:
                     arguments=arguments,
                 )
 
-        return Planned(
-            None if present is None else _properties(present), _properties(entry), apply, is_kept=True
-        )
+        after = {**_properties(entry), "arguments": plain_arguments(arguments)}
+        return Planned(None if present is None else _properties(present), after, apply, is_kept=True)
 
     def binding(self, entry: BindingEntry) -> Planned:
         """Check a binding."""

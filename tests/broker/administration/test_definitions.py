@@ -1,5 +1,6 @@
 """Export and import of definitions: an export equals what was imported, and a faulty file changes nothing."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -452,3 +453,37 @@ def test_odd_files_are_imported_or_refused(data):
     other.administration.definitions.import_file(None, octets)
 
     assert octets == other.administration.definitions.export_file(None)
+
+
+@pytest.mark.parametrize("default", ["", "classic", "quorum"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["there already", "made by the file"])
+def test_queues_of_a_file_get_the_type_that_a_client_would_get(default, is_new):
+    """A queue without a type gets its vhost's default, however it is declared, so that the client's declaration fits."""
+    node = Node()
+    shapes = list(itertools.product((True, False), (True, False), ({}, {"x-queue-type": "classic"})))
+    queues = [
+        {"name": f"q{at}", "vhost": "v", "durable": durable, "auto_delete": auto_delete, "arguments": given}
+        for at, (durable, auto_delete, given) in enumerate(shapes)
+    ]
+    file = {"vhosts": [{"name": "v", "default_queue_type": default}]} if is_new else {}
+    if not is_new:
+        node.administration.vhosts.put(None, "v", default_queue_type=default)
+    load(node, **file, queues=queues)
+    for vhost, name in (("v", "q"), ("w", "r")):
+        node.administration.vhosts.put(None, vhost, default_queue_type=default)
+        node.users.set_permissions("guest", vhost, ".*", ".*", ".*")
+        client = Client(node, vhost=vhost)
+        for at, (durable, auto_delete, given) in enumerate(shapes):
+            arguments = {key: ("longstr", value) for key, value in given.items()}
+            (answer,) = client.declare(
+                f"{name}{at}", durable=durable, auto_delete=auto_delete, arguments=arguments
+            )
+            assert answer.startswith("1 queue.declare-ok"), answer
+
+    declared, imported = (
+        [node.vhosts[vhost].queues[f"{name}{at}"].arguments for at in range(len(shapes))]
+        for vhost, name in (("w", "r"), ("v", "q"))
+    )
+    assert declared == imported
+    assert (default == "quorum") == (node.vhosts["v"].queues["q2"].type == "quorum")
+    assert "queues: 8 unchanged" == load(node, queues=queues).summary()
