@@ -68,6 +68,8 @@ _SECTIONS: Final = (
     "replication",
 )
 _PERMISSIONS: Final = ("configure", "write", "read")
+_TWO_LIMITS: Final = (("vm_memory_high_watermark", "memory"), ("disk_free_limit", "disk_free"))
+"""Limits that are given in bytes or relative to the memory, and the beginnings of their attributes."""
 
 
 class ConfigError(Exception):
@@ -127,7 +129,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_message_size: int = 134217728
     memory_relative: float = 0.4
     memory_absolute: int | None = None
-    disk_free_limit: int = 50_000_000
+    disk_free_absolute: int | None = None
     disk_free_relative: float | None = None
     confirm_mode: Literal["standard", "consumer-ack", "consumer-ack-light"] = "standard"
     confirm_timeout: float = 0.0
@@ -262,6 +264,11 @@ class _Draft:
         parts["storage"] = StorageConfig(**parts["storage"])
         parts["export"] = ExportConfig(**parts["export"])
         parts["replication"] = replication_config(parts["replication"], self._problems, self._warnings)
+        self._warnings += [
+            f"{key}.relative has no effect: {key}.absolute takes precedence"
+            for key, attribute in _TWO_LIMITS
+            if {f"{attribute}_absolute", f"{attribute}_relative"} <= parts.keys()
+        ]
         tls_parts.add(parts, self._values, self._families, self._problems, self._warnings)
         parts["prometheus"] = PrometheusConfig(**parts["prometheus"])
         parts["management"] = ManagementConfig(**parts["management"])

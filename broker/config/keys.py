@@ -365,12 +365,12 @@ _MEMORY: Final[tuple[Key, ...]] = (
     Key(name="vm_memory_high_watermark_paging_ratio", kind="fraction", default="0.5",
         attribute="storage.paging_ratio",
         doc="Fraction of the memory limit that messages may use before queues page them to disk."),
-    Key(name="disk_free_limit.absolute", kind="amount", default="50MB", unit="bytes", low=0,
-        attribute="disk_free_limit",
-        doc="Free space on the disk of the data directory below which publishers are blocked. Space left in the data "
-        "files by deleted messages counts as free."),
+    Key(name="disk_free_limit.absolute", kind="amount", default="", unit="bytes", low=0,
+        attribute="disk_free_absolute",
+        doc="Free space on the disk of the data directory below which publishers are blocked; 50 MB by default. Space "
+        "left in the data files by deleted messages counts as free. Takes precedence over the multiple of memory."),
     Key(name="disk_free_limit.relative", kind="fraction", default="", high=1000, attribute="disk_free_relative",
-        doc="The same limit as a multiple of the machine's memory; takes precedence over the number of bytes."),
+        doc="The same limit as a multiple of the machine's memory."),
 )  # fmt: skip
 
 _STORAGE: Final[tuple[Key, ...]] = (
@@ -553,7 +553,9 @@ TOPICS: Final[tuple[Topic, ...]] = (
     Topic(title="Management", keys=_MANAGEMENT,
           intro="The HTTP API for administrators ([management](management.md))."),
     Topic(title="TLS of the management API", keys=tls_keys.MANAGEMENT,
-          intro="A second listener, or the only one if no `management.tcp` key is set."),
+          intro="A second listener, or the only one if no `management.tcp` key is set. RabbitMQ's older names of one "
+          "listener (`management.listener.port`, `.ip`, `.ssl`, `.ssl_opts.*`) set `management.tcp`, or "
+          "`management.ssl` if `management.listener.ssl` is true."),
     Topic(title="Export for analysis", keys=_EXPORT,
           intro="JSON Lines files of what happens in the broker ([exported tables](export.md))."),
     Topic(title="Process", keys=_PROCESS,

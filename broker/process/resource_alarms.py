@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+DISK_FREE_LIMIT = 50_000_000
+"""Default of the limit of the disk alarm, in bytes."""
 CLEARED_BELOW = 0.95
 """Fraction of the memory limit below which its alarm is cleared."""
 FREE_AGAIN = 1.05
@@ -94,6 +96,13 @@ def total_memory() -> int:
 def memory_limit(absolute: int | None, relative: float) -> int:
     """Return the memory limit in bytes: the absolute one if given, otherwise a fraction of the total memory."""
     return int(relative * total_memory()) if absolute is None else absolute
+
+
+def disk_limit(absolute: int | None, relative: float | None) -> int:
+    """Return the limit of free space in bytes: the absolute one if given, otherwise a multiple of the total memory."""
+    if absolute is not None:
+        return absolute
+    return DISK_FREE_LIMIT if relative is None else int(relative * total_memory())
 
 
 class MemoryAlarm:

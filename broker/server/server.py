@@ -54,6 +54,7 @@ from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.process.resource_alarms import Unsent, memory_limit, total_memory
 from leveret.broker.process.shares import Shares
+from leveret.broker.process.resource_alarms import disk_limit, memory_limit
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.periodic_sweep import PeriodicSweep
@@ -232,12 +233,11 @@ class Server:
         self.passive_is_open = config.compatibility.passive_declare == "open"
         self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
         self.collector = Collector()
-        relative = config.disk_free_relative
         self.resource_monitor = self.monitor_class(
             self,
             disk,
             memory_limit(config.memory_absolute, config.memory_relative),
-            config.disk_free_limit if relative is None else int(relative * total_memory()),
+            disk_limit(config.disk_free_absolute, config.disk_free_relative),
         )
         self.alarm = ""
         self.blocked: set[Connection] = set()

@@ -473,8 +473,8 @@ def test_queues_of_a_file_get_the_type_that_a_client_would_get(default, is_new):
         node.administration.vhosts.put(None, vhost, default_queue_type=default)
         node.users.set_permissions("guest", vhost, ".*", ".*", ".*")
         client = Client(node, vhost=vhost)
-        for at, (durable, auto_delete, given) in enumerate(shapes):
-            arguments = {key: ("longstr", value) for key, value in given.items()}
+        for at, (durable, auto_delete, chosen) in enumerate(shapes):
+            arguments = {key: ("longstr", value) for key, value in chosen.items()}
             (answer,) = client.declare(
                 f"{name}{at}", durable=durable, auto_delete=auto_delete, arguments=arguments
             )

@@ -18,6 +18,7 @@ from leveret.broker.config.config import (
 from leveret.broker.config.foreign_keys import FOREIGN
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.values import PARSERS, parse_line, read_file
+from leveret.broker.process.resource_alarms import disk_limit, memory_limit, total_memory
 
 ALL = (".*", ".*", ".*")
 
@@ -51,10 +52,10 @@ def test_nothing_configured_is_the_defaults():
     )
     assert (UserConfig("guest", "guest", ("administrator",), {"/": ALL}),) == config.users
     assert frozenset({"guest"}) == config.loopback_users
-    assert (0.4, None, 50_000_000, None) == (
+    assert (0.4, None, None, None) == (
         config.memory_relative,
         config.memory_absolute,
-        config.disk_free_limit,
+        config.disk_free_absolute,
         config.disk_free_relative,
     )
     assert (4096, 2048, 0.5) == (
@@ -168,12 +169,12 @@ def test_any_value_is_parsed_or_refused(key, text):
         ("data_dir=/srv/hare", "data_dir", Path("/srv/hare")),
         ("auth_mechanisms.1=PLAIN", "auth_mechanisms", ("PLAIN",)),
         ("default_vhosts.1.name=a.b", "vhosts", ("/", "a.b")),
-        ("disk_free_limit.absolute=2GB", "disk_free_limit", 2_000_000_000),
-        ("disk_free_limit.absolute=50MiB", "disk_free_limit", 50 * 1024**2),
-        ("disk_free_limit.absolute=50M", "disk_free_limit", 50 * 1024**2),
-        ("disk_free_limit.absolute=1k", "disk_free_limit", 1024),
-        ("disk_free_limit.absolute=1kB", "disk_free_limit", 1000),
-        ("disk_free_limit.absolute=12345", "disk_free_limit", 12345),
+        ("disk_free_limit.absolute=2GB", "disk_free_absolute", 2_000_000_000),
+        ("disk_free_limit.absolute=50MiB", "disk_free_absolute", 50 * 1024**2),
+        ("disk_free_limit.absolute=50M", "disk_free_absolute", 50 * 1024**2),
+        ("disk_free_limit.absolute=1k", "disk_free_absolute", 1024),
+        ("disk_free_limit.absolute=1kB", "disk_free_absolute", 1000),
+        ("disk_free_limit.absolute=12345", "disk_free_absolute", 12345),
         ("disk_free_limit.relative=1.5", "disk_free_relative", 1.5),
         ("vm_memory_high_watermark.absolute=1GB", "memory_absolute", 1_000_000_000),
         ("vm_memory_high_watermark.absolute=1GiB", "memory_absolute", 1024**3),
@@ -1006,3 +1007,22 @@ def test_the_vhost_of_the_event_exchange_has_a_name_that_amqp_can_represent(key)
     for long in ("v" * 256, "\u00e4" * 128):
         assert (problem,) == problems_of(f"{key}={long}")
     load(settings=[f"{key}={'v' * 255}"])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("key", ["disk_free_limit", "vm_memory_high_watermark"])
+def test_a_limit_in_bytes_goes_before_one_relative_to_the_memory(key, order):
+    """Of two limits for one thing the absolute one is obeyed, whichever is written first; a warning says so."""
+    limit = {"disk_free_limit": disk_limit, "vm_memory_high_watermark": memory_limit}[key]
+    attribute = {"disk_free_limit": "disk_free", "vm_memory_high_watermark": "memory"}[key]
+
+    def found(*settings):
+        config = load(settings=settings)
+        octets = limit(getattr(config, f"{attribute}_absolute"), getattr(config, f"{attribute}_relative"))
+        return octets, config.warnings
+
+    both = [f"{key}.relative=0.5", f"{key}.absolute=50000"][::order]
+    warning = f"{key}.relative has no effect: {key}.absolute takes precedence"
+    assert (50000, (warning,)) == found(*both)
+    assert (50000, ()) == found(f"{key}.absolute=50000")
+    assert (total_memory() // 2, ()) == found(f"{key}.relative=0.5")
