@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.values import Setting, read_file
 
@@ -19,6 +21,10 @@ RABBITMQ_VARIABLES: Final = {
     "RABBITMQ_PID_FILE": "pid_file",
 }
 DEFAULT_PORT: Final = 5672
+OLDER: Final = "management.listener."
+"""The beginning of RabbitMQ's older names, which are of one listener with or without TLS."""
+OLDER_PORT: Final = 15672
+"""Its default port, with TLS too."""
 
 
 def written_settings(
@@ -50,7 +56,44 @@ def written_settings(
     written += from_mapping(values or {}, problems)
     if data_dir is not None:
         written.append(Setting("data_dir", str(data_dir), "--data-dir"))
-    return written
+    return renamed(written, problems)
+
+
+def renamed(written: list[Setting], problems: list[str]) -> list[Setting]:
+    """Return the settings with RabbitMQ's older names of one listener, `management.listener.*`, as the newer ones.
+
+    Args:
+        written: the settings; of two for a key the later one is in force.
+        problems: gets a sentence if the listener is set under both names, or TLS options would be without effect.
+
+    """
+    older = [setting for setting in written if setting.key.startswith(OLDER)]
+    switch = next((each for each in reversed(older) if each.key == f"{OLDER}ssl"), None)
+    has_tls = switch is not None and switch.value == "true"
+    newer, options = "management.ssl." if has_tls else "management.tcp.", f"{OLDER}ssl_opts."
+    if switch is not None and switch.value not in {"true", "false"}:
+        problems.append(f"{switch.origin}: {switch.key} must be true or false")
+    elif older and (both := next((each for each in written if each.key.startswith(newer)), None)):
+        first = older[0]
+        problems.append(
+            f"{first.origin}: {first.key} and {both.key} are of the same listener: remove one of them"
+        )
+    elif not has_tls and (without := next((each for each in older if each.key.startswith(options)), None)):
+        problems.append(f"{without.origin}: {without.key} has no effect without {OLDER}ssl = true")
+    found = []
+    for setting in written:
+        key = setting.key
+        if key == f"{OLDER}ssl":
+            continue
+        if key.startswith(OLDER) and key != options[:-1]:
+            for beginning in (options, f"{OLDER}server.", OLDER):
+                key = key.removeprefix(beginning)
+            found.append(msgspec.structs.replace(setting, key=newer + key))
+        else:
+            found.append(setting)
+    if has_tls and not any(each.key == "management.ssl.port" for each in found):
+        found.append(Setting("management.ssl.port", str(OLDER_PORT), f"{OLDER}ssl"))
+    return found
 
 
 def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
