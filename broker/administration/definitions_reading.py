@@ -4,6 +4,7 @@ Whether entries fit existing objects is checked by `definitions_import`. Unknown
 RabbitMQ, whose later versions write more of them than earlier ones, and missing sections are accepted.
 """
 
+import re
 from collections.abc import Generator, Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ from leveret.broker.administration.json_parts import (
     members,
     whole,
 )
+from leveret.broker.auth.passwords import MD5
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
 
 PASSED_OVER: Final = frozenset(
@@ -41,6 +43,8 @@ MOST_PROBLEMS: Final = 10_000
 """Number of invalid entries in a section after which the rest of it is not read."""
 MOST_OCTETS: Final = 256 * 1024
 """Maximum size of an entry in bytes."""
+_WITH_MD5: Final = re.compile(r"[0-2]\.|3\.[0-5](\.|$)")
+"""Versions of RabbitMQ that wrote hashes without their algorithm, which was MD5 (rabbit_definitions)."""
 _OBJECT, _ARRAY = "an object", "an array"
 _KINDS = {
     b"{": _OBJECT,
@@ -113,9 +117,12 @@ def read_document(octets: bytes, vhost: str | None = None) -> Generator[None, No
     content = yield from _sections(octets)
     unknown = content.keys() - SECTIONS.keys() - PASSED_OVER
     reading = Reading(Document(), [], sorted(unknown))
+    part = content.get("rabbit_version")
+    version = "" if part is None or part.stop - part.start > WINDOW else _decoded(octets[slice(*part)])
+    has_md5 = isinstance(version, str) and _WITH_MD5.match(version) is not None
     for section in SECTIONS:
         if section in content and (vhost is None or section in VHOST_SECTIONS):
-            yield from _read_section(octets, content[section], section, vhost, reading)
+            yield from _read_section(octets, content[section], section, vhost, reading, has_md5=has_md5)
     return reading
 
 
@@ -136,9 +143,9 @@ def _sections(octets: bytes) -> Generator[None, None, dict[str, Part]]:
 
 
 def _read_section(
-    octets: bytes, part: Part, section: str, vhost: str | None, reading: Reading
+    octets: bytes, part: Part, section: str, vhost: str | None, reading: Reading, *, has_md5: bool
 ) -> Generator[None, None, None]:
-    """Decode the entries of a section, one per step."""
+    """Decode the entries of a section, one per step; with `has_md5` hashes without an algorithm are of MD5."""
     part = whole(octets, part)
     if (kind := _kind(octets, part)) != _ARRAY:
         reading.problems.append(Problem(section, None, None, f"is not an array but {kind}"))
@@ -159,6 +166,8 @@ def _read_section(
             value = _entry(octets, each)
             if vhost is not None and isinstance(value, dict):
                 value["vhost"] = vhost
+            if has_md5 and section == "users" and isinstance(value, dict) and value.get("password_hash"):
+                value.setdefault("hashing_algorithm", MD5)
             read.append(_read_entry(value, SECTIONS[section]))
         except NotJSONError:
             raise

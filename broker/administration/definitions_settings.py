@@ -109,10 +109,10 @@ class SettingsChecks:
     def user(self, entry: UserEntry) -> Planned:
         """Check a user."""
         given_hash = None if entry.password_hash is msgspec.UNSET else entry.password_hash
-        check_user(entry.name, entry.hashing_algorithm, given_hash)
-        limits = checked_limits(as_object(entry.limits) or {}, USER_LIMITS, "user-limits")
         users = self._broker.users
         present = users.get(entry.name)
+        check_user(entry.name, entry.hashing_algorithm, given_hash, present)
+        limits = checked_limits(as_object(entry.limits) or {}, USER_LIMITS, "user-limits")
         given_password = entry.password or None
         algorithm = entry.hashing_algorithm
         if (

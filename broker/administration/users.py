@@ -15,7 +15,7 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.password_policy import WeakPasswordError
-from leveret.broker.auth.passwords import ALGORITHMS, Password, hash_password
+from leveret.broker.auth.passwords import ALGORITHMS, Password, hash_octets, hash_password
 from leveret.broker.auth.users import USER_LIMITS, User, UserLimits, Users, limits_by_name
 
 
@@ -70,10 +70,11 @@ class UserAdministration:
         authorize(users, actor, Right.ADMINISTRATOR)
         hashing_algorithm = hashing_algorithm or users.passwords.algorithm
         check_password_rules(users, password if password_hash is None else None)
-        check_user(name, hashing_algorithm)
+        present = users.get(name)
+        check_user(name, hashing_algorithm, password_hash, present)
         users.add(
             user_of(
-                users.get(name),
+                present,
                 name,
                 tags=tags,
                 password=password,
@@ -197,16 +198,32 @@ class UserAdministration:
         users.set_user_limits(user, user_limits_of(limits))
 
 
-def check_user(name: str, hashing_algorithm: str, password_hash: str | None = None) -> None:
-    """Raise BadRequestError for a name, algorithm or hash that no user can have; the text does not quote the hash."""
+def check_user(name: str, hashing_algorithm: str, password_hash: str | None, present: User | None) -> None:
+    """Raise BadRequestError for a name, algorithm or hash that no user can have; the text does not quote the hash.
+
+    A hash of a size that the algorithm does not have can never match, so its user could not log in. A user that has
+    such a hash already (`present`) may keep it.
+    """
     if not name:
         raise BadRequestError("user name cannot be empty")
     if hashing_algorithm not in ALGORITHMS:
         raise BadRequestError(f"unknown password hashing algorithm '{hashing_algorithm}'")
     try:
-        base64.b64decode(password_hash or "", validate=True)
+        octets = len(base64.b64decode(password_hash or "", validate=True))
     except ValueError:
         raise BadRequestError("password_hash is not base64; a password belongs in 'password'") from None
+    is_kept = present is not None and present.password_hash == password_hash
+    if octets not in {0, hash_octets(hashing_algorithm)} and not is_kept:
+        fitting = next((each for each in sorted(ALGORITHMS) if hash_octets(each) == octets), None)
+        remedy = (
+            "export the user anew, or set its 'password'"
+            if fitting is None
+            else f"if it is one of {fitting}, set 'hashing_algorithm' to that"
+        )
+        raise BadRequestError(
+            f"the password_hash of user '{name}' has {octets} bytes, one of {hashing_algorithm} has "
+            f"{hash_octets(hashing_algorithm)}: nobody could log in with it; {remedy}"
+        )
 
 
 def check_password_rules(users: Users, password: str | None) -> None:

@@ -16,11 +16,10 @@ SHA256: Final = "rabbit_password_hashing_sha256"
 
 SHA512: Final = "rabbit_password_hashing_sha512"
 
-_DIGESTS = {
-    SHA256: "sha256",
-    SHA512: "sha512",
-    "rabbit_password_hashing_md5": "md5",  # users of RabbitMQ before 3.6; never the default
-}
+MD5: Final = "rabbit_password_hashing_md5"
+"""That of users of RabbitMQ before 3.6; never the one of new passwords."""
+
+_DIGESTS = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
 _SALT_SIZE = 4
 
 ALGORITHMS: Final = frozenset(_DIGESTS)
@@ -76,6 +75,11 @@ def check_password(password: Password, password_hash: str, algorithm: str = SHA2
         stored = b""
     expected = stored[:_SALT_SIZE] + _digest(algorithm, stored[:_SALT_SIZE], password)
     return hmac.compare_digest(stored, expected) and not password.blank
+
+
+def hash_octets(algorithm: str) -> int:
+    """Return the size of a hash, with its salt and not in base64, in bytes; `algorithm` is one of `ALGORITHMS`."""
+    return _SALT_SIZE + hashlib.new(_DIGESTS[algorithm], usedforsecurity=False).digest_size
 
 
 def _digest(algorithm: str, salt: bytes, password: Password) -> bytes:

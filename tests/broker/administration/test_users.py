@@ -1,11 +1,24 @@
 """Administration of users, their permissions and their limits."""
 
+import base64
+import json
+
 import pytest
 from fakes import Client, Node, StoringNode
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
-from leveret.broker.auth.passwords import Password, check_password
+from leveret.broker.auth.passwords import (
+    ALGORITHMS,
+    MD5,
+    SHA256,
+    SHA512,
+    Password,
+    check_password,
+    hash_password,
+)
 from leveret.broker.auth.users import User
+
+HASHES = {each: hash_password(Password("secret"), each) for each in ALGORITHMS}
 
 
 @pytest.fixture
@@ -148,3 +161,58 @@ def test_only_administrators(users):
     ):
         with pytest.raises(ForbiddenError, match="Not administrator user"):
             ask()
+
+
+@pytest.mark.parametrize(("version", "algorithm"), [
+    ("3.0.0", MD5), ("3.5.7", MD5), ("3.5", MD5), ("2.8.7", MD5),
+    ("3.6.0", SHA256), ("3.10.8", SHA256), ("3.50.1", SHA256), ("4.3.6", SHA256), ("", SHA256), (None, SHA256),
+])  # fmt: skip
+def test_hashes_of_old_files_are_those_of_their_version(node, version, algorithm):
+    """A hash without an algorithm is MD5 in files of RabbitMQ before 3.6, so that its user can log in."""
+    row = {"name": "ann", "password_hash": hash_password(Password("secret"), algorithm), "tags": ""}
+    named = {**row, "name": "bob", "hashing_algorithm": SHA512, "password_hash": HASHES[SHA512]}
+    file = {"users": [row, named, {"name": "eve", "password": "clear", "tags": ""}]}
+    heading = {} if version is None else {"rabbit_version": version}
+    node.administration.definitions.import_file(None, json.dumps({**heading, **file}).encode())
+
+    for name, password in (("ann", "secret"), ("bob", "secret"), ("eve", "clear")):
+        assert name == node.users.authenticate(name, Password(password), "10.0.0.1").name
+    assert [algorithm, SHA512, SHA256] == [
+        node.users.get(name).hashing_algorithm for name in ("ann", "bob", "eve")
+    ]
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("size", [1, 4, 16, 20, 32, 36, 64, 68, 100])
+@pytest.mark.parametrize("way", ["put", "import"])
+def test_a_hash_that_can_never_match_is_refused(node, users, algorithm, size, way):
+    """A hash of another size than its algorithm's is refused, with the user's name and what to do."""
+    row = {"name": "ann", "password_hash": base64.b64encode(bytes(size)).decode(), "tags": []}
+    row["hashing_algorithm"] = algorithm
+
+    def give():
+        if way == "put":
+            users.put(None, **row)
+        else:
+            node.administration.definitions.import_file(None, json.dumps({"users": [row]}).encode())
+
+    if size == {MD5: 20, SHA256: 36, SHA512: 68}[algorithm]:
+        give()
+        return
+    fitting = {20: MD5, 36: SHA256, 68: SHA512}.get(size)
+    remedy = (
+        "export the user anew" if fitting is None else f"if it is one of {fitting}, set 'hashing_algorithm'"
+    )
+    with pytest.raises(BadRequestError) as caught:
+        give()
+    assert f"the password_hash of user 'ann' has {size} bytes, one of {algorithm} has" in str(caught.value)
+    assert remedy in str(caught.value)
+    assert node.users.get("ann") is None
+
+
+def test_who_has_such_a_hash_keeps_it(node, users):
+    """Tags of a user from an earlier import can be changed, although it cannot log in."""
+    node.users.add(User("ann", "AAAA", (), SHA256))
+    users.put(None, "ann", tags=["management"], password_hash="AAAA", hashing_algorithm=SHA256)
+
+    assert ("AAAA", ("management",)) == (node.users.get("ann").password_hash, node.users.get("ann").tags)
