@@ -17,7 +17,13 @@ from pamqp.base import Frame
 from pamqp.commands import INDEX_MAPPING, Basic
 
 from leveret.broker.amqp.commands import Access
-from leveret.broker.amqp.errors import MalformedMethod, MalformedTable, UnknownMethod
+from leveret.broker.amqp.errors import (
+    MalformedMethod,
+    MalformedTable,
+    MethodTooLarge,
+    TableTooLarge,
+    UnknownMethod,
+)
 from leveret.broker.amqp.tables import binary_text, bytes_text, decode_table, encode_table
 
 _HEAD = struct.Struct(">BHII")
@@ -164,6 +170,7 @@ def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
     Raises:
         UnknownMethod: there is no such class and method.
         MalformedMethod: the payload does not match the method's fields; see that class for the reply.
+        MethodTooLarge: a table has more levels or values than the broker takes.
     """
     data = payload if isinstance(payload, bytes) else bytes(payload[:end])
     fields_at = at + 4
@@ -206,6 +213,8 @@ def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
     for name, start, stop in tables:
         try:
             table, _ = decode_table(data, start, stop)
+        except TableTooLarge as error:
+            raise MethodTooLarge(str(error), class_id, method_id) from error
         except MalformedTable as error:
             raise MalformedMethod("") from error
         setattr(made, name, table)

@@ -11,14 +11,22 @@ class WireError(Exception):
 
 
 class MalformedTable(WireError):
-    """A field table that exceeds its length, has an unknown type tag, or is too deep or too large.
+    """A field table that exceeds its length or has an unknown type tag.
 
     RabbitMQ has no clause for such a table and fails with 541 INTERNAL_ERROR.
     """
 
 
+class TableTooLarge(MalformedTable):
+    """A table with more levels or values than the broker takes; the text names the limit. RabbitMQ has none."""
+
+
 class MalformedProperties(WireError):
     """A content header whose property list does not match its flags; 541 INTERNAL_ERROR in RabbitMQ."""
+
+
+class HeadersTooLarge(MalformedProperties):
+    """A content header with headers that are `TableTooLarge`."""
 
 
 class MalformedMethod(WireError):
@@ -34,6 +42,10 @@ class MalformedMethod(WireError):
         self.explanation = explanation
         self.class_id = class_id
         self.method_id = method_id
+
+
+class MethodTooLarge(MalformedMethod):
+    """A method with a table that is `TableTooLarge`; `explanation` names the limit."""
 
 
 class UnknownMethod(WireError):

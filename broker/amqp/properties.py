@@ -16,7 +16,13 @@ import struct
 from collections.abc import Collection
 from typing import Any
 
-from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties, MalformedTable
+from leveret.broker.amqp.errors import (
+    HeadersTooLarge,
+    InvalidExpiration,
+    MalformedProperties,
+    MalformedTable,
+    TableTooLarge,
+)
 from leveret.broker.amqp.tables import (
     MAX_ENTRIES,
     Table,
@@ -52,6 +58,13 @@ MAX_FLAG_WORDS = 4
 
 MAX_EXPIRATION = 315_360_000_000
 """Ten years in milliseconds: RabbitMQ's limit for expirations and TTLs."""
+
+OWN_HEADERS = frozenset((
+    "x-death", "x-first-death-reason", "x-first-death-queue", "x-first-death-exchange", "x-last-death-reason",
+    "x-last-death-queue", "x-last-death-exchange", "x-delivery-count", "x-leveret-retries", "x-leveret-replayed",
+    "x-shovelled", "x-shovelled-timestamp", "x-invalid-headers",
+))  # fmt: skip
+"""Headers that the broker adds to messages. They do not count among the values that a publisher may send."""
 
 _FRAME_HEAD = 7
 _FLAGS_IN_FRAME = _FRAME_HEAD + FLAGS_AT
@@ -280,7 +293,13 @@ def _steps(word: int) -> tuple[int, ...]:
 
 def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES) -> Table:
     try:
-        return decode_table(payload, at, stop, max_entries=max_entries)[0]
+        try:
+            return decode_table(payload, at, stop, max_entries=max_entries)[0]
+        except TableTooLarge:
+            # what the broker delivers with fields of its own can be published again
+            return decode_table(payload, at, stop, max_entries=max_entries, apart=OWN_HEADERS)[0]
+    except TableTooLarge as error:
+        raise HeadersTooLarge(f"headers: {error}") from error
     except MalformedTable as error:
         raise MalformedProperties(f"headers: {error}") from error
 
@@ -319,6 +338,7 @@ class Properties:
 
     Raises:
         MalformedProperties: in the constructor if the list does not match the flags, in `headers` if it is not a table.
+        HeadersTooLarge: in `headers`, if they have more values than that without `OWN_HEADERS`, or too many levels.
     """
 
     __slots__ = ("_headers", "_max_entries", "_spans", "payload")

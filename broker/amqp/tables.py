@@ -14,10 +14,10 @@ import decimal
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.errors import MalformedTable, TableTooLarge
 
 Field = tuple[str, Any]
 """RabbitMQ's name of the type, and the value."""
@@ -29,7 +29,10 @@ MAX_DEPTH = 32
 """Maximum nesting of tables and arrays, the outermost included."""
 
 MAX_ENTRIES = 4096
-"""Maximum number of fields of a table, nested ones included."""
+"""Maximum number of values in a table, those in nested tables and arrays included."""
+
+MAX_APART = 16_384
+"""Maximum number of values in the fields that the broker itself adds to headers; these do not count in `MAX_ENTRIES`."""
 
 _LENGTH = struct.Struct(">I")
 _DECIMAL = struct.Struct(">BI")
@@ -62,7 +65,9 @@ _LONG_LONG, _BOOL, _TABLE, _ARRAY = b"LtFA"
 _FLOATS = frozenset(("float", "double"))
 
 
-def decode_table(data: bytes, at: int, end: int, *, max_entries: int = MAX_ENTRIES) -> tuple[Table, int]:
+def decode_table(
+    data: bytes, at: int, end: int, *, max_entries: int = MAX_ENTRIES, apart: Collection[str] = ()
+) -> tuple[Table, int]:
     """Decode the table whose 32-bit length starts at `at` and that must end before `end`.
 
     Of several fields with one name the first is used, as in RabbitMQ's look-ups. Not-a-number and infinite
@@ -72,11 +77,14 @@ def decode_table(data: bytes, at: int, end: int, *, max_entries: int = MAX_ENTRI
         The table and the position after it.
 
     Raises:
-        MalformedTable: anything that RabbitMQ could not decode, more than `MAX_DEPTH` levels or more than
-            `max_entries` entries.
+        MalformedTable: anything that RabbitMQ could not decode.
+        TableTooLarge: more than `MAX_DEPTH` levels, or more than `max_entries` values. Fields with names in `apart`
+            do not count: they may have `MAX_APART` values together.
     """
     start, stop = _span(data, at, end)
-    return _fields(data, start, stop, 1, [max_entries]), stop
+    together = [MAX_APART]
+    own = dict.fromkeys(apart, together) if apart else None
+    return _fields(data, start, stop, 1, [max_entries], own), stop
 
 
 def decode_whole_table(data: bytes) -> Table:
@@ -111,7 +119,14 @@ def _span(data: bytes, at: int, end: int) -> tuple[int, int]:
     return start, stop
 
 
-def _fields(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> Table:
+def _fields(
+    data: bytes,
+    at: int,
+    end: int,
+    depth: int,
+    budget: list[int],
+    apart: Mapping[str, list[int]] | None = None,
+) -> Table:
     table: Table = {}
     while at < end:
         start = at + 1
@@ -119,7 +134,7 @@ def _fields(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> Ta
         if at >= end:
             raise MalformedTable("truncated field")
         name = data[start:at].decode("utf-8", "surrogateescape")
-        field, at = _value(data, at, end, depth, budget)
+        field, at = _value(data, at, end, depth, budget if apart is None else apart.get(name, budget))
         table.setdefault(name, field)
     return table
 
@@ -136,7 +151,7 @@ def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tup
     """Decode the tagged value at `at`, which is before `end`. `budget` holds the number of entries still allowed."""
     budget[0] -= 1
     if budget[0] < 0:
-        raise MalformedTable("too many entries")
+        raise TableTooLarge(f"a table may have at most {MAX_ENTRIES} values, nested ones included")
     tag = data[at]
     at += 1
     fixed = _FIXED.get(tag)
@@ -156,7 +171,7 @@ def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tup
         if tag == 0x78:
             return ("binary", data[start:stop]), stop
         if depth == MAX_DEPTH:
-            raise MalformedTable("too many levels")
+            raise TableTooLarge(f"a table may have at most {MAX_DEPTH} levels")
         if tag == 0x46:
             return ("table", _fields(data, start, stop, depth + 1, budget)), stop
         return ("array", _items(data, start, stop, depth + 1, budget)), stop
@@ -219,6 +234,13 @@ def as_written(value: bytes) -> bytes:
         items = b"".join([as_written(item) for item in split_items(value)])
         return b"A" + _LENGTH.pack(len(items)) + items
     return value
+
+
+def count_values(value: bytes) -> int:
+    """Return the number of values in a valid one, given with its tag: those of tables and arrays, and itself."""
+    if value[0] == _TABLE:
+        return 1 + sum([count_values(inner) for inner in split_fields(value, 1, len(value)).values()])
+    return 1 + sum([count_values(item) for item in split_items(value)]) if value[0] == _ARRAY else 1
 
 
 def decode_value(value: bytes) -> Field:

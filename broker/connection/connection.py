@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.amqp.codec import decode_method, encode_method, method_ids
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
-from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
+from leveret.broker.amqp.errors import MalformedMethod, MethodTooLarge, UnknownMethod
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.passwords import Password
@@ -273,7 +273,7 @@ class Connection(ReceiveLoop):
                 ReplyCode.COMMAND_INVALID, "unimplemented method", error.class_id, error.method_id
             ) from None
         except MalformedMethod as error:
-            if number == 0 and error.class_id:
+            if number == 0 and error.class_id and not isinstance(error, MethodTooLarge):
                 raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
             raise malformed(error) from None
         self._current = method_ids(method)

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from leveret.broker.amqp.codec import decode_method, frame_text
 from leveret.broker.amqp.commands import Basic
-from leveret.broker.amqp.errors import MalformedMethod
+from leveret.broker.amqp.errors import MalformedMethod, MethodTooLarge
 from leveret.broker.amqp.fastpath import (
     BASIC_ACK,
     BASIC_CLASS,
@@ -1186,7 +1186,8 @@ def malformed(error: MalformedMethod) -> AMQPError:
     """Return the error for a payload that cannot be decoded (as observed, see `broker.amqp.errors`)."""
     if not error.explanation:
         return AMQPError(ReplyCode.INTERNAL_ERROR)
-    return AMQPError(ReplyCode.FRAME_ERROR, error.explanation, error.class_id, error.method_id)
+    code = ReplyCode.PRECONDITION_FAILED if isinstance(error, MethodTooLarge) else ReplyCode.FRAME_ERROR
+    return AMQPError(code, error.explanation, error.class_id, error.method_id)
 
 
 def end_of_content(data: bytes, at: int) -> int:

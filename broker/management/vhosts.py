@@ -76,7 +76,8 @@ def get_vhost(call: Call) -> Answer:
 def put_vhost(call: Call) -> Answer:
     """Create a vhost, or set its metadata."""
     name = call.names["vhost"]
-    body = call.body()
+    # null is as if the key were not there, except for `tracing`, as in RabbitMQ
+    body = {key: value for key, value in call.body().items() if value is not None or key == "tracing"}
     tags = body.get("tags") or []
     if not isinstance(tags, str) and not (
         isinstance(tags, list) and all(isinstance(each, str) for each in tags)

@@ -10,7 +10,7 @@ Hot path: see docs/performance.md.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties
+from leveret.broker.amqp.errors import HeadersTooLarge, InvalidExpiration, MalformedProperties
 from leveret.broker.amqp.properties import (
     FLAG_CONTINUATION,
     FLAG_CORRELATION_ID,
@@ -398,7 +398,8 @@ def offer(message: Message, queue: Queue) -> bool:
 def inspect(payload: bytes) -> Special | None:
     """Check the property list of a content header; None if the properties require nothing of the broker.
 
-    Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could decode.
+    Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could decode, 406 for headers
+    with too many levels or values.
     """
     try:
         present = flags(payload)
@@ -407,6 +408,8 @@ def inspect(payload: bytes) -> Special | None:
         check(payload)
         is_persistent = present & FLAG_DELIVERY_MODE and delivery_mode(payload) == PERSISTENT_MODE
         is_request = present & FLAG_REPLY_TO and _REPLY_TO_OCTETS in payload and reply_to(payload) == REPLY_TO
+    except HeadersTooLarge as error:
+        raise precondition_failed(str(error)) from None
     except MalformedProperties:
         raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
     if is_request:

@@ -13,6 +13,7 @@ the array, as many as `storage.message.Message.deaths` says. What a client claim
 dropped.
 """
 
+import itertools
 import logging
 import sys
 from collections.abc import Sequence
@@ -21,9 +22,11 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from leveret.broker.amqp.properties import FLAGS_AT, Properties, parse_expiration
 from leveret.broker.amqp.tables import (
+    MAX_APART,
     Field,
     Table,
     as_written,
+    count_values,
     decode_value,
     encode_value,
     join_fields,
@@ -36,6 +39,8 @@ log = logging.getLogger("leveret.queue")
 
 MOST_DEATHS = 256
 """Default of the maximum number of x-death entries in a dead letter."""
+_MOST_VALUES = MAX_APART - 100
+"""Maximum number of values in `x-death`, so that a client can publish again what the broker delivered."""
 _INTEGERS = frozenset(
     ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "timestamp")
 )
@@ -239,9 +244,13 @@ def _record(
             del earlier[place]
             break
     del earlier[most - 1 :]
-    items = b"".join([encode_value(("table", death)), *[item for _, item in earlier]])
+    entries = [encode_value(("table", death)), *[item for _, item in earlier]]
+    if sum(map(len, entries)) > _MOST_VALUES:  # no value is shorter than an octet
+        counts = itertools.accumulate(map(count_values, entries))
+        del entries[max(1, sum(count <= _MOST_VALUES for count in counts)) :]
+    items = b"".join(entries)
     fields[b"x-death"] = b"A" + len(items).to_bytes(4, "big") + items
-    return tuple(since[:most])
+    return tuple(since[: len(entries)])
 
 
 def _death(table: Table) -> Death:

@@ -57,8 +57,8 @@ def nested(levels: int) -> dict[str, object]:
         ({"a": None}, "argument 'a': null"),
         ({"a": 2**63}, "argument 'a': 9223372036854775808"),
         ({"a" * 256: 1}, "invalid arguments: field name of 256 octets"),
-        (nested(33), "invalid arguments: too many levels"),
-        ({"a": [1] * 5000}, "invalid arguments: too many entries"),
+        (nested(33), "invalid arguments: a table may have at most 32 levels"),
+        ({"a": [1] * 5000}, "invalid arguments: a table may have at most 4096 values"),
     ],
 )
 def test_what_is_no_argument(arguments, text):

@@ -49,6 +49,15 @@ def test_a_vhost_is_started_on_this_node_only(api):
     assert (400, "Request to node other failed with nodedown") == (refused.status, refused.body["reason"])
 
 
+def test_null_is_no_value(api):
+    """A key with null is as if it were not there; only `tracing` must be a boolean, as in RabbitMQ."""
+    nothing = dict.fromkeys(("description", "tags", "default_queue_type"))
+
+    assert 201 == api.put("vhosts/v", nothing)
+    assert ("", [], "undefined") == tuple(api.get("vhosts/v")[key] for key in nothing)
+    assert 400 == api.put("vhosts/v", {"tracing": None})
+
+
 @pytest.mark.parametrize("body", [{"tags": 5}, {"tags": [5]}, {"description": 5}, {"default_queue_type": []}])
 def test_metadata_have_their_types(api, body):
     """Anything else is refused, and no vhost is created."""
