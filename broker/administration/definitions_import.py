@@ -62,6 +62,8 @@ class Plan:
             skipped = refused.get(section, ())
             positions = (at for at in count() if at not in skipped)
             entries = getattr(self._reading.document, section)
+            if section == "bindings":
+                yield from topology.noting_bindings(entries)
             entries.reverse()
             while entries:
                 yield self._checked(section, next(positions), entries.pop(), plan)

@@ -1,8 +1,10 @@
 """Checks of an import for what it keeps if it is there: exchanges, queues and bindings."""
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from leveret.broker.administration.access import AdministeredBroker, BadRequestError
 from leveret.broker.administration.definitions_document import (
@@ -13,6 +15,7 @@ from leveret.broker.administration.definitions_document import (
     table_of,
 )
 from leveret.broker.administration.definitions_planned import Names, Planned, check_short
+from leveret.broker.amqp.tables import Table
 from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import (
     check_alternate_exchange_type,
@@ -43,6 +46,8 @@ class TopologyChecks:
         self._names = names
         self._exchanges: dict[tuple[str, str], Exchange] = {}
         """The exchanges of the file, by vhost and name: tried out, and connected to nothing."""
+        self._written: set[tuple[str, str, bool, str, str, bytes]] = set()
+        """Bindings with arguments that the broker has, as an export writes them."""
         self._predeclared = Router()
         self._predeclared.predeclare()
 
@@ -137,14 +142,42 @@ class TopologyChecks:
         )
         if arguments:
             source.validate(arguments)
-        is_there = source.has_binding(destination, entry.routing_key, arguments)
+        # an export has no types of numbers: the binding that it came from is another one than it would make
+        is_there = source.has_binding(destination, entry.routing_key, arguments) or (
+            bool(arguments)
+            and (
+                entry.vhost,
+                entry.source,
+                to_queue,
+                entry.destination,
+                entry.routing_key,
+                _written(arguments),
+            )
+            in self._written
+        )
 
         def apply() -> None:
+            if is_there:
+                return
             vhost = self._broker.vhosts[entry.vhost]
             found: object = (vhost.queues if to_queue else vhost.router.exchanges)[entry.destination]
             vhost.router.bind(entry.source, found, entry.routing_key, arguments)
 
         return Planned({} if is_there else None, {}, apply, is_kept=True)
+
+    def noting_bindings(self, entries: Sequence[BindingEntry]) -> Generator[None]:
+        """Note the bindings that there are, in steps; must come before `binding` is called for these entries."""
+        if not any(entry.arguments for entry in entries):
+            return
+        for name, vhost in tuple(self._broker.vhosts.items()):
+            for exchange in tuple(vhost.router.exchanges.values()):
+                for each in exchange.bindings():
+                    if each.arguments:
+                        to_queue = not isinstance(each.destination, Exchange)
+                        written = _written(each.arguments)
+                        target: str = each.destination.name  # type: ignore[attr-defined]
+                        self._written.add((name, exchange.name, to_queue, target, each.binding_key, written))
+                    yield
 
     def _find_queue(self, vhost: str, name: str) -> object:
         """Return a queue of the broker; None for one of the file."""
@@ -170,6 +203,14 @@ class TopologyChecks:
         while self._exchanges:
             self._exchanges.popitem()
             yield
+        while self._written:
+            self._written.pop()
+            yield
+
+
+def _written(arguments: Table) -> bytes:
+    """Return arguments as an export writes them, in one order."""
+    return msgspec.json.encode(plain_arguments(arguments), order="sorted")
 
 
 def _properties(thing: Any, **more: Any) -> Mapping[str, Any]:

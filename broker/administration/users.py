@@ -216,7 +216,7 @@ def check_user(name: str, hashing_algorithm: str, password_hash: str | None, pre
     if octets not in {0, hash_octets(hashing_algorithm)} and not is_kept:
         fitting = next((each for each in sorted(ALGORITHMS) if hash_octets(each) == octets), None)
         remedy = (
-            "export the user anew, or set its 'password'"
+            "export the user again, or set its 'password'"
             if fitting is None
             else f"if it is one of {fitting}, set 'hashing_algorithm' to that"
         )

@@ -487,3 +487,41 @@ def test_queues_of_a_file_get_the_type_that_a_client_would_get(default, is_new):
     assert declared == imported
     assert (default == "quorum") == (node.vhosts["v"].queues["q2"].type == "quorum")
     assert "queues: 8 unchanged" == load(node, queues=queues).summary()
+
+
+NUMBERS = [
+    ("byte", -5), ("unsignedbyte", 5), ("short", 5), ("unsignedshort", 5), ("signedint", 5), ("unsignedint", 5),
+    ("long", 5), ("long", 1 << 40), ("timestamp", 5), ("double", 5.0), ("float", 5.0), ("bool", True),
+    ("decimal", (1, 55)), ("binary", b"x"), ("void", None), ("longstr", "5"),
+    ("array", [("signedint", 5), ("table", {"n": ("short", 5)})]), ("table", {"n": ("signedint", 5)}),
+]  # fmt: skip
+"""Values as clients of several languages write them, of every type."""
+
+
+@pytest.mark.parametrize("destination", ["queue", "exchange"])
+def test_an_import_of_its_own_export_changes_nothing(destination):
+    """A broker that imports what it exported has no further binding, whatever types clients gave their arguments."""
+    node = Node()
+    client = Client(node)
+    client.send(make(Exchange.Declare, 0, "h", "headers", False, True, False, False, False, {}))
+    client.send(make(Exchange.Declare, 0, "to", "fanout", False, True, False, False, False, {}))
+    client.declare("to", durable=True)
+    for field in NUMBERS:
+        arguments = {"x-match": ("longstr", "all"), "k": field}
+        method = (
+            make(Queue.Bind, 0, "to", "h", "key", False, arguments)
+            if destination == "queue"
+            else make(Exchange.Bind, 0, "to", "h", "key", False, arguments)
+        )
+        client.send(method)
+    router = node.vhosts["/"].router
+    before = [str(each) for each in router.exchanges["h"].bindings()]
+    assert len(NUMBERS) == len(before)
+
+    outcome = load(node, **export(node))
+    assert f"bindings: {len(NUMBERS)} unchanged" in outcome.summary()
+    assert before == [str(each) for each in router.exchanges["h"].bindings()]
+    other = {"source": "h", "vhost": "/", "destination": "to", "destination_type": destination}
+    load(node, bindings=[{**other, "routing_key": "key", "arguments": {"x-match": "all", "k": 6}}])
+    load(node, bindings=[{**other, "routing_key": "other", "arguments": {"x-match": "all", "k": 5}}])
+    assert len(NUMBERS) + 2 == len(list(router.exchanges["h"].bindings()))

@@ -201,7 +201,7 @@ def test_a_hash_that_can_never_match_is_refused(node, users, algorithm, size, wa
         return
     fitting = {20: MD5, 36: SHA256, 68: SHA512}.get(size)
     remedy = (
-        "export the user anew" if fitting is None else f"if it is one of {fitting}, set 'hashing_algorithm'"
+        "export the user again" if fitting is None else f"if it is one of {fitting}, set 'hashing_algorithm'"
     )
     with pytest.raises(BadRequestError) as caught:
         give()
