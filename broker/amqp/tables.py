@@ -32,7 +32,7 @@ MAX_ENTRIES = 4096
 """Maximum number of values in a table, those in nested tables and arrays included."""
 
 MAX_APART = 16_384
-"""Maximum number of values in the fields that the broker itself adds to headers; these do not count in `MAX_ENTRIES`."""
+"""Maximum number of values in the fields that the broker adds to headers; these do not count in `MAX_ENTRIES`."""
 
 _LENGTH = struct.Struct(">I")
 _DECIMAL = struct.Struct(">BI")
