@@ -344,8 +344,15 @@ class Server:
             if self.context.events is not None:
                 self.context.events.forget()
             return queues
-        if self.config.definitions is None:
+        config = self.config
+        if config.definitions is None:
             self._seed()
+        elif config.users != Config().users:
+            names = ", ".join([f"'{user.name}'" for user in config.users])
+            text = (
+                "definitions: %s has to define the users, so those of the configuration (%s) are not created"
+            )
+            log.warning(text, config.definitions, names)
         return []
 
     def _seed(self) -> None:

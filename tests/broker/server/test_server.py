@@ -273,6 +273,28 @@ def test_stalled_consumers_cost_others_little(tmp_path):
         assert bounded.passed, bounded.text
 
 
+def test_definitions_instead_of_the_first_user_are_told_of(tmp_path):
+    """A user of the configuration that is not created because definitions are loaded is in a line of the log."""
+    definitions = tmp_path / "definitions.json"
+    definitions.write_text('{"vhosts": [{"name": "/"}]}')
+    for settings, text in (
+        (
+            ("default_user=ann", "default_pass=secret"),
+            "so those of the configuration ('ann') are not created",
+        ),
+        ((), ""),
+    ):
+        arguments = [
+            word for each in (f"load_definitions={definitions}", *settings) for word in ("--set", each)
+        ]
+        folder = tmp_path / f"{len(settings)} settings"
+        folder.mkdir()
+        with serving(folder, *arguments) as running:
+            told = [line for line in running.lines if "has to define the users" in line]
+        assert bool(text) == len(told)
+        assert text in "".join(told)
+
+
 def test_a_start_finishes_what_takes_many_steps(tmp_path):
     """A broker with more queues than get their policies in one step starts, and the policies apply from then on."""
     definitions = tmp_path / "definitions.json"
