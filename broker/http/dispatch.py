@@ -198,8 +198,8 @@ def answer(
         return Response(200, _headers(JSON), kept)
     status, reason = 0, "broken off"
     before = after = None
+    call = Call(broker, actor, names, request.query, content, request.headers, request.peer)
     try:
-        call = Call(broker, actor, names, request.query, content, request.headers, request.peer)
         call.is_head = request.method == "HEAD"
         former = state_of(operation, call, event)
         found = yield from _handled(operation, call)
@@ -217,7 +217,7 @@ def answer(
         if event:
             audit_request(broker, event, names, actor, request.peer, status, content, reason, (before, after))
     if request.method not in SAFE:
-        log_request(request.method, request.path, request.peer, actor, response.status)
+        log_request(request.method, request.path, request.peer, call.actor, response.status)
     return response
 
 

@@ -68,6 +68,7 @@ def session_of(call: Call, user: User, refresh: Password | None = None) -> Answe
     renewal = None
     if refresh is not None and isinstance(user, BackendUser):
         renewal = renewal_of(user.expires, refresh, call.peer or HERE, call.broker.wall_clock())
+    call.actor = user  # so that the log names who has logged in
     token = call.broker.sessions.begin(user, call.broker.now(), renewal)
     if renewal is not None:
         call.broker.backends.keep_sessions(call.broker)

@@ -1,5 +1,7 @@
 """Logging in by a form, and what the cookie is good for."""
 
+import logging
+
 import pytest
 from api import Answer, Api, respond
 from fakes import Node
@@ -44,6 +46,19 @@ def test_the_cookie_is_a_login(browser, node):
     assert 201 == browser("PUT", "vhosts/made").status
     assert "made" in node.vhosts
     assert 401 == browser("GET", "whoami", authorization="Basic eDp5").status
+
+
+def test_a_login_is_logged_with_its_user(node, caplog):
+    """The log names who has logged in; one that was refused is of nobody."""
+    with caplog.at_level(logging.INFO, "leveret.management"):
+        login(node)
+        login(node, password="wrong")
+    lines = [record.getMessage() for record in caplog.records if "/api/login" in record.getMessage()]
+
+    assert [
+        "user 'guest' from 127.0.0.1: POST /api/login: 200",
+        "a client without login from 127.0.0.1: POST /api/login: 401",
+    ] == lines
 
 
 def test_a_wrong_password_begins_no_session(node):
