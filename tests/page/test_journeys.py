@@ -1,5 +1,7 @@
 """Journeys through the page."""
 
+from urllib.parse import urlsplit
+
 import pika
 import pytest
 from browsing import declare_queues, publish
@@ -324,3 +326,43 @@ def test_what_reaches_no_queue_is_counted(page):
         page.tab.wait_for_selector("dd:text-matches('returned, [1-9]')")
     page.open("exchanges/%2F/lost")
     page.tab.wait_for_selector("figure >> text=Put into queues")
+
+
+def test_every_page_says_the_same_of_a_queue_with_dead_letters(page):
+    """Overview, list and page of the queue call it dead letters, and none of them asks for its worker."""
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 0}
+    with pika.BlockingConnection(pika.URLParameters(page.broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("dead")
+        channel.queue_declare("work", arguments=arguments)
+        channel.basic_publish("", "work", b"1")
+    for route, place in (
+        ("overview", "[aria-label='Queues that need attention'] tr:has-text('dead')"),
+        ("queues", "tr:has-text('dead')"),
+        ("queues/%2F/dead", "p.error"),
+    ):
+        page.open(route)
+        page.tab.wait_for_selector(f"{place} >> text=dead letters")
+        assert "no consumer" not in page.tab.inner_text(place)
+
+
+def test_a_dialog_does_not_stay_over_the_next_page(page):
+    """Going back closes what was asked on the page that is left."""
+    publish(page.broker, "orders", "a")
+    page.open("overview")
+    page.open("queues/%2F/orders")
+    page.tab.click("button:has-text('Purge')")
+    page.tab.wait_for_selector("dialog")
+    page.tab.go_back()
+    page.tab.wait_for_selector("h1:has-text('Overview')")
+
+    assert 0 == page.tab.locator("dialog").count()
+
+
+def test_programs_that_are_shown_reach_this_broker(page):
+    """The first program has the port of this broker, not the usual one; a virtual host shows its type."""
+    page.open("queues")
+    port = urlsplit(page.broker.url).port
+    page.tab.wait_for_selector(f"pre:has-text(', {port})')")
+    page.open("vhosts")
+    page.tab.wait_for_selector("tr:has-text('/') td:has-text('classic')")

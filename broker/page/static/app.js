@@ -128,6 +128,7 @@ async function showPage() {
   if (!user) return;
   shown.abort();
   shown = new AbortController();
+  for (const each of document.querySelectorAll("dialog")) each.close(); // it belongs to the page that is left
   const route = parse(location.hash);
   const place = { main, route, user, vhost, signal: shown.signal };
   for (const each of side.querySelectorAll("a")) {

@@ -8,6 +8,10 @@ import { made } from "./static/pages/publish.js";
 import { queueArguments } from "./static/pages/queue_form.js";
 import { steps } from "./static/pages/reports.js";
 import { program } from "./static/pages/start.js";
+import { addressOf } from "./static/shell/address.js";
+import { half } from "./static/shell/chart.js";
+
+const AT = { host: "h", port: 5672, isTLS: false };
 
 const MESSAGE = { exchange: "", routing_key: "it's", payload: "hé", payload_encoding: "string", properties: { delivery_mode: 2, headers: { ok: true, none: null } } };
 
@@ -26,8 +30,8 @@ test("octets are shown in lines of sixteen", () => {
 test("a command and a program publish the same message", () => {
   assert.equal(quoted("it's"), "'it'\\''s'");
   assert.match(asCurl(MESSAGE, "http://h/api/", "/"), /^curl -u USER -X POST 'http:\/\/h\/api\/exchanges\/%2F\/amq.default\/publish'/);
-  assert.match(asPika(MESSAGE, "h", "/"), /basic_publish\("", "it's", "hé"\.encode\(\), pika\.BasicProperties\(delivery_mode=2, headers=\{"ok": True, "none": None\}\)\)/);
-  assert.match(asPika({ ...MESSAGE, payload: "AAE=", payload_encoding: "base64" }, "h", "/"), /^import base64\n/);
+  assert.match(asPika(MESSAGE, AT, "/"), /basic_publish\("", "it's", "hé"\.encode\(\), pika\.BasicProperties\(delivery_mode=2, headers=\{"ok": True, "none": None\}\)\)/);
+  assert.match(asPika({ ...MESSAGE, payload: "AAE=", payload_encoding: "base64" }, AT, "/"), /^import base64\n/);
   assert.equal(python([1, "a", false]), '[1, "a", False]');
 });
 
@@ -54,9 +58,26 @@ test("a policy matches names of its virtual host and type", () => {
   assert.equal(matching(rows, "(", "all", "/"), null);
 });
 
-test("the first program has the address of the broker", () => {
-  assert.match(program("10.0.0.1", "/"), /ConnectionParameters\("10\.0\.0\.1"\)/);
-  assert.match(program("h", 'a"b'), /virtual_host="a\\"b"/);
+test("a program has the address of this broker, whatever listens on the usual port", () => {
+  const listeners = [{ protocol: "http", port: 15680 }, { protocol: "amqp/ssl", port: 5671 }, { protocol: "amqp", port: 26740 }];
+  const plain = addressOf(listeners, "10.0.0.1");
+  assert.match(program(plain, "/"), /ConnectionParameters\("10\.0\.0\.1", 26740\)/);
+  assert.match(asPika(MESSAGE, plain, "v"), /ConnectionParameters\("10\.0\.0\.1", 26740, virtual_host="v"\)/);
+  assert.match(program(plain, 'a"b'), /virtual_host="a\\"b"/);
+  const tls = addressOf(listeners.slice(0, 2), "h");
+  for (const text of [program(tls, "/"), asPika(MESSAGE, tls, "/")]) {
+    assert.match(text, /^import ssl\n/m);
+    assert.match(text, /ConnectionParameters\("h", 5671, ssl_options=pika\.SSLOptions\(ssl\.create_default_context\(\)\)\)/);
+  }
+  assert.match(program(addressOf([], "h"), "/"), /ConnectionParameters\("h"\)/);
+});
+
+test("the middle of an axis is no other number than it says", () => {
+  const whole = (value) => String(Math.round(value));
+  assert.equal(half(1, whole), "");
+  assert.equal(half(5, whole), "");
+  assert.equal(half(10, whole), "5");
+  assert.equal(half(1, (value) => value.toFixed(1)), "0.5");
 });
 
 test("the way to a report names the directories of this broker", () => {

@@ -9,7 +9,7 @@ import { poll } from "../shell/poll.js";
 import { link } from "../shell/route.js";
 import { channelColumns } from "./channels.js";
 import { listPage } from "./list_page.js";
-import { program } from "./start.js";
+import { firstProgram } from "./start.js";
 import { Table } from "../shell/table.js";
 
 /** @typedef {import("../app.js").Place} Place */
@@ -29,7 +29,7 @@ export function show(place) {
   return listPage(place, {
     title: "Connections", noun: "connection", id: "connections", path: vhost ? `vhosts/${path(vhost)}/connections` : "connections", query: { columns: COLUMNS },
     key: (row) => row.name, sort: "name", text: (row) => `${row.name} ${row.user_provided_name ?? ""} ${row.user} ${row.vhost}`,
-    empty: () => [h("p", null, "No program is connected. This one connects, and publishes a message:"), h("pre", null, program(location.hostname || "localhost", vhost))],
+    empty: () => [h("p", null, "No program is connected. This one connects, and publishes a message:"), firstProgram(vhost)],
     columns: [
       { name: "name", title: "Name", head: true, value: (row) => row.user_provided_name ?? row.name, show: (row) => h("a", { href: link("connections", [row.name]), title: row.name }, row.user_provided_name || row.name) },
       { name: "peer", title: "From", value: (row) => row.name.split(" -> ")[0] },

@@ -1,4 +1,5 @@
 /** Messages as text: their bodies, and the program or the command that publishes one again. Pure. */
+import { pikaConnection } from "../shell/address.js";
 
 /**
  * The body of a message of the API.
@@ -77,16 +78,17 @@ export function python(value) {
 /**
  * The program that publishes a message like this one.
  * @param {any} message
- * @param {string} host
+ * @param {import("../shell/address.js").Address} address
  * @param {string} vhost
  */
-export function asPika(message, host, vhost) {
+export function asPika(message, address, vhost) {
   const properties = Object.entries(message.properties ?? {}).map(([key, value]) => `${key}=${python(value)}`).join(", ");
   const body = message.payload_encoding === "base64" ? `base64.b64decode(${python(message.payload)})` : `${python(message.payload)}.encode()`;
   return [
     ...(message.payload_encoding === "base64" ? ["import base64"] : []),
+    ...(address.isTLS ? ["import ssl"] : []),
     "import pika", "",
-    `connection = pika.BlockingConnection(pika.ConnectionParameters(${python(host)}, virtual_host=${python(vhost)}))`,
+    `connection = ${pikaConnection(address, vhost)}`,
     "channel = connection.channel()",
     `channel.basic_publish(${python(message.exchange)}, ${python(message.routing_key)}, ${body}, pika.BasicProperties(${properties}))`,
     "connection.close()",

@@ -1,4 +1,5 @@
 /** One message: what is in it, where it came from, where it died. */
+import { address } from "../shell/address.js";
 import { fill, h } from "../shell/elements.js";
 import { clock, counted, duration, size } from "../shell/format.js";
 import { done, failed } from "../shell/notices.js";
@@ -105,19 +106,19 @@ function bodyView(message) {
 function copies(message, vhost) {
   const base = new URL("api/", document.baseURI).href;
   return [
-    copy("Copy as curl", () => asCurl(message, base, vhost)), copy("Copy as pika", () => asPika(message, location.hostname, vhost)),
+    copy("Copy as curl", () => asCurl(message, base, vhost)), copy("Copy as pika", async () => asPika(message, await address(), vhost)),
     copy("Copy the body", () => message.payload),
   ];
 }
 
 /**
  * @param {string} text
- * @param {() => string} make
+ * @param {() => string | Promise<string>} make
  */
 function copy(text, make) {
   return button(text, async () => {
     try {
-      await navigator.clipboard.writeText(make());
+      await navigator.clipboard.writeText(await make());
       done("Copied.");
     } catch {
       failed(new Error("The browser does not let this page copy: it is not loopback, nor HTTPS."));

@@ -4,6 +4,7 @@ import { reasons } from "../shell/attention.js";
 import { Chart } from "../shell/chart.js";
 import { h, refresh, setText } from "../shell/elements.js";
 import { count, counted, duration, latency, percent, rate, short, size } from "../shell/format.js";
+import { holders } from "../shell/holders.js";
 import { live } from "../shell/live.js";
 import { recall, remember } from "../shell/memory.js";
 import { badge, facts, figure, go, heading, panel, queueLink } from "../shell/parts.js";
@@ -82,8 +83,10 @@ export async function show({ main, user, vhost, signal }) {
     refresh(warnings, alarms(now));
     if (now.node) refresh(node, nodePanels(now));
   };
+  /** @type {Set<string>} */
+  let dead = new Set();
   const updateWorst = () => {
-    const rows = [...live.queues.byKey.values()].map((row) => ({ row, why: reasons(row) })).filter(({ why }) => why.length);
+    const rows = [...live.queues.byKey.values()].map((row) => ({ row, why: reasons(row, dead.has(row.key)) })).filter(({ why }) => why.length);
     rows.sort((one, other) => other.why[0].level - one.why[0].level || other.row.messages - one.row.messages);
     refresh(worst, live.queues.byKey.size ? attention(rows.slice(0, WORST), rows.length) : h("div", { class: "empty" }, live.queues.at ? gettingStarted(vhost) : "Reading queues…"));
   };
@@ -96,6 +99,10 @@ export async function show({ main, user, vhost, signal }) {
   live.addEventListener("queues", updateWorst, { signal });
   update();
   updateWorst();
+  holders(vhost, signal).then((found) => {
+    dead = found;
+    if (!signal.aborted) updateWorst();
+  });
   await readHistory();
 }
 

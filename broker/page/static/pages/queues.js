@@ -4,6 +4,7 @@ import { reasons, urgency } from "../shell/attention.js";
 import { ask } from "../shell/dialog.js";
 import { h, setText } from "../shell/elements.js";
 import { count, counted, rate } from "../shell/format.js";
+import { holders } from "../shell/holders.js";
 import { live } from "../shell/live.js";
 import { recall, remember } from "../shell/memory.js";
 import { done } from "../shell/notices.js";
@@ -104,13 +105,8 @@ export function show(place) {
 
   /** After the first rows, which it would delay. */
   async function lookForDeadLetters() {
-    try {
-      const rows = await get(vhost ? `leveret/dead-letters/${path(vhost)}` : "leveret/dead-letters", { columns: "vhost,queue" }, signal);
-      dead = new Set(rows.map((/** @type {any} */ row) => keyOf(row.vhost, row.queue)));
-      soon();
-    } catch {
-      // the list is of use without
-    }
+    dead = await holders(vhost, signal);
+    if (!signal.aborted) soon();
   }
 }
 

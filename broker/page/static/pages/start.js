@@ -1,20 +1,27 @@
 /** What to do first with a broker in which there is nothing yet. */
-import { h } from "../shell/elements.js";
+import { address, pikaConnection } from "../shell/address.js";
+import { h, setText } from "../shell/elements.js";
 
 /**
  * A program that publishes a message, with the address of this broker.
- * @param {string} host
+ * @param {import("../shell/address.js").Address} address
  * @param {string} vhost
  */
-export function program(host, vhost) {
-  const where = vhost && vhost !== "/" ? `, virtual_host=${JSON.stringify(vhost)}` : "";
-  return `import pika  # pip install pika
+export function program(address, vhost) {
+  return `${address.isTLS ? "import ssl\n" : ""}import pika  # pip install pika
 
-connection = pika.BlockingConnection(pika.ConnectionParameters(${JSON.stringify(host)}${where}))
+connection = ${pikaConnection(address, vhost)}
 channel = connection.channel()
 channel.queue_declare("hello", durable=True)
 channel.basic_publish("", "hello", b"Hello, world")
 connection.close()`;
+}
+
+/** @param {string} vhost */
+export function firstProgram(vhost) {
+  const place = h("pre");
+  address().then((found) => setText(place, program(found, vhost)));
+  return place;
 }
 
 /**
@@ -25,6 +32,6 @@ export function gettingStarted(vhost) {
   return [
     h("p", null, "There are no queues yet. Programs declare them, or you do with “New queue”."),
     h("p", null, "This one declares a queue and publishes a message, and you see it here at once:"),
-    h("pre", null, program(location.hostname || "localhost", vhost)),
+    firstProgram(vhost),
   ];
 }

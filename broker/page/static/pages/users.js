@@ -14,7 +14,7 @@ const TAGS = "administrator, monitoring, policymaker, management; empty for a pr
 export function show({ main, user, signal }) {
   const table = h("div");
   const matrix = h("div");
-  main.append(heading("Users and permissions", { actions: button("New user", () => edit(null, again), "primary") }), h("div", { class: "stack" },
+  main.append(heading("Users and permissions", { actions: user.administers ? button("New user", () => edit(null, again), "primary") : [] }), h("div", { class: "stack" },
     panel("Users", table, [], true), panel("Permissions", [h("p", { class: "faint small" }, "Patterns of the names that a user may configure, write and read in each virtual host. A cell opens them."), matrix])));
   const again = poll({
     read: (aborted) => Promise.all([get("users", {}, aborted), get("vhosts", { columns: "name" }, aborted), get("permissions", {}, aborted), get("user-limits", {}, aborted)]), place: main, signal, seconds: 15,

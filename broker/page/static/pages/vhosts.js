@@ -23,7 +23,7 @@ export function show(place) {
       { name: "name", title: "Name", head: true, value: (row) => row.name }, { name: "description", title: "Description", value: (row) => row.description ?? "", wide: true },
       { name: "ready", title: "Ready", number: true, value: (row) => row.messages_ready ?? 0, show: (row) => count(row.messages_ready ?? 0) },
       { name: "unacked", title: "Unacked", number: true, value: (row) => row.messages_unacknowledged ?? 0, show: (row) => count(row.messages_unacknowledged ?? 0) },
-      { name: "type", title: "Default type", value: (row) => row.default_queue_type ?? "classic" }, { name: "tags", title: "Tags", value: (row) => (row.tags ?? []).join(", "), show: (row) => (row.tags ?? []).map((/** @type {string} */ tag) => badge(tag)) },
+      { name: "type", title: "Default type", value: (row) => (row.default_queue_type === "undefined" ? "classic" : row.default_queue_type) }, { name: "tags", title: "Tags", value: (row) => (row.tags ?? []).join(", "), show: (row) => (row.tags ?? []).map((/** @type {string} */ tag) => badge(tag)) },
       ...(user.administers ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Limits", () => limits(row.name)), button("Delete", () => remove(row.name, changed), "danger")) }] : []),
     ],
   });

@@ -60,7 +60,7 @@ export class Chart {
     setText(this.from, end ? timeOf(end - seconds * 1000) : "");
     setText(this.to, end ? timeOf(end) : "");
     setText(this.tick, this.lines[0].show(top));
-    setText(this.half, this.lines[0].show(top / 2));
+    setText(this.half, half(top, this.lines[0].show));
     this.numbers();
   }
 
@@ -74,6 +74,16 @@ export class Chart {
       h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, new Date(row.at).toLocaleTimeString()), row.values.map((value, at) => h("td", { class: "number" }, this.lines[at].show(value)))))),
     ));
   }
+}
+
+/**
+ * The label in the middle of an axis; none if it would be that of a whole number beside it.
+ * @param {number} top
+ * @param {(value: number) => string} show
+ */
+export function half(top, show) {
+  const middle = top / 2;
+  return !Number.isInteger(middle) && show(middle) === show(Math.round(middle)) ? "" : show(middle);
 }
 
 /** @param {number} milliseconds */
