@@ -50,11 +50,10 @@ from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.garbage_collector import COLLECTIONS, Collector
-from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.log_limit import LogLimit
-from leveret.broker.process.resource_alarms import Unsent, memory_limit, total_memory
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
+from leveret.broker.process.resource_alarms import Unsent, disk_limit, memory_limit
 from leveret.broker.process.shares import Shares
-from leveret.broker.process.resource_alarms import disk_limit, memory_limit
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.periodic_sweep import PeriodicSweep

@@ -19,17 +19,13 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.guarded import CALLER
 from leveret.broker.auth.backends.issuer import DISCOVERY
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
-from leveret.broker.tls.named_certificates import client_context
-from leveret.broker.auth.backends.guarded import CALLER
-from leveret.broker.auth.backends.issuer import DISCOVERY, tls_context
-from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
-from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.process.shares import Shares
+from leveret.broker.tls.named_certificates import client_context
 
 log = logging.getLogger("leveret.management")
 
