@@ -3,6 +3,8 @@
 import os
 from typing import Final
 
+from leveret.storage.errors import DamagedError, StorageError, UnknownFormatError
+
 USAGE: Final[int] = os.EX_USAGE
 """The arguments of a command are invalid."""
 DATA: Final[int] = os.EX_DATAERR
@@ -25,3 +27,8 @@ NO_PERMISSION: Final[int] = os.EX_NOPERM
 """The broker refused the login, or the socket of the data directory belongs to another user."""
 CONFIG: Final[int] = os.EX_CONFIG
 """The configuration is invalid."""
+
+
+def of_storage(error: StorageError) -> int:
+    """Return the exit code for data that cannot be used: whether that is because of what is on disk."""
+    return DATA if isinstance(error, DamagedError | UnknownFormatError) else CANNOT_CREATE

@@ -8,7 +8,7 @@ from zlib import crc32
 import lmdb
 
 from leveret.storage.journal.blocks import offsets_of, read_bitmap, read_header
-from leveret.storage.store.tables import MAP_SIZE
+from leveret.storage.store.tables import MAP_SIZE, body_checksum
 
 _HEADER = Struct(">IQQQIQB")
 _STATE = Struct(">QQQQQ?")
@@ -52,11 +52,16 @@ def old_state(value: bytes) -> bytes:
 
 def make_old(data_dir: Path) -> None:
     """Convert the data of a stopped broker to those of version 0.1.0."""
+    for path in (data_dir / "blobs").iterdir():
+        content = path.read_bytes()[4:]
+        path.write_bytes(body_checksum(int(path.name, 16), content) + content)
     with lmdb.open(str(data_dir / "store"), map_size=MAP_SIZE, max_dbs=16, sync=False) as env:
         names = ("meta", "queues", "blocks", "acks", "sweeps")
         meta, queues, blocks, acks, sweeps = (env.open_db(name.encode()) for name in names)
         with env.begin(write=True) as txn:
             txn.put(b"format", b"1", db=meta)
+            for name in (b"store", b"redo"):
+                txn.delete(name, db=meta)
             for name, octets in ((b"boot", 8), (b"span", 8), (b"clean", 0)):
                 row = txn.get(name, db=meta)
                 if row is not None:

@@ -10,7 +10,6 @@ from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.metadata_rows import ExchangeRow, QueueRow, VHostRow, encode
 from leveret.storage.store.recovery import saved_rows
-from leveret.storage.store.tables import body_checksum
 
 NO_ARGUMENTS = bytes(4)
 ADDRESS = b"\x00\x02k1"
@@ -68,7 +67,7 @@ class Stored:
     def commit(self) -> None:
         """Commit all changes so far, files first."""
         for msg_id, (message, _) in list(self.journal.files.items()):
-            octets = body_checksum(msg_id, message.content) + message.content
+            octets = self.environment.bodies.checksum(msg_id, message.content) + message.content
             self.environment.blob_path(msg_id).write_bytes(octets)
             self.journal.file_written(msg_id)
         unlink = self.environment.commit(self.journal.cut())

@@ -19,7 +19,7 @@ from leveret.broker.config.values import parse_amount
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
 from leveret.broker.persistence.backup_directory import unfinished
 from leveret.broker.persistence.data_lock import DataDirError, locked
-from leveret.storage.errors import DamagedError, StorageError, UnknownFormatError
+from leveret.storage.errors import StorageError
 from leveret.storage.store.backup import Backup, Copied, Stopped
 from leveret.storage.store.moment import last
 from leveret.storage.store.pace import Pace
@@ -68,8 +68,7 @@ def backup(data_dir: Path | None, rate: str, dest: Path, *, as_json: bool) -> No
     except DataDirError as error:
         _fail(str(error), exit_codes.CANNOT_CREATE)
     except StorageError as error:
-        is_data = isinstance(error, DamagedError | UnknownFormatError)
-        _fail(f"no backup was written: {error}", exit_codes.DATA if is_data else exit_codes.CANNOT_CREATE)
+        _fail(f"no backup was written: {error}", exit_codes.of_storage(error))
     if as_json:
         click.echo(json.dumps({"path": str(path), **done._asdict()}))
     else:

@@ -101,7 +101,7 @@ def import_definitions(data_dir: Path | None, file: Path, formatter: str, *, dry
 def _imported(config: Config, file: Path) -> Any:
     from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
     from leveret.broker.cli.definitions_offline import import_stored  # noqa: PLC0415
-    from leveret.storage.errors import DiskFullError, StorageError  # noqa: PLC0415
+    from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     try:
         with locked(config.data_dir):
@@ -110,10 +110,10 @@ def _imported(config: Config, file: Path) -> Any:
         if not _may_be_running(config):
             _fail(str(error), exit_codes.CANNOT_CREATE)
         return _by_broker(config.data_dir, file)
-    except DiskFullError as error:
-        _fail(str(error), exit_codes.CANNOT_CREATE)
-    except (DefinitionsError, StorageError) as error:
+    except DefinitionsError as error:
         _fail(str(error), exit_codes.DATA)
+    except StorageError as error:
+        _fail(str(error), exit_codes.of_storage(error))
 
 
 def _compared(config: Config, file: Path) -> Any:
@@ -129,8 +129,10 @@ def _compared(config: Config, file: Path) -> Any:
         if not _may_be_running(config):
             _fail(str(error), exit_codes.CANNOT_CREATE)
         return _by_broker(config.data_dir, file, dry_run="true")
-    except (BadRequestError, StorageError) as error:
+    except BadRequestError as error:
         _fail(f"cannot import definitions {file}: {error}", exit_codes.DATA)
+    except StorageError as error:
+        _fail(f"cannot import definitions {file}: {error}", exit_codes.of_storage(error))
 
 
 def _may_be_running(config: Config) -> bool:

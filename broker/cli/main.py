@@ -212,8 +212,10 @@ async def _serve_until_stopped(
         open_listeners(server, config, ending)
         ending.push_async_callback(await _open_control_socket(server, config))
         await server.start()
-    except (DefinitionsError, StorageError) as error:
+    except DefinitionsError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
+    except StorageError as error:
+        raise StartupError(str(error), exit_codes.of_storage(error)) from None
     except (TLSFileError, WeakPasswordError) as error:
         raise StartupError(str(error), exit_codes.CONFIG) from None
     except OSError as error:
@@ -308,14 +310,12 @@ async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awai
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if that is impossible."""
     from leveret.broker.server.startup import open_data_store  # noqa: PLC0415
-    from leveret.storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
+    from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     try:
         return open_data_store(config, DataStore)
-    except UnknownFormatError as error:
-        raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:
-        raise StartupError(str(error), exit_codes.CANNOT_CREATE) from None
+        raise StartupError(str(error), exit_codes.of_storage(error)) from None
 
 
 def _handle_signals(

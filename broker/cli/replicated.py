@@ -23,7 +23,7 @@ from leveret.broker.process.sd_notify import Notifier
 from leveret.broker.replication.control import Control
 from leveret.broker.replication.keeper import Keeper
 from leveret.broker.replication.settings import Settings
-from leveret.storage.errors import StorageError, UnknownFormatError
+from leveret.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from leveret.broker.server.replicated_server import ReplicatedServer
@@ -121,10 +121,8 @@ async def _make_keeper(config: Config) -> Keeper:
             settings,
             sync=config.storage.sync,
         )
-    except UnknownFormatError as error:
-        raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:
-        raise StartupError(str(error), exit_codes.CANNOT_CREATE) from None
+        raise StartupError(str(error), exit_codes.of_storage(error)) from None
     if released_at := os.environ.pop(RELEASED_AT, ""):
         keeper.node.candidate.stand_back(float(released_at))
     return keeper

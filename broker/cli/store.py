@@ -21,8 +21,8 @@ from leveret.broker.cli.backup import backup
 from leveret.broker.cli.messages.group import Group
 from leveret.broker.config.config import ConfigError, load
 from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
-from leveret.storage.errors import DiskFullError, StorageError
-from leveret.storage.store.compact import compact
+from leveret.storage.errors import StorageError
+from leveret.storage.store import compact as offline
 
 _ROOT = Path(leveret.__file__).parent.parent
 
@@ -125,11 +125,9 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
         if stats is None or any(each["damage"] for each in findings):
             _fail(f"will not compact damaged data: {_first(findings)}", exit_codes.DATA)
         try:
-            done = compact(found)
-        except DiskFullError as error:
-            _fail(str(error), exit_codes.CANNOT_CREATE)
+            done = offline.compact(found)
         except StorageError as error:
-            _fail(str(error), exit_codes.DATA)
+            _fail(str(error), exit_codes.of_storage(error))
     if as_json:
         click.echo(json.dumps(done._asdict()))
     else:
@@ -137,11 +135,37 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
         click.echo(f"after: {done.after} bytes, without {done.records} records of settled messages")
 
 
+@store.command("discard-log")
+@click.option(
+    "--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Data directory (default: var)."
+)
+def discard_log(data_dir: Path | None) -> None:
+    """Do without a redo log that is lost, damaged or of other data: its last commits are lost.
+
+    The next start has what the data file has. The file of the log is kept, under another name.
+
+    \b
+    Example:
+      leveret store discard-log --data-dir /var/lib/leveret
+    """  # noqa: D301 - click's mark for lines that stay as they are
+    with _in_use(data_dir) as found:
+        try:
+            kept = offline.discard_log(found)
+        except StorageError as error:
+            _fail(str(error), exit_codes.of_storage(error))
+    click.echo("the data file is used without a redo log" + (f", which is kept as {kept}" if kept else ""))
+
+
 def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Read data in another process; returns its rows, and the summary, None if the process did not finish."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])}
     words = [sys.executable, "-m", "leveret.broker.cli.store_reader", str(data_dir)]
-    done = subprocess.run(words, capture_output=True, env=environment, check=False)  # noqa: S603 - our own program
+    ours, theirs = os.pipe()  # its end tells the program that nobody waits any more
+    try:
+        done = subprocess.run(words, stdin=ours, capture_output=True, env=environment, check=False)  # noqa: S603
+    finally:
+        os.close(ours)
+        os.close(theirs)
     findings: list[dict[str, Any]] = []
     stats = None
     reading = "the file"

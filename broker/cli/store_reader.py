@@ -1,6 +1,11 @@
-"""Program that reads the data of a stopped broker for `leveret store` (see `storage.store.check`)."""
+"""Program that reads the data of a stopped broker for `leveret store` (see `storage.store.check`).
 
+Its standard input is a pipe to which nobody writes; it ends when that does, which is when the command has ended.
+"""
+
+import os
 import sys
+import threading
 
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
@@ -16,5 +21,12 @@ def fault_of_arguments(octets: bytes) -> str:
     return ""
 
 
+def end_with_the_command() -> None:
+    """Wait for the end of the command that has started this program, and end."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_the_command, daemon=True).start()
     main(sys.argv[1], fault_of_arguments)

@@ -1,16 +1,15 @@
 """The lock on a data directory (driver): held by one process, whose id is reported to others."""
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISREG
 
 from leveret.storage.permissions import DIRECTORY, FILE
+from leveret.storage.regular_files import open_regular
 
 _HOLDER = re.compile(rb"(\d+) (\S+)\n")
 
@@ -62,14 +61,10 @@ def _open(data_dir: Path) -> int:
     overwritten.
     """
     path = data_dir / "leveret.lock"
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE)
+        lock = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE)
     except FileExistsError:
-        lock = os.open(path, flags)
-        if not S_ISREG(os.fstat(lock).st_mode):
-            os.close(lock)
-            raise OSError(errno.EINVAL, f"{path} is not a regular file") from None
+        lock = open_regular(path, os.O_RDWR)
     else:
         owner = data_dir.stat()
         if not os.geteuid() and owner.st_uid:  # root opens a directory that a broker of another user will use

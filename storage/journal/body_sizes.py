@@ -1,5 +1,6 @@
 """Body sizes of messages in memory and on disk, computed without reading the bodies."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
@@ -7,6 +8,7 @@ from typing import Any
 
 from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import HEAD_OCTETS, Message, body_octets
+from leveret.storage.regular_files import open_regular
 
 _MSG_ID = Struct(">Q").pack
 _CHECKSUM_OCTETS = 4
@@ -50,7 +52,7 @@ def stored_octets(txn: Any, bodies: Any, blobs: Path, msg_id: int) -> int:
         return 0
     if len(octets) == _CHECKSUM_OCTETS:  # it is in a file
         try:
-            with (blobs / f"{msg_id:016x}").open("rb") as file:
+            with os.fdopen(open_regular(blobs / f"{msg_id:016x}"), "rb") as file:
                 octets = file.read(_CHECKSUM_OCTETS + HEAD_OCTETS)
         except OSError:
             return 0

@@ -24,10 +24,12 @@ from typing import NamedTuple, Protocol
 
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.permissions import DIRECTORY
+from leveret.storage.regular_files import open_regular
 from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.moment import Moment
 from leveret.storage.store.pace import Pace
 from leveret.storage.store.page_copy import PIECE, Output, PageCopy
+from leveret.storage.store.tables import forget_log
 
 STEP_SECONDS = 1.0
 """Time for which a state is kept, if its list of free pages is read in a fraction of it."""
@@ -138,6 +140,7 @@ class Backup:
             moment.check()
             self._source.release()
             pages.finish()
+            forget_log(store)
         finally:
             self._source.release()
             bodies.close()
@@ -268,7 +271,7 @@ class BodyCopies:
     def _copy(self, name: str) -> Generator[None]:
         """Copy a file; yields after each piece of it."""
         try:
-            descriptor = os.open(self._source / name, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(self._source / name)
         except FileNotFoundError:
             return
         try:

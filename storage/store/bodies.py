@@ -16,6 +16,7 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import FILE
+from leveret.storage.regular_files import open_regular
 from leveret.storage.store.flush import sync_data, sync_directory
 from leveret.storage.store.tables import EnvironmentTables, body_checksum
 
@@ -25,6 +26,8 @@ _first_of = attrgetter("first")
 _PIECE = 4 * 1024 * 1024
 """Bytes of a body that are flushed together: a commit waits for data that the file system has to write before its
 own."""
+_NO_FILE = frozenset((errno.EIO, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR))
+"""Errors of a file that cannot be read, or of a name that is none of a regular file."""
 _WAIT_SECONDS = 0.1
 """Seconds to wait for a file descriptor before the next try."""
 
@@ -41,6 +44,10 @@ class Bodies:
     def __init__(self, table: EnvironmentTables, directory: Path) -> None:
         self._table = table
         self._directory = directory
+
+    def checksum(self, msg_id: int, content: bytes) -> bytes:
+        """Return the checksum at the beginning of a very large body's file."""
+        return body_checksum(msg_id, content, self._table.store_id)
 
     def path(self, msg_id: int) -> Path:
         """Return the path of a very large body's file."""
@@ -91,18 +98,18 @@ class Bodies:
         while True:
             try:
                 # in two reads, because a body may have 128 MiB and a slice of it would be a copy
-                with self.path(msg_id).open("rb", 0) as file:
+                with os.fdopen(open_regular(self.path(msg_id)), "rb", 0) as file:
                     checksum, content = file.read(_CHECKSUM), file.readall()
             except FileNotFoundError:
                 return MISSING_FILE
             except OSError as error:
-                if error.errno == errno.EIO:
+                if error.errno in _NO_FILE:
                     return FILE_DAMAGED
                 if error.errno not in {errno.EMFILE, errno.ENFILE}:
                     raise
                 time.sleep(_WAIT_SECONDS)
             else:
-                return content if checksum == body_checksum(msg_id, content) else FILE_DAMAGED
+                return content if checksum == self.checksum(msg_id, content) else FILE_DAMAGED
 
     def write(self, msg_id: int, content: bytes) -> None:
         """Write a body to its file: temporary name, flush, rename, flush of the directory. Takes a while.
@@ -113,7 +120,7 @@ class Bodies:
         part = path.with_suffix(".part")
         try:
             with open(part, "wb", 0, opener=_for_the_owner) as file:
-                file.write(body_checksum(msg_id, content))
+                file.write(self.checksum(msg_id, content))
                 rest = memoryview(content)
                 while rest:
                     rest = rest[file.write(rest[:_PIECE]) :]

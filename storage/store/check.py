@@ -13,6 +13,7 @@ each table it is about to read.
 # ruff: noqa: TRY301 - an error is raised and handled in one place
 
 import json
+import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -39,11 +40,13 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.message import body_octets
 from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid
+from leveret.storage.regular_files import open_regular
 from leveret.storage.store.formats import fault_of
-from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off
+from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off, refuse_links
 from leveret.storage.store.metadata_rows import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
+from leveret.storage.store.owner import read_owner
 from leveret.storage.store.recovery import read_state
-from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, left_behind
+from leveret.storage.store.redo_log_file import CUT_OFF, NAME as REDO_LOG, left_behind
 from leveret.storage.store.row_checksums import Saved, read_saved, unpack_number
 from leveret.storage.store.tables import MAP_SIZE, TABLES, body_checksum, unused_octets
 
@@ -144,6 +147,7 @@ class Check:
         self._txn: Any = None
         self._db: dict[str, Any] = {}
         self._boot = 0
+        self._store_id = b""
         self._span = 0
         self._saved: Saved | None = None
         self._rows: list[Row] = []
@@ -157,10 +161,10 @@ class Check:
     def run(self) -> Stats | None:
         """Check everything; returns None if nothing could be read."""
         self._reading("the file")
-        if not (self._store / "data.mdb").is_file():
-            self._found(Finding("store", "there is no data"))
-            return None
         try:
+            refuse_links(self._store.parent)
+            if not (self._store / "data.mdb").is_file():
+                raise StorageError("there is no data")
             refuse_cut_off(self._store / "data.mdb")
         except StorageError as error:
             self._found(Finding("store", str(error)))
@@ -252,19 +256,25 @@ class Check:
         if b"boot" not in rows:
             self._found(Finding("meta", "the counter of starts is missing"))
         self._boot, self._span = numbers.get(b"boot", 0), numbers.get(b"span", 0)
-        self._check_log(rows.get(REDO_ROW))
+        self._check_log()
         try:
             self._saved = read_saved(b"clean", rows.get(b"clean", b""))
         except DamagedError as error:
             self._found(Finding("meta", str(error)))
 
-    def _check_log(self, row: bytes | None) -> None:
+    def _check_log(self) -> None:
         try:
-            left = left_behind(self._store, row)
+            left = left_behind(self._store, self._txn, self._db["meta"])
+            self._store_id = read_owner(self._txn, self._db["meta"]).store
         except DamagedError as error:
             self._found(Finding("meta", str(error)))
             return
-        if left is not None:
+        except OSError as error:
+            self._found(Finding(REDO_LOG, f"cannot be read: {error.strerror}"))
+            return
+        if left is not None and left.is_cut_off:
+            self._found(Finding(REDO_LOG, CUT_OFF, damage=False))
+        if left is not None and left.batches:
             text = f"{len(left.batches)} commits, which the next start writes to the tables"
             self._found(Finding(REDO_LOG, text, damage=False))
 
@@ -482,11 +492,12 @@ class Check:
 
     def _check_file(self, where: str, msg_id: int) -> None:
         try:
-            octets = (self._blobs / f"{msg_id:016x}").read_bytes()
+            with os.fdopen(open_regular(self._blobs / f"{msg_id:016x}"), "rb") as file:
+                octets = file.read()
         except OSError as error:
             self._found(Finding(where, f"cannot read its file: {error.strerror}"))
             return
-        if octets[:4] != body_checksum(msg_id, octets[4:]):
+        if octets[:4] != body_checksum(msg_id, octets[4:], self._store_id):
             self._found(Finding(where, "its file is damaged"))
 
     def _check_refs(self) -> None:

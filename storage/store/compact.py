@@ -41,14 +41,23 @@ from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.permissions import FILE
 from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import FORMAT_ROW, PLACE, check_format
-from leveret.storage.store.lmdb_file import refuse_cut_off
-from leveret.storage.store.redo_log import ROW as REDO_ROW, left_behind
-from leveret.storage.store.tables import MAP_SIZE, TABLES, EnvironmentTables, unused_octets
+from leveret.storage.store.lmdb_file import refuse_cut_off, refuse_links
+from leveret.storage.store.redo_log_file import NAME as REDO_LOG, ROW as REDO_ROW, left_behind
+from leveret.storage.store.tables import (
+    MAP_SIZE,
+    TABLES,
+    EnvironmentTables,
+    forget_log,
+    unusable,
+    unused_octets,
+)
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size in bytes of a file from which compaction at start-up may be worth the time."""
 LEFT_BEHIND = "data.mdb.new"
 """Name of the file that a compaction writes; an interrupted one leaves it behind."""
+DISCARDED = "redo.log.discarded"
+"""Name of a redo log that an administrator has given up."""
 AT_ONCE = 32 * 1024 * 1024
 """Approximate bytes copied in one transaction."""
 
@@ -137,11 +146,10 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
 def replay(data_dir: Path) -> None:
     """Write to the data what a killed broker has only logged; they must not be in use. Errors as for `compact`."""
     store = data_dir / "store"
-    with opened(data_dir) as (_, txn, tables):
-        row = txn.get(REDO_ROW, db=tables["meta"]) if "meta" in tables else None
     try:
-        if left_behind(store, row) is None:
-            return
+        with opened(data_dir) as (_, txn, tables):
+            if "meta" not in tables or left_behind(store, txn, tables["meta"]) is None:
+                return
         written = EnvironmentTables(store, TABLES, Damages(), sync=True)
         with contextlib.closing(written.env):
             written.replay()
@@ -149,10 +157,33 @@ def replay(data_dir: Path) -> None:
         raise StorageError(f"cannot write the data in {data_dir}: {error}") from error
 
 
+def discard_log(data_dir: Path) -> Path | None:
+    """Have the next start do without the commits that only a redo log may have; the data must not be in use.
+
+    Returns the new name of the log's file, which is kept; None if there is none. Raises StorageError.
+    """
+    path = data_dir / "store" / REDO_LOG
+    kept = path.with_name(DISCARDED)
+    with opened(data_dir):
+        pass
+    if kept.exists():
+        raise StorageError(f"{kept} exists: move it away first")
+    try:
+        forget_log(path.parent)
+        if not path.exists():
+            return None
+        path.rename(kept)
+        sync_directory(path.parent)
+    except (lmdb.Error, OSError) as error:
+        raise unusable(f"cannot change the data in {data_dir}", error) from error
+    return kept
+
+
 @contextlib.contextmanager
 def opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """Open the environment, a read transaction, and the tables that exist."""
     path = data_dir / "store"
+    refuse_links(data_dir)
     if not (path / "data.mdb").is_file():
         raise StorageError(f"there is no data in {data_dir}")
     refuse_cut_off(path / "data.mdb")
@@ -168,7 +199,7 @@ def opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
                 check_format(data_dir, txn.get(b"format", db=tables["meta"]) if "meta" in tables else None)
                 yield env, txn, tables
     except lmdb.Error as error:
-        raise StorageError(f"cannot read the data in {data_dir}: {error}") from error
+        raise unusable(f"cannot read the data in {data_dir}", error) from error
 
 
 class _Copy:
@@ -200,7 +231,9 @@ class _Copy:
                 elif name == "acks":
                     rows = iter(sorted(self._marks.items()))
                 elif name == "meta":
-                    rows = iter(sorted({**dict(self._txn.cursor(table)), b"format": FORMAT_ROW}.items()))
+                    # transactions are counted anew, and nothing is only logged
+                    meta = {**dict(self._txn.cursor(table)), b"format": FORMAT_ROW}
+                    rows = iter(sorted(each for each in meta.items() if each[0] != REDO_ROW))
                 else:
                     rows = iter(self._txn.cursor(table))
                 _fill(env, env.open_db(name.encode()), rows)

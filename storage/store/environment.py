@@ -35,13 +35,14 @@ from leveret.storage.store import delayed_rows
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import FORMAT, NEEDED, PLACE, check_format
-from leveret.storage.store.lmdb_file import refuse_lost
+from leveret.storage.store.lmdb_file import refuse_links, refuse_lost
 from leveret.storage.store.mapped_memory import file_octets
-from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, LogEntry, Place, RedoLog
+from leveret.storage.store.redo_log import LogEntry, RedoLog
+from leveret.storage.store.redo_log_file import NAME as REDO_LOG, ROW as REDO_ROW, Place
 from leveret.storage.store.row_checksums import Saved, seal
 from leveret.storage.store.snapshot import FileSnapshot
 from leveret.storage.store.start import start
-from leveret.storage.store.tables import TABLES, EnvironmentTables
+from leveret.storage.store.tables import TABLES, EnvironmentTables, unusable
 
 log = logging.getLogger("leveret.storage")
 
@@ -100,6 +101,7 @@ class Environment:
         self.data_dir = data_dir = data_dir.absolute()
         self.blobs = data_dir / "blobs"
         self.damages = Damages()
+        refuse_links(data_dir)
         tighten(data_dir)
         refuse_lost(data_dir)
         try:
@@ -109,7 +111,7 @@ class Environment:
             )
             self.paged = EnvironmentTables(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
         except (lmdb.Error, OSError) as error:
-            raise StorageError(f"cannot open the data in {data_dir}: {error}") from None
+            raise unusable(f"cannot open the data in {data_dir}", error) from None
         self.bodies = Bodies(self.store, self.blobs)
         self._paged_bodies = Bodies(self.paged, self.blobs)
         self._is_marked = False
@@ -122,11 +124,11 @@ class Environment:
         """Lines of delayed messages that are deleted and still have rows."""
         try:
             self._replay()
-            self.was_clean, self.boot = self._begin(Place.new() if sync and not self.is_replica else None)
+            self.was_clean, self.boot = self._begin(is_logging=sync and not self.is_replica)
             self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there is data: see `_refuse_lost`
         except (lmdb.Error, OSError) as error:
             self.close()
-            raise StorageError(f"cannot count this start in {data_dir}: {error}") from None
+            raise unusable(f"cannot count this start in {data_dir}", error) from None
         except BaseException:
             self.close()
             raise
@@ -141,26 +143,29 @@ class Environment:
             batches = self.store.replay()
         except DamagedError as error:
             raise DamagedError(
-                f"the data in {self.data_dir} is damaged: {error}. Nothing was changed. Restore the directory from a "
-                f"copy; to start without the last commits, move {self.store.path / REDO_LOG} away"
+                f"the data in {self.data_dir} is damaged: {error}. Nothing was changed. Restore the whole directory "
+                f"from a copy, or find the file that belongs to it; to start without the commits that only {REDO_LOG} "
+                f"may have: leveret store discard-log --data-dir {self.data_dir}"
             ) from None
         if batches:
             log.info("storage: redo log replayed: batches=%d", batches)
 
-    def _begin(self, place: Place | None) -> tuple[bool, int]:
+    def _begin(self, *, is_logging: bool) -> tuple[bool, int]:
         """Check the format and count this start, so that no id is assigned twice, even after an immediate crash.
 
-        `place` is the beginning of a new redo log.
+        With `is_logging` a redo log is used.
         """
+        place = Place.new()
         with self.store.env.begin(write=True) as txn:
             started = start(txn, self.store, self.data_dir)
-            if place is None:
-                txn.delete(REDO_ROW, db=self.store.db["meta"])
-            else:
+            if is_logging:
                 txn.put(REDO_ROW, place.row(), db=self.store.db["meta"])
+            else:
+                txn.delete(REDO_ROW, db=self.store.db["meta"])
             if not self.is_replica and txn.delete(PLACE, db=self.store.db["meta"]):
                 log.warning("storage: the data was a copy of a replicated log, and is not any more")
         self._is_marked, self.saved = started.is_marked, started.saved
+        self.store.store_id = self.paged.store_id = started.owner.store
         if started.format != FORMAT:
             text = "storage: data format upgraded from %d to %d; versions before %s cannot read the data any more"
             log.warning(text, started.format, FORMAT, NEEDED)
@@ -169,9 +174,11 @@ class Environment:
         sync_directory(self.data_dir)
         sync_directory(self.data_dir / "store")
         self.store.unfinished += started.sweeps
-        if place is not None:
-            self.store.redo = RedoLog(self.store.path, place)
-        return started.was_clean, started.boot
+        if is_logging:
+            self.store.redo = RedoLog(self.store.path, started.owner, place, self.store.last_transaction)
+            if (self.store.path / REDO_LOG).exists():
+                self.store.redo.open()  # its header names the last start that used the data
+        return started.was_clean, started.owner.boot
 
     def begin_use(self) -> None:
         """Remove the mark of the clean stop, because messages are about to be delivered.
@@ -463,10 +470,15 @@ class Environment:
                 self._put_rows(txn, rows)
                 saved = Saved(self.boot, int(txn.stat(db["queues"])["entries"]))
                 txn.put(b"clean", saved.row(b"clean"), db=db["meta"])
+                redo = self.store.redo
+                if redo is not None:
+                    txn.put(REDO_ROW, redo.place.unused().row(), db=db["meta"])
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
                 raise
             raise DiskFullError(str(error)) from error
+        if redo is not None:
+            redo.given_up()
         self._is_marked = True
 
     def finish_sweeps(self) -> None:

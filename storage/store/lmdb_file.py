@@ -16,6 +16,7 @@ from struct import Struct, error as StructError  # noqa: N812 - it is an excepti
 from typing import NamedTuple, Self
 
 from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.regular_files import open_regular
 
 _MAGIC = 0xBEEFC0DE
 _NO_PAGE = (1 << 64) - 1
@@ -61,7 +62,7 @@ class DataFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = open_regular(path)
         try:
             self.meta = self._meta()
         except BaseException:
@@ -209,12 +210,14 @@ def refuse_cut_off(path: Path) -> None:
 
     The file may lack pages at its end that were allocated and freed in one transaction; these are free.
 
-    Raises StorageError for one that is shorter, with advice for the administrator.
+    Raises DamagedError for one that is shorter, with advice for the administrator, StorageError if it cannot be read.
     """
     try:
         file = DataFile(path)
     except (DamagedError, FileNotFoundError):
         return
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
     with file:
         size = file.meta.page_size
         there, needed = file.octets // size, file.meta.last_page + 1
@@ -224,22 +227,34 @@ def refuse_cut_off(path: Path) -> None:
         with contextlib.suppress(DamagedError):
             missing -= sum(there <= page < needed for _, pages in file.free_pages() for page in pages)
         if missing:
-            raise StorageError(
+            raise DamagedError(
                 f"{path} is truncated: it has {file.octets} bytes and needs {needed * size}. Nothing was changed. "
                 "Restore the data directory from a copy; without one, move it away to start without data"
+            )
+
+
+def refuse_links(data_dir: Path) -> None:
+    """Check that the parts of a data directory are in it, as its lock and its permissions assume.
+
+    Raises StorageError for one that is a symbolic link. The data directory itself may be one.
+    """
+    for path in (data_dir / name for name in ("store", "paged", "blobs")):
+        if path.is_symlink():
+            raise StorageError(
+                f"{path} is a symbolic link, which is not followed: move what it names here, or mount a disk there"
             )
 
 
 def refuse_lost(data_dir: Path) -> None:
     """Check that a start finds its data, and does not take the remains of lost data for a first start.
 
-    Raises StorageError if the data file is cut off, or missing or empty where bodies are.
+    Raises DamagedError if the data file is cut off, or missing or empty where a redo log or bodies are.
     """
     path = data_dir / "store" / "data.mdb"
     refuse_cut_off(path)
-    blobs = data_dir / "blobs"
-    if blobs.exists() and not (path.exists() and path.stat().st_size):
-        raise StorageError(
-            f"{path} is missing or empty, and {blobs} shows that there were data. "
-            "Restore the data directory from a copy; without one, move it away to start without data"
-        )
+    for sign in (data_dir / "blobs", path.with_name("redo.log")):
+        if sign.exists() and not (path.exists() and path.stat().st_size):
+            raise DamagedError(
+                f"{path} is missing or empty, and {sign} shows that there were data. "
+                "Restore the data directory from a copy; without one, move it away to start without data"
+            )

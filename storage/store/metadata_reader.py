@@ -9,7 +9,7 @@ import lmdb
 from leveret.storage.errors import StorageError
 from leveret.storage.store.formats import check_format
 from leveret.storage.store.lmdb_file import refuse_cut_off
-from leveret.storage.store.tables import MAP_SIZE
+from leveret.storage.store.tables import MAP_SIZE, unusable
 
 ROWS = 500
 """Rows per transaction."""
@@ -45,7 +45,7 @@ def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
                 check_format(data_dir, txn.get(b"format", db=tables[b"meta"]))
             return _rows(env, tables[b"defs"])
     except lmdb.Error as error:
-        raise StorageError(f"cannot read the data in {data_dir}: {error}") from None
+        raise unusable(f"cannot read the data in {data_dir}", error) from None
 
 
 def _rows(env: Any, table: Any) -> list[tuple[bytes, bytes]]:

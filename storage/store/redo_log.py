@@ -6,74 +6,54 @@ begins with all that is only here, and with the row that tells up to where that 
 
 The file has a fixed size and all its blocks, so a flush writes data and nothing else. Behind the log it has a reserve,
 which is given up if there is no space to write to the data file what is only logged. Entries begin at whole pages: no
-write touches a page that has a safe one. After each transaction the next entry is written at the beginning of the file
-again. Entries are numbered; a start reads those that follow the number in the row `redo` of the table `meta`, one after
-the other, until one is not there or not whole. Its checksum covers the id of the log, which each start makes anew.
+write touches a page that has a safe one. After each transaction the next entry is written behind the header again.
+Entries are numbered; a start reads those that follow the number in the row `redo` of the table `meta`, one after the
+other, until one is not there or not whole.
+
+A log that is in use belongs to its data file, and a start must not take another file, or none, for one without entries.
+So each start makes a new id of the log. It is in the header, a page of its own that is flushed when the file is
+opened, and in the row, which says that the log is in use before the first entry is written. A clean stop takes that
+back, as do the next start, a compaction, and a backup in its copy: a log that is not in use may be lost. Each entry
+names the last transaction of the data file, on which it rests: data at another one are of another moment. For the same
+reason the header has the id of the store and the number of the start.
 """
 
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from struct import Struct
 from time import monotonic
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
-from leveret.storage.errors import NO_SPACE, DamagedError
+from leveret.storage.errors import NO_SPACE
 from leveret.storage.journal.logged import LoggedChanges, encode_changes
 from leveret.storage.permissions import FILE
+from leveret.storage.regular_files import open_regular
 from leveret.storage.store.flush import sync_data, sync_directory, write_at
-from leveret.storage.store.row_checksums import seal, unseal
+from leveret.storage.store.owner import Owner
+from leveret.storage.store.redo_log_file import (
+    ENTRY,
+    ID,
+    NAME,
+    PAGE,
+    SIZE,
+    Place,
+    checksum_of,
+    packed_header,
+    pages,
+)
 
-NAME = "redo.log"
-"""Name of the file, next to the data file."""
-ROW = b"redo"
-"""Key, in the table `meta`, of the place in the log that the data file has reached."""
-SIZE = 1024 * 1024
-"""Bytes of the log."""
 RESERVE = 7 * 1024 * 1024
 """Bytes behind it: more than it takes to write to the data file what the log has, each row on a page of its own."""
-PAGE = 4096
-"""Bytes of which an entry begins at a multiple."""
 MOST_ROWS = 512
 """Rows that wait to be written to the data file at most: whoever commits next waits for them, too."""
 MOST_SECONDS = 1.0
 """Time after which something that waits is to be written to the data file with the next batch."""
 
-_HEADER = Struct(">4sIQI")  # magic, checksum, number, bytes of the entry
-_MAGIC = b"redo"
-_PLACE = Struct(">8sQ")
-_NUMBER = Struct(">QI")
-
 log = logging.getLogger("leveret.storage")
-
-
-class Place(NamedTuple):
-    """A place in a log."""
-
-    log: bytes
-    """The id of the log, eight bytes."""
-    number: int
-    """The number of the last entry before it."""
-
-    @classmethod
-    def new(cls) -> Self:
-        """Return the beginning of a new log."""
-        return cls(os.urandom(8), 0)
-
-    def row(self) -> bytes:
-        """Return the value of the row."""
-        return seal(ROW, _PLACE.pack(*self))
-
-
-def read_place(row: bytes) -> Place:
-    """Parse the value of the row; raises DamagedError."""
-    octets = unseal(ROW, row)
-    if len(octets) != _PLACE.size:
-        raise DamagedError(f"row {ROW!r} is damaged: {len(octets)} bytes")
-    return Place(*_PLACE.unpack(octets))
 
 
 class LogEntry(NamedTuple):
@@ -97,12 +77,18 @@ class RedoLog:
 
     Args:
         folder: the folder of the data file. The log's file is made when it is first needed.
+        owner: the data that it belongs to.
         place: the place that the data file has reached.
+        transaction: returns the number of the data file's last transaction.
 
     """
 
-    def __init__(self, folder: Path, place: Place) -> None:
+    def __init__(self, folder: Path, owner: Owner, place: Place, transaction: Callable[[], int]) -> None:
         self._folder = folder
+        self._owner = owner
+        self._transaction = transaction
+        self._rests_on = 0
+        """The data file's last transaction, since the log has begun again."""
         self._log = place.log
         self._seed = crc32(place.log)
         self._number = place.number
@@ -116,8 +102,10 @@ class RedoLog:
         """True if the file could not be opened at the last try."""
         self._since = 0.0
         """Time (monotonic) of the oldest entry that waits."""
-        self._at = 0
+        self._at = PAGE
         """Bytes of the file that are in use."""
+        self._is_in_use = False
+        """True if the data file says so: nothing is logged before."""
         self._rows = 0
         self.waiting: list[LoggedChanges] = []
         """Changes that are not in the data file yet, the oldest first."""
@@ -126,7 +114,7 @@ class RedoLog:
     @property
     def place(self) -> Place:
         """The place behind the last entry."""
-        return Place(self._log, self._number)
+        return Place(self._log, self._number, is_in_use=self._descriptor >= 0)
 
     def append(self, changes: LoggedChanges) -> bool:
         """Append a small batch and flush it; returns false if that is not possible now, and nothing is logged then.
@@ -145,7 +133,7 @@ class RedoLog:
             if error.errno not in NO_SPACE:
                 raise
             with contextlib.suppress(OSError):  # a start should not find it, as the batch may be refused
-                os.pwrite(self._descriptor, bytes(_HEADER.size), entry.at)
+                os.pwrite(self._descriptor, bytes(ENTRY.size), entry.at)
             self._rows = MOST_ROWS  # nothing more before the data file has been written
             return False
         self.finish(entry)
@@ -157,11 +145,14 @@ class RedoLog:
         if self._rows + rows > MOST_ROWS:
             return None
         octets = encode_changes(changes)
-        if self._at + _HEADER.size + len(octets) > SIZE or not self._is_open():
+        if self._at + ENTRY.size + len(octets) > SIZE or not self.open() or not self._is_in_use:
             return None
+        if self._at == PAGE:
+            self._rests_on = self._transaction()
         # It counts even if it fails for lack of space: what may be half there must never be read for another one.
         self._number = number = self._number + 1
-        header = _HEADER.pack(_MAGIC, _checksum(self._seed, number, octets), number, len(octets))
+        checksum = checksum_of(self._seed, number, self._rests_on, octets)
+        header = ENTRY.pack(self._log[:ID], checksum, number, self._rests_on, len(octets))
         return LogEntry(changes, rows, header + octets, self._at, self.direct)
 
     def finish(self, entry: LogEntry) -> None:
@@ -169,17 +160,20 @@ class RedoLog:
         self.flushes += 1
         if not self.waiting:
             self._since = monotonic()
-        self._at += _pages(len(entry.octets))
+        self._at += pages(len(entry.octets))
         self._rows += entry.rows
         self.waiting.append(entry.changes)
 
-    def _is_open(self) -> bool:
-        """Open the file, or make it, and its reserve, if that is necessary; returns whether it is there."""
-        if self._at and self._descriptor >= 0:
+    def open(self) -> bool:
+        """Open the file, or make it, with its header and its reserve, if necessary; returns whether it is there.
+
+        From then on the log `is_ahead`, and in use after the next transaction of the data file.
+        """
+        if self._at > PAGE and self._descriptor >= 0:
             return True
         try:
             if self._descriptor < 0:
-                self._descriptor = _open(self._folder)
+                self._descriptor = self._opened()
             _reserve(self._descriptor)
             if self.direct < 0:
                 self.direct = _open_direct(self._folder)
@@ -190,6 +184,21 @@ class RedoLog:
             return False
         self._is_refused = False
         return True
+
+    def _opened(self) -> int:
+        """Open the file, or make it, with all its blocks written, and its header; returns its descriptor."""
+        descriptor = open_regular(self._folder / NAME, os.O_RDWR | os.O_CREAT, FILE)
+        try:
+            is_new = os.fstat(descriptor).st_size < SIZE
+            header = packed_header(self._owner, self._log)
+            write_at(descriptor, header.ljust(SIZE, b"\0") if is_new else header, 0)
+            os.fsync(descriptor)
+            if is_new:
+                sync_directory(self._folder)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     @property
     def is_due(self) -> bool:
@@ -202,8 +211,8 @@ class RedoLog:
 
     @property
     def is_ahead(self) -> bool:
-        """True if the data file has not reached the end of the log."""
-        return self._number != self._reached
+        """True if the data file has not reached the end of the log, or does not say that it is in use."""
+        return self._number != self._reached or (self._descriptor >= 0 and not self._is_in_use)
 
     def written(self) -> int:
         """Note that all that waits is in the data file, with the place; returns the number of these batches.
@@ -213,9 +222,14 @@ class RedoLog:
         count = len(self.waiting)
         if self.is_ahead:
             self.waiting = []
-            self._at = self._rows = 0
+            self._at, self._rows = PAGE, 0
             self._reached = self._number
+            self._is_in_use = self._descriptor >= 0
         return count
+
+    def given_up(self) -> None:
+        """Note that the data file says that the log is not in use."""
+        self._is_in_use = False
 
     def close(self) -> None:
         """Close the file."""
@@ -223,48 +237,6 @@ class RedoLog:
             if descriptor >= 0:
                 os.close(descriptor)
         self._descriptor = self.direct = -1
-
-
-class Left(NamedTuple):
-    """Batches that a broker that was killed has only logged."""
-
-    batches: list[bytes]
-    place: Place
-    """The place behind them."""
-
-
-def left_behind(folder: Path, row: bytes | None) -> Left | None:
-    """Return the batches that the data file lacks, in their order; None if there are none.
-
-    Args:
-        folder: the folder of the data file.
-        row: the value of the row with the place that it has reached, None if there is none.
-
-    Raises DamagedError if there is a log, and the row is damaged, or an entry that another one follows; OSError if the
-    log cannot be read.
-    """
-    try:
-        with (folder / NAME).open("rb") as file:
-            octets = memoryview(file.read(SIZE))
-    except FileNotFoundError:
-        return None
-    if row is None:
-        return None
-    place = read_place(row)
-    batches = []
-    at = 0
-    seed = crc32(place.log)
-    while (entry := _entry_at(octets, at, seed)) is not None and entry[0] == place.number + 1:
-        place = Place(place.log, entry[0])
-        batches.append(bytes(entry[1]))
-        at += _pages(_HEADER.size + len(entry[1]))
-    for later in range(at, len(octets), PAGE):  # the last one may be cut off, and was not confirmed then
-        entry = _entry_at(octets, later, seed)
-        if entry is not None and entry[0] > place.number + 1:
-            raise DamagedError(
-                f"{NAME} has entry {entry[0]}, and entry {place.number + 1} is damaged or missing"
-            )
-    return Left(batches, place) if batches else None
 
 
 def give_reserve(folder: Path) -> bool:
@@ -277,43 +249,6 @@ def give_reserve(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _entry_at(octets: memoryview, at: int, seed: int) -> tuple[int, memoryview] | None:
-    """Return the number and the bytes of an entry of the log with that seed; None if there is none, or not whole."""
-    if at + _HEADER.size > len(octets):
-        return None
-    magic, checksum, number, size = _HEADER.unpack_from(octets, at)
-    start = at + _HEADER.size
-    entry = octets[start : start + size]
-    if magic != _MAGIC or len(entry) != size or _checksum(seed, number, entry) != checksum:
-        return None
-    return number, entry
-
-
-def _pages(octets: int) -> int:
-    """Return the size in bytes on disk of an entry of so many bytes."""
-    return -(-octets // PAGE) * PAGE
-
-
-def _checksum(seed: int, number: int, octets: bytes | memoryview) -> int:
-    """Return the checksum of an entry; `seed` is that of the id of its log."""
-    return crc32(octets, crc32(_NUMBER.pack(number, len(octets)), seed))
-
-
-def _open(folder: Path) -> int:
-    """Open the file, or make it, with all its blocks written; returns its descriptor."""
-    path = folder / NAME
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
-    try:
-        if os.fstat(descriptor).st_size < SIZE:
-            write_at(descriptor, bytes(SIZE), 0)
-            os.fsync(descriptor)
-            sync_directory(folder)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _open_direct(folder: Path) -> int:

@@ -30,6 +30,7 @@ from leveret.storage.store import delayed_rows
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import PLACE
+from leveret.storage.store.redo_log_file import NAME as REDO_LOG
 
 PARTS = b"part"
 """Beginning of the keys, in the table `meta`, of pieces of batches: then the batch's number (8) and the offset (8)."""
@@ -292,6 +293,7 @@ def remove_copy(data_dir: Path) -> None:
     shutil.rmtree(
         data_dir / "blobs", ignore_errors=True
     )  # first: without its file the folder is a sign of a loss
+    (data_dir / "store" / REDO_LOG).unlink(missing_ok=True)  # another one
     shutil.rmtree(data_dir / "store", ignore_errors=True)
 
 

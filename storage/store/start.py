@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.reads import Range
 from leveret.storage.store.formats import FORMAT, FORMAT_ROW, check_format, number_of
+from leveret.storage.store.owner import BOOT, STORE, Owner, new_store_row, read_owner
 from leveret.storage.store.row_checksums import Saved, pack_number, read_saved, unpack_number
 from leveret.storage.store.tables import SWEEP_KEY, EnvironmentTables
 
@@ -20,8 +21,8 @@ log = logging.getLogger("leveret.storage")
 class Started(NamedTuple):
     """Result of the first transaction."""
 
-    boot: int
-    """The number of this start."""
+    owner: Owner
+    """The store, and the number of this start."""
     format: int
     """The format that the data had; this version's for new data."""
     was_clean: bool
@@ -44,10 +45,13 @@ def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
     written = txn.get(b"format", db=meta)
     if written is not None:
         check_format(data_dir, written)
+    if is_first:
+        log.info("storage: no data in %s yet: a new store was made", data_dir)
+        txn.put(STORE, new_store_row(), db=meta)
     boot = 1 if is_first else _starts(txn, meta, data_dir) + 1
     if written != FORMAT_ROW:
         txn.put(b"format", FORMAT_ROW, db=meta)
-    txn.put(b"boot", pack_number(b"boot", boot), db=meta)
+    txn.put(BOOT, pack_number(BOOT, boot), db=meta)
     if store.span > 1:  # it may have been damaged, or is of format 1
         txn.put(b"span", pack_number(b"span", store.span), db=meta)
     is_marked, saved, was_clean = _mark(txn, meta)
@@ -58,13 +62,15 @@ def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
             txn.delete(key, db=store.db["sweeps"])
         txn.delete(b"clean", db=meta)
         is_marked = was_clean = False
-    return Started(boot, number_of(written) or FORMAT, was_clean or is_first, is_marked, saved, sweeps)
+    return Started(
+        read_owner(txn, meta), number_of(written) or FORMAT, was_clean or is_first, is_marked, saved, sweeps
+    )
 
 
 def _starts(txn: Any, meta: Any, data_dir: Path) -> int:
     """Return the number of earlier starts, which alone determines the ids that were assigned."""
     try:
-        return unpack_number(b"boot", txn.get(b"boot", default=b"", db=meta))
+        return unpack_number(BOOT, txn.get(BOOT, default=b"", db=meta))
     except DamagedError:
         raise DamagedError(
             f"the data in {data_dir} is damaged: the counter of starts, from which all ids are generated. "

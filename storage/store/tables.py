@@ -24,7 +24,7 @@ from zlib_ng.zlib_ng import crc32
 
 from leveret.storage import delayed
 from leveret.storage.damage import BITMAP, BLOCK, Damages
-from leveret.storage.errors import DamagedError, UnknownStateError
+from leveret.storage.errors import DamagedError, StorageError, UnknownStateError
 from leveret.storage.journal.batch import Changes
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
@@ -42,7 +42,8 @@ from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, FILE
 from leveret.storage.store.flush import sync_data
 from leveret.storage.store.mapped_memory import Mapping
-from leveret.storage.store.redo_log import ROW, RedoLog, give_reserve, left_behind
+from leveret.storage.store.redo_log import RedoLog, give_reserve
+from leveret.storage.store.redo_log_file import CUT_OFF, ROW, left_behind, read_place
 from leveret.storage.store.row_checksums import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
@@ -58,6 +59,8 @@ SWEEP_TIME = 0.02
 """Seconds after which a commit sweeps no further, and confirms that wait for it no longer. While the loop is busy, the
 thread that commits waits for the interpreter at each of three or four calls a block."""
 
+_DAMAGE = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.VersionMismatchError)
+"""Errors that are due to the contents of the file."""
 _LOCK_OCTETS = 4096
 """Bytes of the lock file: space for more readers than there are."""
 
@@ -127,6 +130,8 @@ class EnvironmentTables:
         self.unlink: list[int] = []
         """Files whose last reference was removed by the current commit."""
         self.commits = 0
+        self.store_id = b""
+        """The id of the store, which files of bodies have."""
         self.redo: RedoLog | None = None
         """The redo log, if small batches are logged first."""
         self.applied = 0
@@ -221,7 +226,7 @@ class EnvironmentTables:
                 raise UnknownStateError(self.env.reason) from error
             finally:
                 self._in_use.notify_all()
-        if self.env.info()["last_txnid"] >= number:
+        if self.last_transaction() >= number:
             raise UnknownStateError(
                 f"{self.path}: a transaction was written whose root page could not be flushed"
             )
@@ -274,21 +279,26 @@ class EnvironmentTables:
         Raises DamagedError if that is unreadable, OSError, and what `writing` raises.
         """
         with self.env.begin() as txn:
-            row = txn.get(ROW, db=self.db["meta"])
-        left = left_behind(self.path, row)
+            left = left_behind(self.path, txn, self.db["meta"])
         if left is None:
             return 0
+        if left.is_cut_off:
+            log.warning("storage: %s", CUT_OFF)
         changes = together(map(decode_batch, left.batches))
         while True:
             try:
                 with self.writing() as txn:
                     self.apply_logged(txn, changes)
-                    txn.put(ROW, left.place.row(), db=self.db["meta"])
+                    txn.put(ROW, left.place.unused().row(), db=self.db["meta"])
             except lmdb.Error:
                 if not give_reserve(self.path):
                     raise
             else:
                 return len(left.batches)
+
+    def last_transaction(self) -> int:
+        """Return the number of the last transaction."""
+        return int(self.env.info()["last_txnid"])
 
     def continue_sweep(self, txn: Any) -> None:
         """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
@@ -547,13 +557,31 @@ class EnvironmentTables:
     def lag(self) -> int:
         """Return the same number as `reader_lag`, without checking whether the readers' processes are alive."""
         readers = [line.split()[-1] for line in self.env.readers().splitlines()[1:]]
-        last = int(self.env.info()["last_txnid"])
+        last = self.last_transaction()
         return max((last - int(txnid) for txnid in readers if txnid.isdigit()), default=0)
 
     def free_octets(self) -> int:
         """Return the bytes of the file in free pages, which will be reused."""
         with self.reading() as txn:
             return unused_octets(self.env, txn, self.db.values())
+
+
+def forget_log(path: Path) -> None:
+    """Note in an environment that nobody has open that no redo log is in use. Raises lmdb.Error."""
+    with lmdb.open(str(path), lock=False, max_dbs=16, map_size=MAP_SIZE, mode=FILE) as env:
+        meta = env.open_db(b"meta", create=False)
+        with env.begin(write=True) as txn:
+            try:
+                place = read_place(txn.get(ROW, default=b"", db=meta))
+            except DamagedError:  # or there is none
+                txn.delete(ROW, db=meta)
+            else:
+                txn.put(ROW, place.unused().row(), db=meta)
+
+
+def unusable(what: str, error: Exception) -> StorageError:
+    """Return the error to raise for data that cannot be used; it says whether that is because of the data."""
+    return (DamagedError if isinstance(error, _DAMAGE) else StorageError)(f"{what}: {error}")
 
 
 def _reserve_lock(path: Path) -> None:
@@ -595,13 +623,14 @@ def first_msg_id(boot: int) -> int:
     return boot << 40 | _WHOLE_ID
 
 
-def body_checksum(msg_id: int, content: bytes) -> bytes:
+def body_checksum(msg_id: int, content: bytes, store: bytes = b"") -> bytes:
     """Return the checksum that precedes a content stored apart from its records, in a row or in a file.
 
-    It covers the id; for ids assigned by format 1 only the lower half, which repeats with each start.
+    It covers the id; for ids assigned by format 1 only the lower half, which repeats with each start. In a file it
+    covers the id of the store, too: the names of files are those of other stores.
     """
     seed = crc32(_U64.pack(msg_id)) if msg_id & _WHOLE_ID else msg_id & 0xFFFFFFFF
-    return _COUNT.pack(crc32(content, seed))
+    return _COUNT.pack(crc32(content, crc32(store, seed)))
 
 
 def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:

@@ -60,7 +60,6 @@ from leveret.storage.store.environment import Environment, Written
 from leveret.storage.store.recovery import recover, saved_rows
 from leveret.storage.store.redo_log import LogEntry
 from leveret.storage.store.replica import ReplicaEnvironment
-from leveret.storage.store.tables import body_checksum
 
 IO_BATCH, LOAD_OCTETS, EMBED_BELOW, BLOB_THRESHOLD, SWEEP_WORK = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")
@@ -984,7 +983,7 @@ class Machine(RuleBasedStateMachine):
         else:
             self.note("file")
             path = self.environment.blob_path(msg_id)
-            path.write_bytes(body_checksum(msg_id, message.content) + message.content)
+            path.write_bytes(self.environment.bodies.checksum(msg_id, message.content) + message.content)
             for copy in self.every_copy():
                 if copy.disk == IN_BLOB and copy.name == name_of(message):
                     copy.disk = NOTED if copy.is_needed(late=self.late) else NOWHERE

@@ -275,11 +275,11 @@ def test_damaged_bodies_are_missing(environment: Environment) -> None:
 
     assert environment.bodies.read(entry.msg_id) == MISSING_FILE
 
-    path.write_bytes(body_checksum(entry.msg_id, b"large") + b"large")
+    path.write_bytes(environment.bodies.checksum(entry.msg_id, b"large") + b"large")
 
     assert b"large" == environment.bodies.read(entry.msg_id)
 
-    path.write_bytes(body_checksum(entry.msg_id, b"large") + b"largo")
+    path.write_bytes(environment.bodies.checksum(entry.msg_id, b"large") + b"largo")
 
     assert environment.bodies.read(entry.msg_id) == FILE
 
@@ -291,14 +291,14 @@ def test_a_file_waits_for_a_descriptor_and_is_never_given_up(environment: Enviro
     with environment.store.env.begin(write=True) as txn:
         txn.put(entry.msg_id.to_bytes(8, "big"), bytes(4), db=environment.store.db["bodies"])
     errors = [errno.EMFILE, errno.ENFILE, errno.EACCES]
-    opened = Path.open
+    opened = bodies_module.open_regular
 
     def failing(*arguments: object) -> object:
         if errors:
             raise OSError(errors.pop(0), "no")
         return opened(*arguments)
 
-    monkeypatch.setattr(Path, "open", failing)
+    monkeypatch.setattr(bodies_module, "open_regular", failing)
     monkeypatch.setattr(bodies_module, "_WAIT_SECONDS", 0.0)
     with pytest.raises(OSError, match="no"):
         environment.bodies.read(entry.msg_id)

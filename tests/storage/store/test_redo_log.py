@@ -13,6 +13,7 @@ import pytest
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
 from writer import QID, Writer, seq_ids
+from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
 from leveret.storage.journal.blocks import LAST_SEQ_ID, Entry
@@ -21,22 +22,18 @@ from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
 from leveret.storage.store import environment as environment_module, redo_log
 from leveret.storage.store.check import Check, Finding
-from leveret.storage.store.compact import compact
+from leveret.storage.store.compact import compact, discard_log
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.moment import last
+from leveret.storage.store.owner import Owner
 from leveret.storage.store.recovery import recover
-from leveret.storage.store.redo_log import (
-    MOST_SECONDS,
-    PAGE,
-    RESERVE,
-    SIZE,
-    Place,
-    RedoLog,
-    left_behind,
-    read_place,
-)
+from leveret.storage.store.redo_log import MOST_SECONDS, RESERVE, RedoLog
+from leveret.storage.store.redo_log_file import CUT_OFF, PAGE, ROW, SIZE, Place, read_log, read_place
+from leveret.storage.store.row_checksums import seal
 
-START = Place(b"this log", 7)
+START = Place(b"this log", 7, is_in_use=True)
+OWNER = Owner(b"store no", 3)
+TRANSACTION = 70
 
 
 def changes(number: int, octets: int = 100) -> LoggedChanges:
@@ -44,7 +41,7 @@ def changes(number: int, octets: int = 100) -> LoggedChanges:
 
 
 def keys(folder: Path, place: Place) -> list[int]:
-    left = left_behind(folder, place.row())
+    left = read_log(folder, place.row(), OWNER, TRANSACTION)
     return (
         []
         if left is None
@@ -54,7 +51,9 @@ def keys(folder: Path, place: Place) -> list[int]:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[RedoLog]:
-    made = RedoLog(tmp_path, START)
+    made = RedoLog(tmp_path, OWNER, START, lambda: TRANSACTION)
+    made.open()
+    made.written()
     yield made
     made.close()
 
@@ -69,7 +68,7 @@ def test_what_was_appended_is_read_in_its_order(tmp_path: Path, log: RedoLog) ->
 
     assert [0, 1, 2, 3, 4, 5] == keys(tmp_path, START)
     assert [2, 3, 4, 5] == keys(tmp_path, START)[2:]
-    assert Place(b"this log", 13) == log.place == read_place(log.place.row())
+    assert Place(b"this log", 13, is_in_use=True) == log.place == read_place(log.place.row())
     assert 6 == len(log.waiting) == log.flushes
 
 
@@ -91,38 +90,54 @@ def test_each_entry_is_flushed_before_it_counts(tmp_path: Path, log: RedoLog) ->
     assert [([1, 2], SIZE + RESERVE, SIZE + RESERVE)] == seen
 
 
-def test_a_new_log_has_no_file(tmp_path: Path, log: RedoLog) -> None:
+def test_a_new_log_has_no_file(tmp_path: Path) -> None:
     """The file is made when it is needed: a broker without persistent messages has none."""
-    assert [] == keys(tmp_path, START)
-    assert [] == list(tmp_path.iterdir())
+    log = RedoLog(tmp_path, OWNER, Place.new(), lambda: TRANSACTION)
+
     assert not log.is_ahead
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_nothing_is_logged_before_the_data_say_that_the_log_is_in_use(tmp_path: Path) -> None:
+    """The first small batch makes the file and is left to the data file, whose transaction has the row."""
+    log = RedoLog(tmp_path, OWNER, START, lambda: TRANSACTION)
+    assert [False, True] == [log.append(changes(0)), log.is_ahead]
+    assert [] == keys(tmp_path, START)
+    log.written()
+
+    assert [True, True] == [log.append(changes(1)), log.is_ahead]
+    assert [1] == keys(tmp_path, START)
+    log.close()
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("offset", [0, 5, 12, 18, 30, 5000])
+@pytest.mark.parametrize("offset", [0, 5, 12, 18, 26, 30, 5000])
 def test_an_entry_that_is_not_whole_ends_the_log(tmp_path: Path, log: RedoLog, at: int, offset: int) -> None:
     """The last one was cut off by a power failure, and not confirmed; one that others follow is damaged."""
     for number in range(3):
         log.append(changes(number, 2 * PAGE))
     path = tmp_path / "redo.log"
     octets = bytearray(path.read_bytes())
-    octets[at * 3 * PAGE + offset] ^= 1
+    octets[PAGE + at * 3 * PAGE + offset] ^= 1
     path.write_bytes(octets)
 
     if at == 2:
-        assert [0, 1] == keys(tmp_path, START)
+        left = read_log(tmp_path, START.row(), OWNER, TRANSACTION)
+        assert ([0, 1], True) == (keys(tmp_path, START), left is not None and left.is_cut_off)
     else:
         with pytest.raises(DamagedError, match=f"entry {9 + at}, and entry {8 + at} is damaged"):
             keys(tmp_path, START)
 
 
-def test_a_log_that_is_cut_off_is_read_to_its_end(tmp_path: Path, log: RedoLog) -> None:
-    """A file that is shorter than it was has the entries before its end."""
-    for number in range(3):
-        log.append(changes(number, 2 * PAGE))
-    os.truncate(tmp_path / "redo.log", 5 * PAGE)
+@pytest.mark.parametrize("size", [0, 1, PAGE, 5 * PAGE, SIZE - 1])
+def test_a_log_that_is_cut_off_is_refused(tmp_path: Path, log: RedoLog, size: int) -> None:
+    """A file that is shorter than it was made may have had other commits."""
+    log.append(changes(0))
+    os.truncate(tmp_path / "redo.log", size)
 
-    assert [0] == keys(tmp_path, START)
+    with pytest.raises(DamagedError, match=r"redo.log is (cut off|missing or empty)"):
+        keys(tmp_path, START)
+    assert read_log(tmp_path, log.place.unused().row(), OWNER, TRANSACTION + 1) is None
 
 
 def test_entries_of_before_are_not_read(tmp_path: Path, log: RedoLog) -> None:
@@ -142,6 +157,8 @@ def test_entries_of_another_log_are_not_read(tmp_path: Path, log: RedoLog) -> No
     """The file of other data, or of an earlier start, with the same numbers, is not taken for this one's."""
     log.append(changes(1))
 
+    with pytest.raises(DamagedError, match=r"of start 3, and not the one that the data file has in use"):
+        keys(tmp_path, Place(b"that log", 7, is_in_use=True))
     assert [] == keys(tmp_path, Place(b"that log", 7))
 
 
@@ -155,7 +172,7 @@ def test_a_full_log_takes_nothing_more_until_it_was_written(
         count += 1
 
     assert list(range(count)) == keys(tmp_path, START)
-    assert count == (SIZE // PAGE if octets == 100 else SIZE // (15 * PAGE))
+    assert count == (SIZE // PAGE - 1 if octets == 100 else SIZE // (15 * PAGE))
     assert count == log.written()
     assert log.append(changes(count, octets))
 
@@ -181,9 +198,9 @@ def test_a_log_without_room_leaves_the_batch_to_the_data_file(
     assert log.is_ahead
     assert [changes(0)] == log.waiting
     assert 1 == log.written()
-    assert Place(b"this log", 9) == log.place
+    assert START._replace(number=9) == log.place
     assert log.append(changes(3))
-    assert [3] == keys(tmp_path, Place(b"this log", 9))
+    assert [3] == keys(tmp_path, START._replace(number=9))
 
 
 def test_a_broken_disk_is_an_error(log: RedoLog) -> None:
@@ -200,15 +217,19 @@ def test_a_file_that_cannot_be_made_leaves_batches_to_the_data_file(
     tmp_path: Path, log: RedoLog, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     """Nothing was written then; the reason is logged once, and the next batch tries again."""
-    with patch.object(redo_log, "_open", side_effect=OSError(code, "planted")):
+    log.close()
+    log.given_up()
+    with patch.object(redo_log, "open_regular", side_effect=OSError(code, "planted")):
         assert [False, False] == [log.append(changes(0)), log.append(changes(1))]
 
     assert ["storage: no redo log, small commits are flushed twice"] == [
         line[:53] for line in caplog.messages
     ]
     assert not log.is_ahead
-    assert log.append(changes(2))
-    assert [2] == keys(tmp_path, START)
+    assert not log.append(changes(2))
+    log.written()
+    assert log.append(changes(3))
+    assert [3] == keys(tmp_path, START)
 
 
 def test_the_reserve_is_given_once_and_made_again(tmp_path: Path, log: RedoLog) -> None:
@@ -250,15 +271,27 @@ def found(environment: Environment) -> list[int]:
     return seq_ids(environment.read([Range(QID, 0, LAST_SEQ_ID)], 1 << 40))
 
 
+def begin_logging(environment: Environment) -> None:
+    """Have the log made, and used, as the first small batch of a broker does."""
+    redo = environment.store.redo
+    assert redo is not None
+    assert redo.open()
+    environment.apply_logged()
+
+
 def killed(environment: Environment, *, sync: bool = True) -> Environment:
     """Return the data as a start finds them."""
     environment.close()
-    return Environment(environment.data_dir, sync=sync)
+    again = Environment(environment.data_dir, sync=sync)
+    if sync:
+        begin_logging(again)
+    return again
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SimpleNamespace]:
     made = SimpleNamespace(environment=Environment(tmp_path))
+    begin_logging(made.environment)
     made.writer = LoggingWriter(made.environment)
     yield made
     made.environment.close()
@@ -354,6 +387,7 @@ def test_a_program_may_leave_its_directory(tmp_path: Path, monkeypatch: pytest.M
     """A relative path stays what it was when the data were opened."""
     monkeypatch.chdir(tmp_path)
     environment = Environment(Path("data"))
+    begin_logging(environment)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     writer = LoggingWriter(environment)
@@ -487,20 +521,38 @@ def test_a_check_tells_of_what_was_only_logged(site: SimpleNamespace, tmp_path: 
     site.environment = Environment(tmp_path)
 
 
+def test_a_last_entry_that_is_not_whole_is_told(
+    site: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can tell a damaged one from one that was cut off before it was confirmed: the start and the check say so."""
+    site.writer.write(1)
+    with (tmp_path / "store" / "redo.log").open("rb+") as file:
+        file.seek(PAGE + 40)
+        file.write(b"?")
+    site.environment.close()
+    findings: list[Finding] = []
+    Check(tmp_path, findings.append).run()
+    site.environment = Environment(tmp_path)
+
+    assert [(CUT_OFF, False)] == [each[1:] for each in findings]
+    assert [f"storage: {CUT_OFF}"] == caplog.messages
+    assert [] == found(site.environment)
+
+
 def test_a_damaged_place_is_refused(site: SimpleNamespace, tmp_path: Path) -> None:
     """Nobody knows then what of the log is in the tables; without its file there is nothing to know."""
     site.writer.write(1)
     with site.environment.store.env.begin(write=True) as txn:
         txn.put(b"redo", b"damaged", db=site.environment.store.db["meta"])
     site.environment.close()
-    with pytest.raises(DamagedError, match=r"row b'redo' is damaged.*redo.log away"):
+    with pytest.raises(DamagedError, match=r"row b'redo' is damaged.*discard-log"):
         Environment(tmp_path)
     with pytest.raises(StorageError, match="row b'redo' is damaged"):
         compact(tmp_path)
     findings: list[Finding] = []
     Check(tmp_path, findings.append).run()
     assert [("meta", "row b'redo' is damaged: wrong checksum", True)] == findings
-    (tmp_path / "store" / "redo.log").rename(tmp_path / "away")
+    assert tmp_path / "store" / "redo.log.discarded" == discard_log(tmp_path)
     site.environment = Environment(tmp_path)
 
     assert [] == found(site.environment)
@@ -516,10 +568,198 @@ def test_an_older_copy_of_the_data_is_refused_with_a_later_log(site: SimpleNames
     site.environment.close()
     (tmp_path / "store" / "data.mdb").write_bytes(older)
     with pytest.raises(
-        DamagedError, match=r"redo.log has entry 2, and entry 1 is damaged or missing.*redo.log away"
+        DamagedError, match=r"redo.log has entry 2, and entry 1 is damaged or missing.*discard-log"
     ):
+        Environment(tmp_path)
+    discard_log(tmp_path)
+    site.environment = Environment(tmp_path)
+
+    assert [1] == found(site.environment)
+
+
+# -- a file that is not the one ----------------------------------------------------------------------------------------
+
+
+def whole_file(folder: Path, what: str) -> None:
+    """Do something to a log as a whole."""
+    path = folder / "store" / "redo.log"
+    if what == "removed":
+        path.unlink()
+    elif what == "emptied":
+        os.truncate(path, 0)
+    elif what == "cut":
+        os.truncate(path, SIZE - PAGE)
+    elif what == "zeroed":
+        path.write_bytes(bytes(SIZE + RESERVE))
+    elif what == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif what == "a link":
+        path.rename(folder / "elsewhere")
+        path.symlink_to(folder / "elsewhere")
+    elif what == "of another store":
+        other = LoggingWriter(Environment(folder / "other"))
+        other.write(1)
+        other.write(2)
+        other.environment.close()
+        (folder / "other" / "store" / "redo.log").replace(path)
+    else:
+        path.write_bytes((folder / "earlier").read_bytes())
+
+
+LOST = {
+    "removed": "redo.log is missing or empty",
+    "emptied": "redo.log is missing or empty",
+    "cut": "redo.log is cut off, it has 1044480 bytes",
+    "zeroed": "the header of redo.log is damaged",
+    "of another store": "redo.log belongs to another store",
+    "of an earlier start": "redo.log is of start 1, and not the one that the data file has in use",
+    "a pipe": "not a regular file",
+    "a link": "symbolic links",
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_a_log_that_is_in_use_is_missed(site: SimpleNamespace, tmp_path: Path, what: str) -> None:
+    """No other file, and no missing one, is taken for a log without commits: by no start, check, compaction or backup."""
+    site.writer.write(1)
+    (tmp_path / "earlier").write_bytes((tmp_path / "store" / "redo.log").read_bytes())
+    site.environment = killed(site.environment)
+    site.writer = LoggingWriter(site.environment)
+    site.writer.write(2)
+    site.environment.close()
+    whole_file(tmp_path, what)
+    data = (tmp_path / "store" / "data.mdb").read_bytes()
+
+    with pytest.raises(StorageError, match=LOST[what]):
+        Environment(tmp_path)
+    findings: list[Finding] = []
+    Check(tmp_path, findings.append).run()
+    assert [True] == [each.damage for each in findings if each.where in {"meta", "redo.log"}]
+    with pytest.raises(StorageError, match=LOST[what]):
+        compact(tmp_path)
+    with pytest.raises(StorageError, match=LOST[what]), last(tmp_path):
+        pass
+    assert data == (tmp_path / "store" / "data.mdb").read_bytes()
+
+    discard_log(tmp_path)
+    site.environment = Environment(tmp_path)
+    assert [1] == found(site.environment)
+
+
+@pytest.mark.parametrize("what", ["removed", "emptied", "cut", "zeroed", "of an earlier start"])
+def test_a_log_that_is_not_in_use_may_be_lost(site: SimpleNamespace, tmp_path: Path, what: str) -> None:
+    """A clean stop leaves nothing that only the log has."""
+    site.writer.write(1)
+    (tmp_path / "earlier").write_bytes((tmp_path / "store" / "redo.log").read_bytes())
+    site.environment = killed(site.environment)
+    LoggingWriter(site.environment).write(2)
+    site.environment.save([])
+    site.environment.close()
+    whole_file(tmp_path, what)
+    findings: list[Finding] = []
+    Check(tmp_path, findings.append).run()
+    site.environment = Environment(tmp_path)
+
+    assert [] == [each for each in findings if each.where in {"meta", "redo.log"}]
+    assert [1, 2] == found(site.environment)
+
+
+def test_a_log_that_is_not_in_use_is_not_of_another_store(site: SimpleNamespace, tmp_path: Path) -> None:
+    """That one of them is in the wrong place matters to the other."""
+    site.writer.write(1)
+    site.environment.save([])
+    site.environment.close()
+    whole_file(tmp_path, "of another store")
+    with pytest.raises(DamagedError, match=r"redo.log belongs to another store"):
         Environment(tmp_path)
     (tmp_path / "store" / "redo.log").unlink()
     site.environment = Environment(tmp_path)
 
     assert [1] == found(site.environment)
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_data_of_an_earlier_start_are_not_used_beside_the_log(
+    site: SimpleNamespace, tmp_path: Path, is_clean: bool, is_used: bool
+) -> None:
+    """A data file that was put back is told by the log of a later start, even if that has logged nothing."""
+    site.writer.write(1, size=environment_module.LOGGED_OCTETS)
+    site.environment.save([])
+    site.environment.close()
+    path = tmp_path / "store" / "data.mdb"
+    earlier = path.read_bytes()
+    site.environment = Environment(tmp_path)
+    writer = LoggingWriter(site.environment)
+    writer.write(2, size=environment_module.LOGGED_OCTETS)
+    if is_used:
+        writer.write(3)
+    if is_clean:
+        site.environment.save([])
+    site.environment.close()
+    path.write_bytes(earlier)
+
+    with pytest.raises(DamagedError, match=r"redo.log is of start 2, and the data file of start 1"):
+        Environment(tmp_path)
+    discard_log(tmp_path)
+    site.environment = Environment(tmp_path)
+    assert [1] == found(site.environment)
+
+
+def test_commits_that_follow_another_transaction_are_not_replayed(
+    site: SimpleNamespace, tmp_path: Path
+) -> None:
+    """Commits to the tables have no number in the log: each entry names the one on which it rests."""
+    path = tmp_path / "store" / "data.mdb"
+    site.writer.write(1)
+    site.writer.write(2, size=environment_module.LOGGED_OCTETS)
+    earlier = path.read_bytes()
+    with site.environment.store.writing() as txn:
+        txn.put(b"room", b"", db=site.environment.store.db["meta"])
+    site.writer.write(3)
+    site.environment.close()
+    path.write_bytes(earlier)
+
+    with pytest.raises(DamagedError, match=r"follow transaction \d+ of the data file, which is at \d+"):
+        Environment(tmp_path)
+    discard_log(tmp_path)
+    site.environment = Environment(tmp_path)
+    assert [1, 2] == found(site.environment)
+
+
+def test_a_start_that_is_killed_before_the_log_is_in_use_is_repeated(
+    site: SimpleNamespace, tmp_path: Path
+) -> None:
+    """The header is written first: a log that is named by no row yet has no commits."""
+    for _ in range(3):
+        site.environment.close()
+        site.environment = Environment(tmp_path)
+    site.writer = LoggingWriter(site.environment)
+    site.writer.write(1)
+    assert not site.writer.is_logged
+    site.writer.write(2)
+    assert site.writer.is_logged
+    site.environment = killed(site.environment)
+
+    assert [1, 2] == found(site.environment)
+
+
+# -- of the first layout -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_commits", [False, True])
+def test_a_log_of_the_first_layout_is_used_if_it_has_no_commits(tmp_path: Path, has_commits: bool) -> None:
+    """Data that an earlier version has stopped open as they are; with commits in its log that version is named."""
+    row = seal(ROW, b"this log" + (7).to_bytes(8, "big"))
+    number, octets = 7 + has_commits, b"a batch"
+    numbers = number.to_bytes(8, "big"), len(octets).to_bytes(4, "big")
+    checksum = crc32(octets, crc32(b"".join(numbers), crc32(b"this log"))).to_bytes(4, "big")
+    entry = b"redo" + checksum + b"".join(numbers) + octets
+    (tmp_path / "redo.log").write_bytes(entry.ljust(SIZE, b"\0"))
+
+    if has_commits:
+        with pytest.raises(DamagedError, match=r"redo.log has commits of an earlier version: start and stop"):
+            read_log(tmp_path, row, OWNER, TRANSACTION)
+    else:
+        assert read_log(tmp_path, row, OWNER, TRANSACTION) is None
