@@ -182,6 +182,7 @@ campaign.disk-full = tests/crash/diskfull.py
 campaign.faults = tests/crash/run.py faults -n $(or $(N),200)
 campaign.flips = tests/crash/run.py flips -n $(or $(N),10000)
 campaign.exchange = tests/crash/run.py exchange -n $(or $(N),1000)
+campaign.whole-files = tests/crash/run.py whole-files
 campaign.followed = tests/followed/run.py -n $(or $(N),20)
 campaign.fuzz = tests/fuzz/run.py --cases $(or $(N),20000)
 campaign.handshakes = tests/handshakes/run.py --count $(or $(N),100000)

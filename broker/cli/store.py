@@ -135,22 +135,22 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
         click.echo(f"after: {done.after} bytes, without {done.records} records of settled messages")
 
 
-@store.command("discard-log")
+@store.command("reset-log")
 @click.option(
     "--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Data directory (default: var)."
 )
-def discard_log(data_dir: Path | None) -> None:
+def reset_log(data_dir: Path | None) -> None:
     """Do without a redo log that is lost, damaged or of other data: its last commits are lost.
 
     The next start has what the data file has. The file of the log is kept, under another name.
 
     \b
     Example:
-      leveret store discard-log --data-dir /var/lib/leveret
+      leveret store reset-log --data-dir /var/lib/leveret
     """  # noqa: D301 - click's mark for lines that stay as they are
     with _in_use(data_dir) as found:
         try:
-            kept = offline.discard_log(found)
+            kept = offline.reset_log(found)
         except StorageError as error:
             _fail(str(error), exit_codes.of_storage(error))
     click.echo("the data file is used without a redo log" + (f", which is kept as {kept}" if kept else ""))

@@ -56,8 +56,8 @@ WORTH_OCTETS = 64 * 1024 * 1024
 """Size in bytes of a file from which compaction at start-up may be worth the time."""
 LEFT_BEHIND = "data.mdb.new"
 """Name of the file that a compaction writes; an interrupted one leaves it behind."""
-DISCARDED = "redo.log.discarded"
-"""Name of a redo log that an administrator has given up."""
+OLD_LOG = "redo.log.old"
+"""Name of a redo log that `reset_log` has put aside."""
 AT_ONCE = 32 * 1024 * 1024
 """Approximate bytes copied in one transaction."""
 
@@ -157,13 +157,13 @@ def replay(data_dir: Path) -> None:
         raise StorageError(f"cannot write the data in {data_dir}: {error}") from error
 
 
-def discard_log(data_dir: Path) -> Path | None:
+def reset_log(data_dir: Path) -> Path | None:
     """Have the next start do without the commits that only a redo log may have; the data must not be in use.
 
     Returns the new name of the log's file, which is kept; None if there is none. Raises StorageError.
     """
     path = data_dir / "store" / REDO_LOG
-    kept = path.with_name(DISCARDED)
+    kept = path.with_name(OLD_LOG)
     with opened(data_dir):
         pass
     if kept.exists():

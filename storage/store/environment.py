@@ -145,7 +145,7 @@ class Environment:
             raise DamagedError(
                 f"the data in {self.data_dir} is damaged: {error}. Nothing was changed. Restore the whole directory "
                 f"from a copy, or find the file that belongs to it; to start without the commits that only {REDO_LOG} "
-                f"may have: leveret store discard-log --data-dir {self.data_dir}"
+                f"may have: leveret store reset-log --data-dir {self.data_dir}"
             ) from None
         if batches:
             log.info("storage: redo log replayed: batches=%d", batches)

@@ -1,4 +1,4 @@
-"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `answered`, `backup`, `transfers-killed`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `answered`, `backup`, `transfers-killed`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `whole-files`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.
@@ -29,6 +29,7 @@ from crash import (  # noqa: E402
     torn,
     tracer,
     transfers,
+    whole_files,
 )
 from crash.kills import Totals  # noqa: E402
 from crash.move_points import Moves  # noqa: E402
@@ -44,6 +45,7 @@ DEFAULTS = {
     "torn": 20_000,
     "flips": 10_000,
     "exchange": 1000,
+    "whole-files": len(whole_files.cases()),
     "control": 1,
 }
 
@@ -145,6 +147,13 @@ def flip(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Tot
     return uvloop.run(torn.torn(home, count, seed, say=say, every=every, damage=torn.flip, name="flips"))
 
 
+def whole(home: Path, _count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Copies of which one file is missing, or another one, once each; writes the table."""
+    totals, outcomes = uvloop.run(whole_files.whole_files(home, whole_files.cases(), seed, say=say))
+    whole_files.write(outcomes)
+    return totals
+
+
 def exchange(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
     """Copies whose store has pages in each other's place."""
     every = max(1, count // 100)
@@ -165,6 +174,7 @@ CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "torn": (tear, str, "memory"),
     "flips": (flip, str, "memory"),
     "exchange": (exchange, str, "memory"),
+    "whole-files": (whole, str, "memory"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Damaged copies of the data files: flipped bits, zeroed sectors, cut ends, foreign pages.
+"""Damaged copies of the data files: flipped bits, zeroed sectors, cut ends, foreign pages, files that are missing.
 
 One broker is given messages of all kinds and killed; a second one is started on its data and stopped. Each copy of
 what one of the two has left is damaged in one place and opened by a process of its own, which may end how it likes (an abort counts as refusing). What is demanded: a message that is
@@ -48,8 +48,10 @@ DECIDE_SECONDS = 60.0
 CHECK_EVERY = 10
 """Share of the copies with logged damage that `store check` looks at: one in so many."""
 REPORTED = re.compile(r"damaged|corrupt|cannot open|missing", re.IGNORECASE)
-KINDS = ("bit", "octet", "sector", "cut", "page", "value", "nulls")
+KINDS = ("bit", "octet", "sector", "cut", "page", "value", "nulls", "emptied", "removed")
 _PAGE = 4096
+_LOGGED = 10 * _PAGE
+"""Bytes of a redo log of which flips are tried: the rest is empty."""
 _LARGE_VALUE = b"\4\0"
 """LMDB's flags of a page that begins a value with pages of its own."""
 _KINDS_OF_PAGES = (b"\1\0", b"\2\0", _LARGE_VALUE)
@@ -251,15 +253,8 @@ class _Watcher:
 
 
 def damage(folder: Path, rng: random.Random) -> str:
-    """Damage one file of a copy in one place; says what was done."""
-    files = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in {"lock.mdb", "leveret.lock"}
-    ]
-    files = [path for path in files if path.stat().st_size and "paged" not in path.parts]
-    main = [path for path in files if path.name == "data.mdb"]
-    path = rng.choice(main) if rng.random() < 0.85 else rng.choice(files)
+    """Damage one file of a copy in one place, or as a whole; says what was done."""
+    path = _some_file(folder, rng, 0.85)
     data = bytearray(path.read_bytes())
     kind = rng.choice(KINDS)
     at = rng.randrange(len(data))
@@ -272,6 +267,8 @@ def damage(folder: Path, rng: random.Random) -> str:
         data[at : at + 512] = bytes(len(data[at : at + 512]))
     elif kind == "cut":
         del data[at:]
+    elif kind == "emptied":
+        data.clear()
     elif kind == "nulls":
         at = len(data) - rng.randrange(min(len(data), 16384))
         data[at:] = bytes(len(data) - at)
@@ -282,8 +279,17 @@ def damage(folder: Path, rng: random.Random) -> str:
         at -= at % 4096
         other = rng.randrange(0, max(1, len(data) // 4096)) * 4096
         data[at : at + 4096] = data[other : other + len(data[at : at + 4096])]
-    path.write_bytes(bytes(data))
+    if kind == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(bytes(data))
     return f"{kind} at {at} of {path.relative_to(folder)}"
+
+
+def _some_file(folder: Path, rng: random.Random, share: float) -> Path:
+    """Return the store's data file, in so many of all cases, or any file that has octets."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
+    return folder / "store" / "data.mdb" if rng.random() < share else rng.choice(files)
 
 
 def _large_values(data: bytes | bytearray) -> list[int]:
@@ -308,9 +314,10 @@ class Opened:
 
 
 def flip(folder: Path, rng: random.Random) -> str:
-    """Turn one bit of a copy's store round; says which."""
-    path = folder / "store" / "data.mdb"
-    at, bit = rng.randrange(path.stat().st_size), rng.randrange(8)
+    """Turn one bit of a copy round, mostly one of the store; says which."""
+    path = _some_file(folder, rng, 0.85)
+    most = _LOGGED if path.name == "redo.log" else path.stat().st_size
+    at, bit = rng.randrange(most), rng.randrange(8)
     with path.open("r+b") as file:
         file.seek(at)
         octet = file.read(1)[0]
@@ -466,7 +473,7 @@ async def torn(
     copy, stopped = home / "copy", home / "stopped"
     with Opener(home) as opener:
         shutil.copytree(site.data_dir, stopped, ignore=SOCKETS)
-        await _stop_cleanly(opener, stopped)
+        await stop_cleanly(opener, stopped)
         for number in range(
             count + 2
         ):  # the first two are whole: they show that all is right with the comparison
@@ -506,7 +513,7 @@ async def torn(
                 outcome = "served without effect"
             if number <= 1 or ((unlike or aborted) and (not is_reported or number % CHECK_EVERY == 0)):
                 _copy(left, copy, seed, number, damage)
-                said = _check(opener, copy)
+                said = check(opener, copy)
                 if number <= 1 and (said or missing or back or problems or miscounted):
                     problems.append(
                         f"without damage: {missing} missing, {miscounted}, store check says {said!r}"
@@ -533,7 +540,7 @@ def _copy(data_dir: Path, copy: Path, seed: int, number: int, damage: Damage) ->
     return damage(copy, random.Random(f"{seed}/{number}")) if number > 1 else "nothing"
 
 
-async def _stop_cleanly(opener: Opener, folder: Path) -> None:
+async def stop_cleanly(opener: Opener, folder: Path) -> None:
     """Start a broker on a folder and stop it."""
     opener.start(*_serve(folder))
     latest = time.monotonic() + OPEN_SECONDS
@@ -544,7 +551,7 @@ async def _stop_cleanly(opener: Opener, folder: Path) -> None:
     assert 0 == opener.stop(), opener.text("err")
 
 
-def _check(opener: Opener, folder: Path) -> str:
+def check(opener: Opener, folder: Path) -> str:
     """Return the findings of `leveret store check`; empty if there are none."""
     opener.start("store", "check", "--data-dir", str(folder))
     latest = time.monotonic() + OPEN_SECONDS

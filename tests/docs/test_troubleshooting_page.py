@@ -228,6 +228,17 @@ def started_damaged(place: Place) -> None:
     place.connection().channel().basic_get("orders")
 
 
+def lost_log(place: Place) -> None:
+    """Kill the broker after some small commits, and lose its redo log."""
+    channel = place.connection().channel()
+    channel.queue_declare("orders", durable=True)
+    channel.confirm_delivery()
+    for _ in range(3):
+        channel.basic_publish("", "orders", b"x", pika.BasicProperties(delivery_mode=2))
+    place.running.stopped_by(signal.SIGKILL)
+    (place.running.data_dir / "store" / "redo.log").unlink()
+
+
 def cut_off(place: Place) -> None:
     """Stop the broker, and cut off its file."""
     place.stop()
@@ -257,6 +268,7 @@ STATES: dict[str, Callable[[Place], object]] = {
     "The port is taken": elsewhere,
     "The data directory is in use": lambda place: None,
     "A key of the configuration is wrong": elsewhere,
+    "The redo log is lost": lost_log,
     "The data file is cut off": cut_off,
 }
 """The set-up of each heading."""
@@ -270,7 +282,8 @@ CODES = {
     "The port is taken": 69,
     "The data directory is in use": 73,
     "A key of the configuration is wrong": 78,
-    "The data file is cut off": 73,
+    "The redo log is lost": 65,
+    "The data file is cut off": 65,
 }
 """Exit codes of the commands of a heading, as the table of the page has them."""
 

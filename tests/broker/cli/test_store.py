@@ -1,12 +1,17 @@
 """`leveret store ...`: output, exit codes, and refusal to work on the data of a running broker."""
 
+import contextlib
 import json
+import os
+import select
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pika
+import pika.exceptions
 import pytest
 from click.testing import CliRunner, Result
 from running import Running
@@ -255,3 +260,122 @@ def test_a_reader_that_fails_is_reported(tmp_path, monkeypatch):
         result.exit_code,
         result.stdout.splitlines()[0],
     )
+
+
+# -- files that are not what they were -----------------------------------------------------------------------------------
+
+
+def killed_with_a_log(tmp_path: Path) -> Path:
+    """Return the data directory of a broker that was killed, some of whose commits are only logged."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        for _ in range(3):
+            channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+        running.stopped_by(signal.SIGKILL)
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            connection.close()
+    return running.data_dir
+
+
+def test_a_lost_redo_log_is_refused_until_it_is_given_up(tmp_path):
+    """A start and every command end with 65 and the reason; `reset-log` does without the log, whose file it keeps."""
+    data = killed_with_a_log(tmp_path)
+    log = data / "store" / "redo.log"
+    octets = log.read_bytes()
+    log.write_bytes(octets[:5000])
+    why = "redo.log is cut off, it has 5000 bytes, and the last commits may be there alone: there was no clean stop"
+    advice = (
+        f"to start without the commits that only redo.log may have: leveret store reset-log --data-dir {data}"
+    )
+    with Running(tmp_path) as running:
+        _, err = running.process.communicate(timeout=60)
+    assert (65, True, True) == (
+        running.process.returncode,
+        err.startswith(f"leveret: the data in {data} is damaged: {why}. Nothing was changed. "),
+        err.endswith(f"{advice}\n"),
+    )
+    done = store("check", "--data-dir", str(data))
+    assert (65, f"damaged: meta: {why}") == (done.exit_code, done.stdout.splitlines()[0])
+    done = store("compact", "--data-dir", str(data))
+    assert (65, f"leveret: will not compact damaged data: meta: {why}\n") == (done.exit_code, done.stderr)
+    done = store("backup", "--data-dir", str(data), str(tmp_path / "copy"))
+    assert (65, f"leveret: no backup was written: {why}\n") == (done.exit_code, done.stderr)
+
+    done = store("reset-log", "--data-dir", str(data))
+    kept = data / "store" / "redo.log.old"
+    assert (0, f"the data file is used without a redo log, which is kept as {kept}\n") == (
+        done.exit_code,
+        done.stdout,
+    )
+    assert octets[:5000] == kept.read_bytes()
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+    assert (
+        f"leveret: {kept} exists: move it away first\n" == store("reset-log", "--data-dir", str(data)).stderr
+    )
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a link", "a link to a device"])
+@pytest.mark.timeout(60)
+def test_only_regular_files_are_read(tmp_path, what):
+    """A pipe or a link in the place of a body is a finding: nothing waits for it, and nothing else is read."""
+    example(tmp_path)
+    path = next((tmp_path / "blobs").iterdir())
+    path.rename(tmp_path / "elsewhere")
+    if what == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if what == "a link to a device" else tmp_path / "elsewhere")
+    done = store("check", "--data-dir", str(tmp_path))
+
+    assert 65 == done.exit_code
+    assert f"damaged: bodies {int(path.name, 16)}: cannot read its file: " in done.stdout
+
+
+@pytest.mark.parametrize("name", ["store", "blobs"])
+def test_parts_of_a_data_directory_are_in_it(tmp_path, name):
+    """A link in place of a directory is refused by a start, and by what reads the data."""
+    data = tmp_path / "data"
+    example(data)
+    (data / name).rename(tmp_path / "elsewhere")
+    (data / name).symlink_to(tmp_path / "elsewhere")
+    why = f"{data / name} is a symbolic link, which is not followed: move what it names here, or mount a disk there"
+    with Running(tmp_path) as running:
+        _, err = running.process.communicate(timeout=60)
+
+    assert (73, f"leveret: {why}\n") == (running.process.returncode, err)
+    assert f"damaged: store: {why}" == store("check", "--data-dir", str(data)).stdout.splitlines()[0]
+
+
+@pytest.mark.timeout(60)
+def test_the_reader_ends_with_the_command(tmp_path, monkeypatch):
+    """The program that reads the data does not outlive a command that was killed: nobody holds its input then."""
+    waits = []
+
+    def note(*_words, stdin, **_options):
+        waits.append(not select.select([stdin], [], [], 0)[0])
+        return subprocess.CompletedProcess([], 0, b"", b"")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(subprocess, "run", note)
+        store_command.read(tmp_path)
+    assert [True] == waits
+    code = (
+        "import threading, time; from leveret.broker.cli.store_reader import end_with_the_command as end; "
+        "threading.Thread(target=end, daemon=True).start(); print('ready', flush=True); time.sleep(1000)"
+    )
+    ours, theirs = os.pipe()
+    reader = subprocess.Popen([sys.executable, "-c", code], stdin=ours, stdout=subprocess.PIPE)
+    os.close(ours)
+    try:
+        assert b"ready\n" == reader.stdout.readline()
+        assert reader.poll() is None
+        os.close(theirs)
+        assert 1 == reader.wait(30)
+    finally:
+        reader.kill()
+        reader.communicate()

@@ -22,7 +22,7 @@ from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
 from leveret.storage.store import environment as environment_module, redo_log
 from leveret.storage.store.check import Check, Finding
-from leveret.storage.store.compact import compact, discard_log
+from leveret.storage.store.compact import compact, reset_log
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.moment import last
 from leveret.storage.store.owner import Owner
@@ -545,14 +545,14 @@ def test_a_damaged_place_is_refused(site: SimpleNamespace, tmp_path: Path) -> No
     with site.environment.store.env.begin(write=True) as txn:
         txn.put(b"redo", b"damaged", db=site.environment.store.db["meta"])
     site.environment.close()
-    with pytest.raises(DamagedError, match=r"row b'redo' is damaged.*discard-log"):
+    with pytest.raises(DamagedError, match=r"row b'redo' is damaged.*reset-log"):
         Environment(tmp_path)
     with pytest.raises(StorageError, match="row b'redo' is damaged"):
         compact(tmp_path)
     findings: list[Finding] = []
     Check(tmp_path, findings.append).run()
     assert [("meta", "row b'redo' is damaged: wrong checksum", True)] == findings
-    assert tmp_path / "store" / "redo.log.discarded" == discard_log(tmp_path)
+    assert tmp_path / "store" / "redo.log.old" == reset_log(tmp_path)
     site.environment = Environment(tmp_path)
 
     assert [] == found(site.environment)
@@ -568,10 +568,10 @@ def test_an_older_copy_of_the_data_is_refused_with_a_later_log(site: SimpleNames
     site.environment.close()
     (tmp_path / "store" / "data.mdb").write_bytes(older)
     with pytest.raises(
-        DamagedError, match=r"redo.log has entry 2, and entry 1 is damaged or missing.*discard-log"
+        DamagedError, match=r"redo.log has entry 2, and entry 1 is damaged or missing.*reset-log"
     ):
         Environment(tmp_path)
-    discard_log(tmp_path)
+    reset_log(tmp_path)
     site.environment = Environment(tmp_path)
 
     assert [1] == found(site.environment)
@@ -642,7 +642,7 @@ def test_a_log_that_is_in_use_is_missed(site: SimpleNamespace, tmp_path: Path, w
         pass
     assert data == (tmp_path / "store" / "data.mdb").read_bytes()
 
-    discard_log(tmp_path)
+    reset_log(tmp_path)
     site.environment = Environment(tmp_path)
     assert [1] == found(site.environment)
 
@@ -702,7 +702,7 @@ def test_data_of_an_earlier_start_are_not_used_beside_the_log(
 
     with pytest.raises(DamagedError, match=r"redo.log is of start 2, and the data file of start 1"):
         Environment(tmp_path)
-    discard_log(tmp_path)
+    reset_log(tmp_path)
     site.environment = Environment(tmp_path)
     assert [1] == found(site.environment)
 
@@ -723,7 +723,7 @@ def test_commits_that_follow_another_transaction_are_not_replayed(
 
     with pytest.raises(DamagedError, match=r"follow transaction \d+ of the data file, which is at \d+"):
         Environment(tmp_path)
-    discard_log(tmp_path)
+    reset_log(tmp_path)
     site.environment = Environment(tmp_path)
     assert [1, 2] == found(site.environment)
 
