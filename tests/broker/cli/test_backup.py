@@ -145,7 +145,7 @@ def test_a_broker_that_is_killed(tmp_path, running):
     assert 73 == process.returncode
     assert "does not answer" in errors
     assert {"data", "copy.partial"} == names(tmp_path)
-    assert 73 == CliRunner().invoke(main, ["serve", "--data-dir", str(tmp_path / "copy.partial")]).exit_code
+    assert 65 == CliRunner().invoke(main, ["serve", "--data-dir", str(tmp_path / "copy.partial")]).exit_code
     assert 0 == backup("--data-dir", tmp_path / "data", tmp_path / "copy").exit_code
     assert 200 == messages(tmp_path / "copy")
 
