@@ -195,6 +195,7 @@ class RedoLog:
             os.fsync(descriptor)
             if is_new:
                 sync_directory(self._folder)
+            self.flushes += 1 + is_new
         except BaseException:
             os.close(descriptor)
             raise

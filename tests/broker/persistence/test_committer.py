@@ -755,9 +755,12 @@ def test_an_idle_broker_does_not_wait_for_the_next_commit(disk):
 
 @pytest.fixture
 def flushed(tmp_path):
-    """Return a store that flushes its commits, and so logs small ones."""
+    """Return a store that flushes its commits, and so logs small ones; the log is in use."""
     (tmp_path / "data").mkdir()
-    return DataStore(tmp_path / "data", StorageConfig(), ram_limit=1 << 20)
+    store = DataStore(tmp_path / "data", StorageConfig(), ram_limit=1 << 20)
+    assert store.environment.store.redo.open()
+    store.environment.apply_logged()
+    return store
 
 
 @pytest.mark.parametrize(
@@ -906,7 +909,7 @@ async def behind_another(disk, kernel):
 
 
 def test_small_commits_behind_others_are_written_by_the_kernel(flushed, monkeypatch):
-    """The first one opens the file, in the writer's thread; those that follow need no thread."""
+    """The first one looks for space, in the writer's thread; those that follow need no thread."""
     monkeypatch.setattr(async_writes, "HELD_NS", 10**11)  # however busy the machine is
 
     async def run():
@@ -916,10 +919,11 @@ def test_small_commits_behind_others_are_written_by_the_kernel(flushed, monkeypa
         starts = []
         start = flushed.commits._log_writes.start
         flushed.commits._log_writes.start = lambda *call: starts.append(start(*call)) or starts[-1]
+        before = flushed.flushes
         await published(flushed, queue, 5)
         if flushed.environment.store.redo.direct < 0:
             pytest.skip("no O_DIRECT on this file system")
-        flushes = flushed.flushes
+        flushes = flushed.flushes - before
         await asyncio.wait_for(flushed.stop([queue]), 10)
         return starts, flushes
 
