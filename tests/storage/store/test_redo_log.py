@@ -21,11 +21,13 @@ from leveret.storage.journal.logged import LoggedChanges, decode_batch, together
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
 from leveret.storage.store import environment as environment_module, redo_log
+from leveret.storage.store.backup import Backup, Stopped
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact, reset_log
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.moment import last
+from leveret.storage.store.moment import last, latest
 from leveret.storage.store.owner import Owner
+from leveret.storage.store.pace import Pace
 from leveret.storage.store.recovery import recover
 from leveret.storage.store.redo_log import MOST_SECONDS, RESERVE, RedoLog
 from leveret.storage.store.redo_log_file import CUT_OFF, PAGE, ROW, SIZE, Place, read_log, read_place
@@ -744,6 +746,41 @@ def test_a_start_that_is_killed_before_the_log_is_in_use_is_repeated(
     site.environment = killed(site.environment)
 
     assert [1, 2] == found(site.environment)
+
+
+def test_a_backup_needs_no_log_and_gets_no_other(site: SimpleNamespace, tmp_path: Path) -> None:
+    """A copy of data whose log is in use says that none is; beside the log of a later moment it is refused."""
+    site.writer.write(1)
+    site.environment.apply_logged()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with contextlib.closing(latest(site.environment.store)) as moment:
+        Backup(tmp_path, copy, Stopped(moment), Pace(0, lambda _: False)).run()
+    copied = (copy / "store" / "data.mdb").read_bytes()
+    site.writer.write(2)
+    assert site.writer.is_logged
+    site.environment.close()
+    again = Environment(copy)
+    assert [1] == found(again)
+    again.close()
+    (tmp_path / "store" / "data.mdb").write_bytes(copied)
+    with pytest.raises(
+        DamagedError, match=r"redo.log has commits that .*: the two are of different moments"
+    ):
+        Environment(tmp_path)
+    reset_log(tmp_path)
+    site.environment = Environment(tmp_path)
+
+    assert [1] == found(site.environment)
+
+
+def test_a_directory_without_data_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A start that finds nothing says so: the data may be elsewhere."""
+    caplog.set_level("INFO", "leveret")
+    for _ in range(2):
+        Environment(tmp_path).close()
+
+    assert [f"storage: no data in {tmp_path} yet: a new store was made"] == caplog.messages
 
 
 # -- of the first layout -------------------------------------------------------------------------------------------------
