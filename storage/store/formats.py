@@ -8,10 +8,12 @@ Formats:
 
 1. Version 0.1.0.
 2. Since 0.2.0. A block's directory has the size of each body (`storage.journal.blocks`), the row that a clean stop
-   saves of a queue has the size of all its bodies (`storage.store.recovery`), and a bitmap may be followed by delivery
-   counts. Checksums of records cover their block and place, those of bitmaps their block, those of bodies the whole
-   id. Small rows end with a checksum (`storage.store.row_checksums`). Blocks of format 1 are read as they are: their
-   body sizes are computed when needed, and a compaction rewrites the blocks.
+   saves of a queue has the size of all its bodies (`storage.store.recovery`), and a bitmap may be followed by
+   delivery counts. Checksums of records cover their block and place, those of bitmaps their block, those of bodies
+   the whole id. Small rows end with a checksum (`storage.store.row_checksums`). A new store has an id, which its
+   redo log and its files of bodies have, too (`storage.store.owner`); one of an earlier version is used without.
+   Blocks of format 1 are read as they are: their body sizes are computed when needed, and a compaction rewrites the
+   blocks.
 """
 
 from pathlib import Path
