@@ -174,8 +174,8 @@ def reset_log(data_dir: Path) -> Path | None:
             return None
         path.rename(kept)
         sync_directory(path.parent)
-    except (lmdb.Error, OSError) as error:
-        raise unusable(f"cannot change the data in {data_dir}", error) from error
+    except OSError as error:
+        raise StorageError(f"cannot rename {path}: {error.strerror}") from error
     return kept
 
 

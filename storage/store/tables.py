@@ -567,16 +567,19 @@ class EnvironmentTables:
 
 
 def forget_log(path: Path) -> None:
-    """Note in an environment that nobody has open that no redo log is in use. Raises lmdb.Error."""
-    with lmdb.open(str(path), lock=False, max_dbs=16, map_size=MAP_SIZE, mode=FILE) as env:
-        meta = env.open_db(b"meta", create=False)
-        with env.begin(write=True) as txn:
-            try:
-                place = read_place(txn.get(ROW, default=b"", db=meta))
-            except DamagedError:  # or there is none
-                txn.delete(ROW, db=meta)
-            else:
-                txn.put(ROW, place.unused().row(), db=meta)
+    """Note in an environment that nobody has open that no redo log is in use. Raises StorageError."""
+    try:
+        with lmdb.open(str(path), lock=False, max_dbs=16, map_size=MAP_SIZE, mode=FILE) as env:
+            meta = env.open_db(b"meta", create=False)
+            with env.begin(write=True) as txn:
+                try:
+                    place = read_place(txn.get(ROW, default=b"", db=meta))
+                except DamagedError:  # or there is none
+                    txn.delete(ROW, db=meta)
+                else:
+                    txn.put(ROW, place.unused().row(), db=meta)
+    except lmdb.Error as error:
+        raise unusable(f"cannot change the data in {path}", error) from error
 
 
 def unusable(what: str, error: Exception) -> StorageError:
