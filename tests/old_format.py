@@ -8,6 +8,7 @@ from zlib import crc32
 import lmdb
 
 from leveret.storage.journal.blocks import offsets_of, read_bitmap, read_header
+from leveret.storage.store.compact import replay
 from leveret.storage.store.tables import MAP_SIZE, body_checksum
 
 _HEADER = Struct(">IQQQIQB")
@@ -51,7 +52,9 @@ def old_state(value: bytes) -> bytes:
 
 
 def make_old(data_dir: Path) -> None:
-    """Convert the data of a stopped broker to those of version 0.1.0."""
+    """Convert the data that nobody uses to those of version 0.1.0, which had neither a redo log nor an id."""
+    replay(data_dir)
+    (data_dir / "store" / "redo.log").unlink(missing_ok=True)
     for path in (data_dir / "blobs").iterdir():
         content = path.read_bytes()[4:]
         path.write_bytes(body_checksum(int(path.name, 16), content) + content)
