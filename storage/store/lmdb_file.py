@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.regular_files import open_regular
+from leveret.storage.store.redo_log_file import NAME as REDO_LOG
 
 _MAGIC = 0xBEEFC0DE
 _NO_PAGE = (1 << 64) - 1
@@ -252,7 +253,7 @@ def refuse_lost(data_dir: Path) -> None:
     """
     path = data_dir / "store" / "data.mdb"
     refuse_cut_off(path)
-    for sign in (data_dir / "blobs", path.with_name("redo.log")):
+    for sign in (data_dir / "blobs", path.with_name(REDO_LOG)):
         if sign.exists() and not (path.exists() and path.stat().st_size):
             raise DamagedError(
                 f"{path} is missing or empty, and {sign} shows that there were data. "

@@ -764,9 +764,7 @@ def test_a_backup_needs_no_log_and_gets_no_other(site: SimpleNamespace, tmp_path
     assert [1] == found(again)
     again.close()
     (tmp_path / "store" / "data.mdb").write_bytes(copied)
-    with pytest.raises(
-        DamagedError, match=r"redo.log has commits that .*: the two are of different moments"
-    ):
+    with pytest.raises(DamagedError, match=r"redo.log has commits that .*: the two are of different moments"):
         Environment(tmp_path)
     reset_log(tmp_path)
     site.environment = Environment(tmp_path)
