@@ -6,8 +6,8 @@ _begin = Environment._begin
 _kept = []
 
 
-def begin(environment, place):
-    result = _begin(environment, place)
+def begin(environment, **options):
+    result = _begin(environment, **options)
     _kept.append(environment.store.env.begin())
     return result
 

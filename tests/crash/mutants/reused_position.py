@@ -5,8 +5,8 @@ from leveret.storage.store.environment import Environment
 _begin = Environment._begin
 
 
-def begin(environment, place):
-    clean, _ = _begin(environment, place)
+def begin(environment, **options):
+    clean, _ = _begin(environment, **options)
     return clean, 1
 
 
