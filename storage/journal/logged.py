@@ -17,7 +17,7 @@ from zlib_ng.zlib_ng import compress, decompress, error as ZlibError  # noqa: N8
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.batch import Batch, Changes
-from leveret.storage.journal.blocks import encode_block
+from leveret.storage.journal.blocks import NO_RETURNS, encode_block, pack_bits
 from leveret.storage.journal.reads import Range
 
 VERSION = 1
@@ -84,13 +84,47 @@ def small_changes(batch: Batch, most: int) -> LoggedChanges | None:
     `most` is its size in bytes, approximately. May run in another thread.
     """
     changes = batch.durable
-    if changes.octets > most or batch.rows or changes.merges or changes.sweeps or changes.moves:
+    if changes.octets > most or batch.rows or changes.sweeps:
+        return None
+    if changes.moves is not None:
+        return _small_moves(batch, changes.moves)
+    if changes.merges:
         return None
     if not (changes.blocks or changes.marks or changes.deletes or changes.unrefs):
         return None
     if changes.bodies and not all(content for _, content in changes.bodies):  # in a file
         return None
     return _logged(changes, _NONE)
+
+
+def _small_moves(batch: Batch, moves: Changes) -> LoggedChanges | None:
+    """Return the durable part of a small batch with ends of messages that have moved: a log has all of it or nothing.
+
+    So the bitmaps are those that the blocks have in memory, as for other ends; None where these do not say all.
+    """
+    changes = batch.durable
+    if moves.sweeps or not all(content for _, content in changes.bodies):
+        return None
+    merged = {key for key, _ in (*changes.merges, *moves.merges)}.difference(moves.deletes)
+    marks = list(changes.marks)
+    for block, _ in batch.moved:
+        if block.swept or block.returns:
+            return None
+        if block.key in merged:
+            merged.remove(block.key)
+            marks.append((block.key, pack_bits(block.key, block.count, block.bits, NO_RETURNS)))
+    if merged:  # those of swept blocks, of which nothing has moved
+        return None
+    logged = _logged(changes, _NONE)
+    return msgspec.structs.replace(
+        logged,
+        marks=marks,
+        merges=_NONE,
+        deletes=changes.deletes + moves.deletes,
+        unmarks=changes.unmarks + moves.unmarks,
+        unrefs=changes.unrefs + moves.unrefs,
+        moves=None,
+    )
 
 
 def encode_changes(changes: LoggedChanges) -> bytes:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -358,6 +359,31 @@ def test_a_larger_batch_goes_to_the_tables_with_what_was_logged_before(site: Sim
     assert site.writer.is_logged
     site.environment = killed(site.environment)
     assert [1, 2, 3, 4] == found(site.environment)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_replaces_other_messages_is_logged_with_their_ends(site: SimpleNamespace, seed: int) -> None:
+    """A small batch with ends of messages that have moved is logged, and a start finds all of it."""
+    draw, writer = random.Random(seed), site.writer
+    live: dict[int, Entry] = {}
+    logged = 0
+    for number in range(0, 400, 10):
+        fresh = [
+            writer.note(Persistent(b"\x01x\x01k", bytes(draw.choice((10, 5000))), 1, None, 0, 1), number + at)
+            for at in range(draw.randint(0, 6))
+        ]
+        for seq_id in draw.sample(list(live), draw.randint(0, min(len(live), 4))):
+            writer.journal.dead(live.pop(seq_id), moved=draw.random() < 0.7)
+        live |= {entry.seq_id: entry for entry in fresh}
+        if writer.journal.has_work:
+            writer.commit()
+            logged += writer.is_logged
+        if draw.random() < 0.1:
+            site.environment.apply_logged()
+    site.environment = killed(site.environment)
+
+    assert list(live) == found(site.environment)
+    assert logged > 20
 
 
 def test_many_messages_are_not_logged(site: SimpleNamespace) -> None:
