@@ -58,6 +58,15 @@ class DelayJournal(Protocol):
     def when_safe(self, callback: Callable[[bool], object]) -> None:
         """Call back after the commit of everything journaled so far: True, or False if the disk was full."""
 
+    def write_file(self, message: Persistent, callback: Callable[[bool], bool]) -> None:
+        """Write the body of a message to a file of its own, and call back, perhaps several times."""
+
+    def has_file(self, message: Persistent) -> bool:
+        """Return whether the body of a message is in a file of its own, which is written."""
+
+    def drop_file(self, message: Persistent) -> None:
+        """Remove the file of a body to which no record refers, or ever will."""
+
 
 class DelayDisk(Protocol):
     """The part of the data store that a line uses."""
@@ -234,6 +243,8 @@ class DelayLine:
         inbox, self.inbox = self.inbox, []
         self.inbox_persistent = False
         for message in inbox:
+            if disk is not None and self._awaits_file(disk, message):
+                continue
             self._number += 1
             due = now + delay_of(Properties(message.header).headers), self._number
             key = pack_key(self.number, due)
@@ -247,6 +258,24 @@ class DelayLine:
                     message.accepted()
                 else:
                     self._waiting.append(message)
+
+    def _awaits_file(self, disk: DelayDisk, message: Message) -> bool:
+        """Return whether a message has to wait until queues that get it, too, have its body in a file.
+
+        Its row goes into the commit that has their records.
+        """
+        if not isinstance(message, Persistent) or message.copies == 1:
+            return False
+        if len(message.content) < disk.blob_threshold or disk.journal.has_file(message):
+            return False
+        disk.journal.write_file(message, partial(self._go_on_with, message))
+        return True
+
+    def _go_on_with(self, message: Message, is_written: bool) -> bool:
+        """Take in a message whose body is in a file now; the file is needed only if a queue has the message."""
+        if is_written:
+            self.put(message)
+        return False
 
     def _note(self, journal: DelayJournal) -> None:
         """Journal the message count with this turn's changes, and ask for a callback after the commit."""

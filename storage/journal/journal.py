@@ -68,6 +68,7 @@ class Journal:
         "_before_cut",
         "_counted",
         "_dirty",
+        "_file_callbacks",
         "_file_waiters",
         "_is_logged",
         "_late_waiters",
@@ -113,7 +114,9 @@ class Journal:
         self.files: dict[int, tuple[Persistent, list[tuple[Journaled, Entry]]]] = {}
         """Bodies to be written to files, by msg_id."""
         self._file_waiters: list[tuple[set[int], Callable[[bool], object]]] = []
-        """Callbacks that wait for some of those files."""
+        """Callbacks that wait for some of those files, and for the commit that refers to them."""
+        self._file_callbacks: dict[int, list[Callable[[bool], bool]]] = {}
+        """Callbacks that wait for one of those files alone, by msg_id."""
         self._next_msg_id = first_msg_id
         self._queues: list[Journaled] = []
         self._dirty: list[Block] = []
@@ -741,17 +744,48 @@ class Journal:
     def write_blob(self, queue: Journaled, entry: Entry, message: Persistent) -> None:
         """Queue a very large body for writing to a file of its own, before its record is written."""
         if not message.msg_id:
-            message.msg_id = self.next_msg_id()
-            message.in_blob = True
-            self.files[message.msg_id] = message, []
-            self.blob_octets += entry.size
-        self.files[message.msg_id][1].append((queue, entry))
+            self._begin_file(message)
+        file = self.files.get(message.msg_id)
+        if file is None:  # it was written before any queue had the message
+            queue.journal_fresh.append(entry)
+        else:
+            file[1].append((queue, entry))
+
+    def write_file(self, message: Persistent, callback: Callable[[bool], bool]) -> None:
+        """Queue a very large body for writing to a file of its own, whether or not a queue has the message yet.
+
+        Args:
+            message: the message, whose file is not written yet.
+            callback: called with true when it is, in the step that notes the records of queues that have the message,
+                and returns whether the file is needed although there may be none; then `drop_file` has to remove it if
+                there never is one. Before that it is called with false whenever there is no space; that is retried.
+
+        """
+        if not message.msg_id:
+            self._begin_file(message)
+        self._file_callbacks.setdefault(message.msg_id, []).append(callback)
+
+    def _begin_file(self, message: Persistent) -> None:
+        message.msg_id = self.next_msg_id()
+        message.in_blob = True
+        self.files[message.msg_id] = message, []
+        self.blob_octets += len(message.content)
+
+    def has_file(self, message: Persistent) -> bool:
+        """Return whether the body of a message is in a file of its own, which is written."""
+        return message.in_blob and message.msg_id not in self.files
+
+    def drop_file(self, message: Persistent) -> None:
+        """Have the next commit remove the file of a body to which no record refers, or ever will."""
+        self._unrefs.append(message.msg_id)
 
     def file_written(self, msg_id: int) -> bool:
         """Note that a body's file is on disk, so its records may follow. Returns False if it is no longer needed."""
         message, copies = self.files.pop(msg_id)
         self.blob_octets -= len(message.content)
         needed = False
+        for told in self._file_callbacks.pop(msg_id, ()):
+            needed |= told(True)
         for queue, entry in copies:
             if entry.state == NEW:
                 needed = True
@@ -773,6 +807,8 @@ class Journal:
         """Note that there was no space for a body's file: the publish is nacked, the message stays in memory."""
         message, copies = self.files[msg_id]
         message.refused()
+        for told in self._file_callbacks.get(msg_id, ()):
+            told(False)
         for queue, entry in copies:
             queue.unstored((entry,))
         failed = [waiter for waiter in self._file_waiters if msg_id in waiter[0]]
