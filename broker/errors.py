@@ -80,6 +80,18 @@ class AMQPError(Exception):
         return f"{self.code.name} - {self.explanation}" if self.explanation else self.code.name
 
 
+class NoResourceError(AMQPError):
+    """506 that closes the channel although the code is a hard one: the connection may have consumers.
+
+    These free space and, on other channels, go on with their work.
+    """
+
+    is_hard = False
+
+    def __init__(self, explanation: str) -> None:
+        super().__init__(ReplyCode.RESOURCE_ERROR, explanation)
+
+
 class FrameError(AMQPError):
     """A malformed frame: `connection.close` is sent, and nothing more is read from that socket.
 
@@ -110,6 +122,11 @@ class NotYet(Exception):  # noqa: N818 - not an error: the method will be execut
         super().__init__("not yet")
         self.subscribe = subscribe
         self.retry = retry
+
+
+def no_disk_space(effect: str) -> AMQPError:
+    """506 RESOURCE_ERROR that closes a channel because the disk is full; `effect` is what that means for a method."""
+    return NoResourceError(f"no disk space left: {effect}")
 
 
 def access_refused(explanation: str) -> AMQPError:

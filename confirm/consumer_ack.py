@@ -299,6 +299,13 @@ class ConsumerAckQueue:
             return keys, []
         return [key for key in keys if type(key) is int], [key for key in keys if type(key) is not int]
 
+    def awaited(self, seq_ids: Collection[Key]) -> Iterable[Message]:
+        """Return those of some unacked messages whose commit is not done, and, without a body, those with a promise."""
+        seq_ids, promises = self.split(seq_ids)
+        unacked = self._unacked
+        promises += [unacked[seq_id] for seq_id in seq_ids if seq_id in unacked]
+        return chain(self.inner.awaited(seq_ids), [Promised(b"", b"", 0, promise) for promise in promises])
+
     def refuse(self, seq_ids: Iterable[int]) -> None:
         """Refuse unacked messages that the broker is about to discard; the caller must still call `ack` for them."""
         unacked = self._unacked

@@ -46,8 +46,11 @@ class Promise:
             self.publisher = None
 
 
-def joined(original: Message) -> tuple[Publisher | None, int]:
-    """Return the promise that waits for a message, and its number; a copy that replaces the message joins it."""
+def joined(original: Message) -> tuple[Promise | None, int]:
+    """Return the promise that waits for a message, and its number; a copy that replaces the message joins it.
+
+    So does the transaction that settles the message, until it is safe.
+    """
     waiting: object = original.promise
     if isinstance(original, Persistent) and original.publisher is not None:
         if not isinstance(original.publisher, Promise):

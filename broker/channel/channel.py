@@ -639,6 +639,7 @@ class Channel:
         """Handle `tx.commit`. Raises NotYet until all of the transaction is journaled."""
         tx = self._transaction()
         if self.committing is None:
+            tx.prepare(self)
             self.committing, self.tx = tx, Transaction()
         is_whole = self.committing.commit(self)
         self.committing = None

@@ -41,6 +41,13 @@ class SettlementLog(Protocol):
         """Note settlements."""
 
 
+class Commit(Protocol):
+    """The commit of a transaction, in which settlements take effect."""
+
+    def end(self, queue: Queue, keys: Sequence[int], *, is_acked: bool) -> None:
+        """Have messages removed from their queue: acked ones, or rejected ones."""
+
+
 class SettlingChannel(Protocol):
     """A channel, as far as deliveries are settled on it."""
 
@@ -164,8 +171,10 @@ class Settlements:
                 taken = self._take_oldest(channel, last)
 
 
-def settle_records(channel: SettlingChannel, records: Sequence[Record], outcome: Outcome) -> None:
-    """Settle deliveries in their queues, and give the consumers their credit."""
+def settle_records(
+    channel: SettlingChannel, records: Sequence[Record], outcome: Outcome, commit: Commit | None = None
+) -> None:
+    """Settle deliveries in their queues, and give the consumers their credit; `commit`: that of their transaction."""
     if outcome:
         _requeue(channel, records)
         return
@@ -175,9 +184,13 @@ def settle_records(channel: SettlingChannel, records: Sequence[Record], outcome:
         seq_ids = [seq_id for _, seq_id in run]
         if outcome is None:
             consumer.unacked -= len(seq_ids)
-            consumer.queue.acks += seq_ids
         else:
             consumer.give_back(len(seq_ids))
+        if commit is not None:
+            commit.end(consumer.queue, seq_ids, is_acked=outcome is None)  # type: ignore[arg-type]
+        elif outcome is None:
+            consumer.queue.acks += seq_ids
+        else:
             consumer.queue.discard(seq_ids)
     _credit(channel, records)  # first, so that queues run in the order in which their consumers wake
     for consumer, _ in groupby(records, key=_consumer_of):

@@ -2,12 +2,28 @@
 
 Both take a piece at a time. The channel passes itself to them: a transaction that kept a reference to it would make a
 cycle, which only the garbage collector frees.
+
+Theory. A transaction is one commit of the journal, as a dead letter with the end of its original is
+(`broker.vhost.dead_lettering`):
+
+- Very large bodies are written to files of their own first: nothing takes effect before, and a crash leaves only files
+  to which nothing refers.
+- From its first piece to its last no commit begins (`Turn.is_split`). The pieces run as jobs, whatever its connection
+  waits for, and their number is limited (`MOST_OPERATIONS`).
+- If it publishes anything that is stored, the messages that it ends have moved: a full disk has their ends with the
+  records of what was published, or neither.
+- A publisher that still waits for the confirm of a message that it ends waits for this commit (`Queue.join`).
+
+Dead letters of rejected messages, and acked messages that their queue retains, may follow in a later commit. They are
+in exactly one of the two places.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
+from leveret.broker.channel.body_files import NO_EFFECT, BodyFiles, Publishes, needs_file
 from leveret.broker.channel.settlement import (
     PIECE,
     Outcome,
@@ -16,12 +32,25 @@ from leveret.broker.channel.settlement import (
     SettlingChannel,
     settle_records,
 )
-from leveret.broker.errors import NotYet
+from leveret.broker.errors import NoResourceError, NotYet
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.delayed_delivery import DelayDisk
 from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
+from leveret.broker.vhost.publish_route import saved_among
+from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
 from leveret.storage.message import Message
+
+MOST_OPERATIONS = 100_000
+"""Maximum number of publishes, each counted once for each of its queues, and settlements of a transaction."""
+
+
+class TransactionalVHost(Protocol):
+    """The vhost of a channel."""
+
+    disk: DelayDisk | None
 
 
 class TransactionalChannel(SettlingChannel, Protocol):
@@ -29,6 +58,10 @@ class TransactionalChannel(SettlingChannel, Protocol):
 
     outbox: Outbox
     settlements: Settlements
+
+    @property
+    def vhost(self) -> TransactionalVHost:
+        """Its vhost."""
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
@@ -39,28 +72,58 @@ class TransactionalChannel(SettlingChannel, Protocol):
 class Transaction:
     """Publishes and settlements of a transactional channel that are not committed yet, or are being committed."""
 
-    __slots__ = ("_is_handed_over", "_is_whole", "_steps", "octets", "publishes", "settled")
+    __slots__ = (
+        "_copies",
+        "_fault",
+        "_files",
+        "_is_handed_over",
+        "_is_stored",
+        "_is_waiting",
+        "_is_whole",
+        "_joined",
+        "_largest",
+        "_steps",
+        "octets",
+        "publishes",
+        "settled",
+    )
 
     def __init__(self) -> None:
-        self.publishes: list[tuple[Sequence[Queue], Message, bool, bool]] = []
-        """Queues, message, mandatory, persistent."""
+        self.publishes: Publishes = []
         self.settled: list[tuple[int, Record, Outcome]] = []
         """Delivery tag, record and outcome."""
         self.octets = 0
         """Total size of the contents of the publishes, in bytes."""
+        self._copies = 0
+        """Number of queues of each publish, added up; at least one each."""
+        self._largest = 0
+        """Size of the largest content, in bytes."""
+        self._files: BodyFiles | None = None
+        """The files of very large bodies, if there are any, from `tx.commit` on."""
         self._steps: Iterator[bool] | None = None
         """The remaining steps of its commit, once that has begun."""
+        self._is_waiting = False
+        """True if the next one waits for deferred queues."""
+        self._is_stored = False
+        """True if queues store some of its publishes."""
+        self._joined: list[Promise] = []
+        """Publishers of messages that it ends, who wait until it is safe."""
+        self._fault: Exception | None = None
+        """An internal error in one of its steps."""
         self._is_handed_over = False
         """True once everything was passed to the queues; those that are deferred have not journaled it yet."""
         self._is_whole = True
-        """False if a queue has refused a message."""
+        """False if a queue has refused a message, or was deleted before the commit."""
 
     def publish(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> None:
         """Add a publish."""
         self.publishes.append((queues, message, mandatory, persistent))
-        self.octets += len(message.content)
+        size = len(message.content)
+        self.octets += size
+        self._copies += len(queues) or 1
+        self._largest = max(self._largest, size)
 
     def settle(self, deliveries: Sequence[tuple[int, Record]], outcome: Outcome) -> None:
         """Add the settlement of deliveries that are no longer unacked, given by delivery tag and record."""
@@ -68,20 +131,42 @@ class Transaction:
 
     # -- commit -----------------------------------------------------------------------------------------------------
 
-    def commit(self, channel: TransactionalChannel) -> bool:
-        """Execute the publishes, then the settlements; returns False if a queue has refused a message.
+    def prepare(self, channel: TransactionalChannel) -> None:
+        """Write very large bodies to files of their own; nothing takes effect yet.
 
-        Raises NotYet until all of it is journaled: the caller calls again. Large transactions are committed in pieces:
+        Raises:
+            NotYet: they are being written; the caller calls again.
+            NoResourceError: the transaction is too large, or there is no space for a file.
+
+        """
+        if self._files is None:
+            count = self._copies + len(self.settled)
+            if count > MOST_OPERATIONS:
+                raise NoResourceError(
+                    f"transaction has {count} publishes (one for each queue) and acknowledgements, more than "
+                    f"{MOST_OPERATIONS}: {NO_EFFECT}"
+                )
+            disk = channel.vhost.disk
+            if disk is None or self._largest < disk.blob_threshold:
+                return
+            self._files = BodyFiles(disk, self.publishes)
+        self._files.check()
+
+    def commit(self, channel: TransactionalChannel) -> bool:
+        """Execute the publishes, then the settlements, after `prepare`.
+
+        Returns False if a queue has refused a message, or is deleted.
+
+        Raises NotYet until all of it is journaled: the caller calls again. Large transactions are executed in pieces:
         others may see a part of one, as in RabbitMQ.
         """
         turn = channel.outbox.turn
         if self._steps is None:
             self._steps = self._commit(channel)
-        for is_waiting in self._steps:
-            if is_waiting:
-                raise NotYet(turn.when_caught_up)
-            if turn.slices.is_over():
-                raise NotYet(turn.slices.later)
+        if not self._advance(turn):
+            raise NotYet(partial(self._later, turn))
+        if self._fault is not None:
+            raise self._fault
         if not self._is_handed_over:
             self._is_handed_over = True
             if turn.run() or turn.has_deferred_input:  # its queues may have been deferred because of others
@@ -89,6 +174,32 @@ class Transaction:
         for line in turn.settling:
             raise NotYet(line.when_done)
         return self._is_whole
+
+    def _advance(self, turn: Turn) -> bool:
+        """Execute the next steps, as many as time allows; returns whether none is left."""
+        for is_waiting in self._steps or ():
+            if is_waiting or turn.slices.is_over():
+                self._is_waiting = is_waiting
+                return False
+        return True
+
+    def _later(self, turn: Turn, callback: Callable[[], object]) -> None:
+        """Execute the remaining steps in later steps of the loop, then call back.
+
+        Not when its connection is served again, which may wait for its client, or for the disk: commits wait for this.
+        """
+        subscribe = turn.when_caught_up if self._is_waiting else turn.slices.later
+        subscribe(partial(self._go_on, turn, callback))
+
+    def _go_on(self, turn: Turn, callback: Callable[[], object]) -> None:
+        try:
+            is_done = self._advance(turn)
+        except Exception as error:  # noqa: BLE001 - a bug in the broker: raised where the method is executed again
+            self._fault, is_done = error, True
+        if is_done:
+            callback()
+        else:
+            self._later(turn, callback)
 
     def finish_commit(self) -> Iterator[None]:
         """Execute the rest of a commit that has begun, a piece at a time; nothing is reported."""
@@ -100,21 +211,42 @@ class Transaction:
 
         Yields true if it waits for deferred queues.
         """
-        publishes, settled = self.publishes, self.settled
+        turn, disk = channel.outbox.turn, channel.vhost.disk
+        turn.transactions.add(self)
+        try:
+            yield from self._publish_all(channel, turn)
+            yield from self._settle_all(channel)
+        finally:
+            turn.transactions.discard(self)
+            if self._joined or self._files is not None:
+                turn.slices.later(partial(turn.when_caught_up, partial(self._journaled, turn, disk)))
+
+    def _publish_all(self, channel: TransactionalChannel, turn: Turn) -> Iterator[bool]:
+        publishes = self.publishes
         publishes.reverse()
         while publishes:
             queues, message, mandatory, persistent = publishes.pop()
             left = [queue for queue in queues if not queue.deleted]
+            if message.persistent and not needs_file(left, persistent=persistent):
+                message = Message(message.address, message.content, message.channel_id)
+            if not self._is_stored and saved_among(left, persistent=persistent):
+                self._is_stored = True
+            is_taken = len(left) == len(queues)
             if len(left) > AT_ONCE:
-                fan_out = FanOut(channel.outbox.turn, left, message, None, persistent=persistent)
+                fan_out = FanOut(turn, left, message, None, persistent=persistent)
                 while fan_out.has_input:
                     yield True
-                is_taken = fan_out.is_taken
-            else:
-                is_taken = channel.enqueue(left, message, mandatory=mandatory, persistent=persistent)
+                is_taken = fan_out.is_taken and is_taken
+            elif left or not queues:
+                is_taken = (
+                    channel.enqueue(left, message, mandatory=mandatory, persistent=persistent) and is_taken
+                )
             if not is_taken:
                 self._is_whole = False
             yield False
+
+    def _settle_all(self, channel: TransactionalChannel) -> Iterator[bool]:
+        settled = self.settled
         by_outcome: dict[Outcome, deque[Record]] = {None: deque(), False: deque(), True: deque()}
         settled.reverse()
         while settled:
@@ -124,8 +256,43 @@ class Transaction:
             yield False
         for outcome, records in by_outcome.items():
             while records:
-                settle_records(channel, [records.popleft() for _ in range(min(PIECE, len(records)))], outcome)
+                piece = [records.popleft() for _ in range(min(PIECE, len(records)))]
+                settle_records(channel, piece, outcome, None if outcome else self)
                 yield False
+
+    def end(self, queue: Queue, keys: Sequence[int], *, is_acked: bool) -> None:
+        """Have messages removed from their queue by the commit that has the publishes: acked or rejected ones."""
+        self._joined += queue.join(keys)
+        if not is_acked:
+            queue.discard(keys, moved=self._is_stored)
+        elif self._is_stored:
+            queue.ack_moved(keys)
+        else:
+            queue.acks += keys
+
+    def _journaled(self, turn: Turn, disk: DelayDisk | None) -> None:
+        """Have those who wait for this transaction told when it is safe: all of it is journaled now."""
+        if self._files is not None:
+            self._files.drop()
+            self._files = None
+        if disk is None:
+            self._tell(turn, is_safe=True)
+        else:
+            disk.journal.when_safe(lambda is_safe: self._tell(turn, is_safe=is_safe))
+
+    def _tell(self, turn: Turn, *, is_safe: bool) -> None:
+        turn.slices.add(self._tell_all(is_safe=is_safe), "confirms of a transaction")
+
+    def _tell_all(self, *, is_safe: bool) -> Iterator[None]:
+        joined = self._joined
+        while joined:
+            for promise in joined[-PIECE:]:
+                if is_safe:
+                    promise.accepted()
+                else:
+                    promise.refused()
+            del joined[-PIECE:]
+            yield
 
     # -- rollback ---------------------------------------------------------------------------------------------------
 
@@ -134,7 +301,10 @@ class Transaction:
         while self.publishes:
             del self.publishes[-PIECE:]
             yield
-        self.octets = 0
+        if self._files is not None:
+            self._files.drop()
+            self._files = None
+        self.octets = self._copies = self._largest = 0
         if not self.settled:
             return
         channel.settlements.restored()

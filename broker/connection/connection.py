@@ -35,6 +35,7 @@ from leveret.broker.errors import (
     NotYet,
     ReplyCode,
     Subscribe,
+    no_disk_space,
     not_allowed,
     precondition_failed,
 )
@@ -355,14 +356,10 @@ class Connection(ReceiveLoop):
         pending.until(safe if after is None else lambda settled: after(lambda: safe(settled)))
 
     def not_stored(self, number: int, class_id: int, method_id: int, effect: str = TOOK_EFFECT) -> None:
-        """Report a full disk; `effect` says what that means for the method.
-
-        Closes the channel with 506 although that is a hard code: the connection may have consumers, which free space.
-        """
+        """Report a full disk; `effect` says what that means for the method."""
         channel = self.channels.get(number)
         if channel is not None:
-            error = AMQPError(ReplyCode.RESOURCE_ERROR, f"no disk space left: {effect}")
-            self._close_channel(channel, error, class_id, method_id)
+            self._close_channel(channel, no_disk_space(effect), class_id, method_id)
 
     def _open_channel(self, number: int) -> None:
         opened = len(self.channels)

@@ -63,6 +63,9 @@ class LimitedQueue(DiscardingQueue, RetainingQueue, Protocol):
     def taken(self, count: int) -> None:
         """Record that the first `count` arrivals were enqueued before an error."""
 
+    def drop_rejected(self, keys: Collection[int], *, moved: bool) -> None:
+        """Remove rejected messages that do not become dead letters."""
+
     def finish(self) -> None:
         """Empty a deleted queue after it has discarded what it had to."""
 
@@ -533,21 +536,20 @@ class QueueLimits:
                 for seq_id in seq_ids:
                     table.pop(seq_id, None)
 
-    def removed(self, seq_ids: Collection[int]) -> None:
-        """Remove unacked messages that are not acked: they are not retained."""
+    def removed(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+        """Remove unacked messages that are not acked: they are not retained. `moved`: see `BackingQueue.ack`."""
         self.acked(seq_ids)
-        self._queue.backing.ack(seq_ids)
+        self._queue.backing.ack(seq_ids, moved=moved)
 
-    def rejected(self, seq_ids: Collection[int], reason: str = REJECTED) -> None:
-        """Discard unacked messages; the caller must run the queue afterwards."""
+    def rejected(self, seq_ids: Collection[int], reason: str = REJECTED, *, moved: bool = False) -> None:
+        """Discard unacked messages; the caller must run the queue afterwards. `moved`: see `BackingQueue.ack`."""
         if self.settings.dead_letter_exchange is None:
             if reason != REJECTED:
                 self._refuse(seq_ids)
             if self.retention is not None:
-                self.removed(seq_ids)
-                return
-            self._queue.acks.extend(seq_ids)
-            self._queue.tally.discarded += len(seq_ids)
+                self.removed(seq_ids, moved=moved)
+            else:
+                self._queue.drop_rejected(seq_ids, moved=moved)
         else:
             self.dead_letters.add(seq_ids, reason)
 

@@ -66,7 +66,12 @@ class MeteredQueue(Queue):
         self.meter.requeued(seq_ids)
         super().requeue(seq_ids)
 
-    def discard(self, seq_ids: Collection[int]) -> None:
+    def ack_moved(self, keys: Collection[int]) -> None:
+        """Remove messages, as `Queue.ack_moved`, and time their acks."""
+        self.meter.removed(keys, self.tally.discarded, self._context.latencies)
+        super().ack_moved(keys)
+
+    def discard(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Discard unacked messages, as `Queue.discard`; they count as settled."""
         self.meter.settled(seq_ids, self._context.latencies)
-        super().discard(seq_ids)
+        super().discard(seq_ids, moved=moved)

@@ -27,6 +27,7 @@ from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.deadlock import DeadlockState
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
+from leveret.confirm.promise import Promise, joined
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 
@@ -637,25 +638,52 @@ class Queue:
                 self.limits.shorten()
         self.touch()
 
-    def discard(self, seq_ids: Collection[int]) -> None:
-        """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""
+    def discard(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+        """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards.
+
+        `moved`: those that do not become dead letters leave in one commit with what replaces them; see `ack_moved`.
+        """
         self.tally.rejected += len(seq_ids)
         if self.limits is None or self.deleted:
-            self.acks.extend(seq_ids)
-            self.tally.discarded += len(seq_ids)
+            self.drop_rejected(seq_ids, moved=moved)
             return
         if self.awaiting is not None:
             seq_ids, settled = self.awaiting.split(seq_ids)
-            self.acks.extend(settled)  # type: ignore[arg-type] # a promise is a key, too
-            self.tally.discarded += len(settled)
-        self.limits.rejected(seq_ids)
+            self.drop_rejected(settled, moved=moved)  # type: ignore[arg-type] # a promise is a key, too
+        self.limits.rejected(seq_ids, moved=moved)
+
+    def drop_rejected(self, keys: Collection[int], *, moved: bool) -> None:
+        """Remove rejected messages that do not become dead letters, in the next run or, if they `moved`, at once."""
+        self.tally.discarded += len(keys)
+        if moved:
+            self.acked += len(keys)
+            self._remove_moved(keys)
+        else:
+            self.acks.extend(keys)
+
+    def ack_moved(self, keys: Collection[int]) -> None:
+        """Remove acked messages at once, in one commit with what was published instead of them in this turn."""
+        self.acked += len(keys)
+        if self.limits is None or self.limits.retention is None:
+            self._remove_moved(keys)
+        else:
+            self.limits.acked(keys)
+            self.limits.retention.take(keys, moved=True)
+
+    def join(self, keys: Collection[int]) -> list[Promise]:
+        """Return the promises that wait for unacked messages; the caller is one of their copies from now on."""
+        promises = [promise for promise, _ in map(joined, self.backing.awaited(keys))]
+        return [promise for promise in promises if promise is not None]
 
     def dead_lettered(self, count: int, moved: Collection[int]) -> None:
         """Count dead-lettered messages, and remove those that `moved`."""
         self.tally.dead_lettered += count
+        self._remove_moved(moved)
+
+    def _remove_moved(self, seq_ids: Collection[int]) -> None:
         if self.limits is not None:
-            self.limits.acked(moved)
-        self.backing.ack(moved, moved=True)
+            self.limits.acked(seq_ids)
+        self.backing.ack(seq_ids, moved=True)
 
     def remove_moved(self, seq_id: int, is_written: bool) -> None:
         """Remove one of the `moving` messages, because its copies elsewhere are safe or settled.
@@ -670,9 +698,7 @@ class Queue:
         if self.finished:
             return
         if is_written:
-            if self.limits is not None:
-                self.limits.acked((seq_id,))
-            self.backing.ack((seq_id,), moved=True)
+            self._remove_moved((seq_id,))
         elif self.limits is not None and self.limits.retention is not None:
             self.limits.removed([seq_id])
         else:

@@ -67,6 +67,7 @@ class Retention:
         "_moving",
         "_queue",
         "_safe",
+        "_tied",
         "retained",
         "skipped",
         "touched",
@@ -80,6 +81,8 @@ class Retention:
         self._blob_threshold = blob_threshold
         self._line: deque[int] = deque()
         """Acked messages that are neither retained nor removed."""
+        self._tied: set[int] = set()
+        """Those that leave in one commit with what was published instead of them, whether they are retained or not."""
         self._moving = 0
         """Messages whose bodies are being written to files for their copies."""
         self._safe: list[int] = []
@@ -103,11 +106,12 @@ class Retention:
 
     # -- what comes in ----------------------------------------------------------------------------------------------
 
-    def take(self, keys: Collection[Any]) -> None:
+    def take(self, keys: Collection[Any], *, moved: bool = False) -> None:
         """Take messages that consumers have acked, and remove them from the queue, now or later.
 
         Args:
             keys: their seq_ids, and promises of light deliveries, which are no longer kept and so not retained.
+            moved: true if something was published instead of them; see `BackingQueue.ack`.
 
         """
         queue = self._queue
@@ -118,6 +122,8 @@ class Retention:
         if queue.deleted:
             queue.backing.ack(keys)
             return
+        if moved:
+            self._tied.update(keys)
         turn, line = queue.turn, self._line
         if line or len(keys) > STEP or turn.is_full() or (queue.durable and turn.wait_for_disk(self)):
             line.extend(keys)
@@ -157,6 +163,7 @@ class Retention:
         """Leave messages to the queue that requeues them after an internal error."""
         gone = frozenset(seq_ids)
         self._line = deque(seq_id for seq_id in self._line if seq_id not in gone)
+        self._tied -= gone
         self.touch()  # somebody may wait for the line to end
 
     # -- the turn ---------------------------------------------------------------------------------------------------
@@ -173,7 +180,7 @@ class Retention:
         if self._safe:
             safe, self._safe = self._safe, []
             self._moving -= len(safe)
-            queue.backing.ack(safe)
+            self._end(safe)
             queue.touch()
         if self._is_closed or not self._line:
             self._ended()
@@ -243,7 +250,15 @@ class Retention:
     def _remove(self, most: int) -> None:
         """Remove messages at the head of the line without retaining them."""
         popleft = self._line.popleft
-        self._queue.backing.ack([popleft() for _ in range(min(most, len(self._line)))])
+        self._end([popleft() for _ in range(min(most, len(self._line)))])
+
+    def _end(self, seq_ids: Collection[int]) -> None:
+        """Remove messages that are not retained."""
+        if self._tied and (tied := self._tied.intersection(seq_ids)):
+            self._tied -= tied
+            self._queue.backing.ack(tied, moved=True)
+            seq_ids = [seq_id for seq_id in seq_ids if seq_id not in tied]
+        self._queue.backing.ack(seq_ids)
 
     def _move(self, seq_ids: list[int]) -> list[int]:
         """Move these messages, as far as their bodies are in memory; return the others, from the first one on."""
@@ -258,8 +273,10 @@ class Retention:
         moved, left = self._keep(found)
         if moved:
             queue.backing.ack(moved, moved=True)
+            if self._tied:
+                self._tied.difference_update(moved)
         if left:
-            queue.backing.ack(left)
+            self._end(left)
         return waiting
 
     def _keep(self, messages: Collection[tuple[int, Message]]) -> tuple[list[int], list[int]]:
@@ -359,6 +376,7 @@ class Retention:
         """Remove the original of a copy: with the commit that has the copy, or after this run if that is settled."""
         if is_written:
             self._moving -= 1
+            self._tied.discard(seq_id)
             self._queue.backing.ack((seq_id,), moved=True)
             self._queue.touch()
         else:

@@ -59,6 +59,7 @@ class Turn:
         "reads",
         "settling",
         "slices",
+        "transactions",
         "unfinished",
         "waiting_for_disk",
         "withheld",
@@ -90,6 +91,8 @@ class Turn:
         """True if the disk is full: jobs are not paused then, because deletions free space. Set by the driver, too."""
         self.waiting_for_disk: dict[Runnable, None] = {}
         """Queues that discard nothing more until `disk_caught_up`."""
+        self.transactions: set[object] = set()
+        """Transactions of which a part is executed: all of each goes into one commit."""
         self.settling: dict[Settling, None] = {}
         """Queues with acks that have no effect yet: the commit of a transaction waits for them."""
         self._reads: list[Read] = []
@@ -200,12 +203,12 @@ class Turn:
 
     @property
     def is_split(self) -> bool:
-        """True if queues are deferred whose acks or arrivals are stored: input is only partly journaled.
+        """True if input is only partly journaled: a transaction, or what waits in deferred queues and is stored.
 
         No commit may begin then. Queues that only have messages to deliver, or transient arrivals, change nothing
         durable, and there may be many for a long time.
         """
-        if self._stored:
+        if self._stored or self.transactions:
             return True
         return bool(self._not_stored) and any(queue.stores_input for queue in self._not_stored)
 

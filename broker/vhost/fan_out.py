@@ -34,7 +34,7 @@ class FanOut:
     Args:
         turn: schedules the runs.
         queues: the target queues; at least one.
-        message: the message as it arrived.
+        message: the message as it arrived; a `Persistent` one has its body in a file already.
         confirms: those of its channel, which has just numbered it; None if not in confirm mode. They are resolved when
             the
             outcome in every queue is known, or when the first queue refuses it.
@@ -89,6 +89,10 @@ class FanOut:
     def _make_persistent(self) -> None:
         """Make the copy that queues store on disk. It counts one extra open copy until all queues have it."""
         message, promise = self._message, self._promise
+        if isinstance(message, Persistent):
+            message.copies = message.open_copies = 1
+            self._persistent = message
+            return
         seq_no = 0
         if promise is not None:
             promise.open += 1

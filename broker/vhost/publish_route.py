@@ -354,6 +354,7 @@ def spread(
             the number there if a queue refuses: nothing else does for a message that is not held.
         persistent: True if it was published with delivery mode 2.
 
+    A `Persistent` message has its body in a file already.
     """
     is_taken = True
     awaited = [] if confirms is None else [queue for queue in queues if queue.awaits_consumers]
@@ -371,9 +372,7 @@ def spread(
             for queue in awaited:
                 is_taken = queue.put(promised) and is_taken
     if durable:
-        message = Persistent(
-            message.address, message.content, message.channel_id, publisher, seq_no, len(durable)
-        )
+        message = _persistent(message, publisher, seq_no, len(durable))
     for queue in others:
         if not queue.put(message):
             is_taken = False
@@ -384,6 +383,13 @@ def spread(
     if not is_taken and promise is not None:
         promise.refused()
     return is_taken
+
+
+def _persistent(message: Message, publisher: Publisher | None, seq_no: int, copies: int) -> Persistent:
+    if isinstance(message, Persistent):
+        message.copies = message.open_copies = copies
+        return message
+    return Persistent(message.address, message.content, message.channel_id, publisher, seq_no, copies)
 
 
 def offer(message: Message, queue: Queue) -> bool:

@@ -163,6 +163,8 @@ class VHost:
         self._limits = limits
         self.object_limits = object_limits or ObjectLimits({})
         self._make_backing = make_backing
+        self.disk = delay_disk
+        """Writes bodies to files; None without a data directory."""
         self._blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
         self._dead_lettering = DeadLettering(
             router.get, self.route, turn, context, self._blob_threshold, most_deaths

@@ -264,6 +264,9 @@ class BackingQueue(Protocol):
         `on_loaded` is called when the latter are read. Those in neither were damaged and are lost.
         """
 
+    def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
+        """Return those of some unacked messages whose commit is not done: their publishers may wait for it."""
+
     def ready_octets(self) -> Iterator[int]:
         """Yield the body bytes of all ready messages in partial sums, unaffected by later changes.
 

@@ -216,6 +216,11 @@ class MemoryQueue:
             self.fetch(count - before + self.ready_count, ack_required=False)
         return before - self.ready_count
 
+    def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
+        """Return none: nothing is written."""
+        del seq_ids
+        return ()
+
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
         """Return unacked messages, none of which has to be read. Messages no longer unacked are left out."""
         unacked = self._unacked

@@ -300,6 +300,10 @@ class PriorityQueue(Generic[Level]):
             missing += _numbered(away, level)
         return [(seq_id, found[seq_id]) for seq_id in asked if seq_id in found], missing
 
+    def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
+        """Return those of some unacked messages whose commit is not done."""
+        return chain.from_iterable([queue.awaited(own) for _, queue, own in self._by_level(seq_ids)])
+
     def ready_octets(self) -> Iterator[int]:
         """Yield the body bytes of all ready messages in partial sums."""
         return chain.from_iterable([queue.ready_octets() for queue in self.levels.values()])

@@ -546,6 +546,14 @@ class VariableQueue(Withdrawing):
             self._load_bodies(sorted(missing, key=_seq_id), UNACKED)
         return found, [seq_id for seq_id, _ in missing]
 
+    def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
+        """Return those of some unacked messages whose commit is not done."""
+        if not self._unacked_entries:
+            return ()
+        items = [self._unacked.get(seq_id) or self._unacked_out.get(seq_id) for seq_id in seq_ids]
+        entries = [item for item in items if type(item) is Entry and item.durable]
+        return self._bodies([entry for entry in entries if entry.state in {NEW, WRITING}])
+
     def purge(self) -> int:
         """Drop every ready message; returns how many. Unacked messages stay."""
         purged = self.ready_count

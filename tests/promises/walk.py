@@ -137,6 +137,8 @@ class Walk:
         self.names: dict[str, Book] = {}
         """Books by name, including deleted queues."""
         self.clients: dict[Client, dict[int, Publisher | Consumer]] = {}
+        self.partial: Publisher | None = None
+        """The publisher whose transaction has messages for a deleted queue, until its commit is refused."""
         self.ledger.now = self.node.now()
         self.steps = 0
         self.admin = self.connect()
@@ -201,7 +203,9 @@ class Walk:
 
     def received(self, who: Publisher | Consumer | None, item: Sent) -> None:
         method, name = item.method, item.method.name
-        if name in {"Channel.Close", "Connection.Close"}:
+        if name == "Channel.Close" and who is not None and who is self.partial:
+            self.partial = None
+        elif name in {"Channel.Close", "Connection.Close"}:
             self.ledger.violate("broker", f"{name}: {method.reply_text}")
         elif isinstance(who, Publisher):
             if name in {"Basic.Ack", "Basic.Nack"}:
@@ -394,13 +398,22 @@ class Walk:
 
     def end_transaction(self, publisher: Publisher) -> None:
         is_kept = self.random.random() < 0.8
+        if is_kept and any(copy.book.deleted for copy in publisher.uncommitted):
+            self.partial = publisher
         for copy in publisher.uncommitted:
             if is_kept and not copy.book.deleted:
                 self.ledger.sent([copy])
             else:
                 self.ledger.withdrawn([copy])
         publisher.uncommitted = []
-        self.ask(Tx.Commit() if is_kept else Tx.Rollback(), publisher.client, publisher.number)
+        client, number, is_partial = publisher.client, publisher.number, self.partial is not None
+        self.ask(Tx.Commit() if is_kept else Tx.Rollback(), client, number)
+        if self.partial is not None:
+            self.ledger.violate("broker", "a transaction with messages for a deleted queue was committed")
+        if is_partial:
+            for method in (Wire.CloseOk(), Wire.Open(), Tx.Select()):
+                client.send(method, number)
+            self.look()
 
     def consume(self) -> None:
         consumer = self.random.choice(self.consumers)
