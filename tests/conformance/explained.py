@@ -301,6 +301,14 @@ EXPLAINED = (
         "What a client claims never decides whether its message is dropped; we follow 4.x.",
         "rabbitmq-server pull request 11339; rabbit_dead_letter.erl, detect_cycles, v3.10.8",
     ),
+    Explanation(
+        ("tx.queue-gone",),
+        "3.10.8 looks queues up by name at the commit: the message goes to the new queue, or nowhere if there is none",
+        lambda _: ok(("", 1, 1)),
+        "4.3.6 answers so, if the queue was declared again; without one of that name it closes the connection (506, "
+        "`failed to deliver message`) amid the transaction, which we do not.",
+        "observed",
+    ),
 )
 
 

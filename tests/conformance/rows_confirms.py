@@ -321,6 +321,27 @@ def _(s: Session) -> tuple[bytes | None, ...]:
 
 
 @case(
+    "tx.queue-gone",
+    "a commit for a queue that was deleted and declared again fails, after all else was done",
+    ok(("PRECONDITION_FAILED - partial tx completion", 0, 1)),
+)
+def _(s: Session) -> tuple[str, int, int]:
+    opened, other = s.channel(), s.channel()
+    for name in (s.q, s.q + "-other"):
+        opened.queue(name)
+    opened.call("tx.select")
+    opened.publish("", s.q, b"1")
+    opened.publish("", s.q + "-other", b"2")
+    opened.call("basic.qos", prefetch_count=1)  # so that all is published
+    other.call("queue.delete", queue=s.q)
+    other.queue(s.q)
+    opened.send("tx.commit")
+    answer = opened.receive("tx.commit-ok", "channel.close")
+    text = str(answer.reply_text) if answer.name == "channel.close" else ""
+    return text, other.ready(s.q, 0 if text else 1), other.ready(s.q + "-other", 1)
+
+
+@case(
     "tx.ack-multiple",
     "an ack with multiple in a transaction settles all deliveries up to its tag",
     ok((0, 1)),
