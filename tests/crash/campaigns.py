@@ -91,6 +91,9 @@ CAMPAIGNS = (
     Campaign("points", 100, 5, _crash("points"), ("cycles", *CRASHED)),
     Campaign("faults", 200, 20, _crash("faults"), CRASHED),
     Campaign(
+        "pipeline", 300, 20, _crash("pipeline"), ("confirmed", "committed", "recovered", "lost", "violations")
+    ),
+    Campaign(
         "torn",
         20_000,
         500,

@@ -133,6 +133,8 @@ async def _lost(load: Mix) -> None:
                 await each.link.gone()
     for consumer in load.load.consumers:
         await asyncio.gather(*consumer.tasks)
+    if load.transacting is not None:
+        await load.transacting.worked()
 
 
 async def _goes_on(site: Site, kind: str, fault: _Injection) -> None:

@@ -1,7 +1,7 @@
 """Kill the broker at random moments under load, start it on the same data, and judge what comes back.
 
-The load is that of `load`, and beside it, unless it is not wanted, that of `moves`: messages that expire, overflow,
-are rejected, delayed or sorted by priority. Messages in the queues without consumers pile up over some cycles, so a cycle also shows that what an earlier one
+The load is that of `load`, and beside it, unless it is not wanted, those of `moves`, messages that expire, overflow,
+are rejected, delayed or sorted by priority, and of `pipeline`, transactions. Messages in the queues without consumers pile up over some cycles, so a cycle also shows that what an earlier one
 stored is still there; every few cycles everything is taken out and compared.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crash import moves, punching
+from crash import moves, pipeline, punching
 from crash.journeys import Journeys
 from crash.ledger import MANY, Ledger, Violation
 from crash.link import Link
@@ -96,17 +96,17 @@ def since(counts: Counter[str], before: Counter[str]) -> Counter[str]:
 
 
 class Mix:
-    """The load, and that of messages that move beside it."""
+    """The load, and those of messages that move, and of transactions, beside it."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
         self.moving: moves.Moving | None = None
+        self.transacting: pipeline.Pipeline | None = None
 
     async def open(self, port: int) -> None:
         """Connect all parts."""
-        await self.load.open(port)
-        if self.moving is not None:
-            await self.moving.open(port)
+        for each in self.parts:
+            await each.open(port)
 
     def start(self) -> None:
         """Start publishing."""
@@ -114,9 +114,9 @@ class Mix:
             each.start()
 
     @property
-    def parts(self) -> list[Load | moves.Moving]:
-        """The parts of the load: both, or the one there is."""
-        return [self.load] if self.moving is None else [self.load, self.moving]
+    def parts(self) -> list[Load | moves.Moving | pipeline.Pipeline]:
+        """The parts of the load that there are."""
+        return [each for each in (self.load, self.moving, self.transacting) if each is not None]
 
     @property
     def outstanding(self) -> int:
@@ -135,7 +135,7 @@ class Cycles:
         site: the data directory.
         rng: what decides.
         stall: seconds without a delivery after which draining a queue is given up.
-        moving: what the broker has to know for messages that move; nothing for none of them.
+        moving: what the broker has to know for messages that move; nothing for none of them, nor transactions.
 
     """
 
@@ -148,6 +148,7 @@ class Cycles:
     ) -> None:
         self.site, self.rng, self.stall, self.moving = site, rng, stall, moving
         self.journeys = Journeys(site.ledger)
+        self.book = pipeline.Book(site.ledger)
         self.declared = False
         self.port = 0
 
@@ -164,10 +165,12 @@ class Cycles:
                 await drain(site.ledger, self.port, ready, stall=self.stall)
                 if self.moving:
                     await moves.drain(self.journeys, self.port, features=self.moving, stall=self.stall)
+                    await pipeline.judge(self.book, self.port)
         if len(ready) < len(QUEUES):
             await declare(self.port)
             if self.moving:
                 await moves.declare(self.port, self.moving)
+                await pipeline.declare(self.port)
             self.declared = True
         return ready
 
@@ -176,6 +179,7 @@ class Cycles:
         load = Mix(Load(self.site.ledger, self.rng, window))
         if self.moving and window > LITTLE_WINDOW:
             load.moving = moves.Moving(self.journeys, self.rng, window, self.moving)
+            load.transacting = pipeline.Pipeline(self.book, self.rng)
         return load
 
     async def load_until(self, window: int = 150, settle: float | None = None) -> tuple[Mix, bool]:
@@ -233,7 +237,7 @@ async def kills(
         disk: cut this disk's power first; `home` is on it.
         enough: give up after so many violations.
         stall: seconds without a delivery after which draining a queue is given up.
-        moving: what the broker has to know for messages that move; nothing for none of them.
+        moving: what the broker has to know for messages that move; nothing for none of them, nor transactions.
         options: for `Site`.
 
     """

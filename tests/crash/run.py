@@ -1,4 +1,4 @@
-"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `answered`, `backup`, `transfers-killed`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `whole-files`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `answered`, `backup`, `transfers-killed`, `powercut`, `crash-points`, `faults`, `pipeline`, `torn`, `flips`, `exchange`, `whole-files`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.
@@ -23,6 +23,7 @@ from crash import (  # noqa: E402
     faults,
     kills,
     loopdisk,
+    pipelines,
     points,
     powercuts,
     promises,
@@ -42,6 +43,7 @@ DEFAULTS = {
     "transfers": 100,
     "points": 100,
     "faults": 200,
+    "pipeline": 300,
     "torn": 20_000,
     "flips": 10_000,
     "exchange": 1000,
@@ -136,6 +138,11 @@ def fail(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Tot
     return uvloop.run(faults.faults(home, count, seed, say=say))
 
 
+def transact(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Kill the broker under transactions."""
+    return uvloop.run(pipelines.pipelines(home, count, seed, say=say))
+
+
 def tear(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
     """Start on damaged copies."""
     return uvloop.run(torn.torn(home, count, seed, say=say, every=max(1, count // 100)))
@@ -171,6 +178,7 @@ CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "powercut": (powercut, loopdisk.why_no_power_cuts, ""),
     "points": (crash_points, tracer.why_not, ""),
     "faults": (fail, tracer.why_not, ""),
+    "pipeline": (transact, str, ""),
     "torn": (tear, str, "memory"),
     "flips": (flip, str, "memory"),
     "exchange": (exchange, str, "memory"),

@@ -31,6 +31,13 @@ def inject(calls: str, what: str, when: str, *, log: Path, path: Path | None = N
     return [*words, "-e", f"trace={calls}", "-e", f"inject={calls}:{what}:when={when}"]
 
 
+def slowed(milliseconds: int, *, log: Path) -> Sequence[str]:
+    """Have each flush of a command take so much longer: small commits have no asynchronous writes, but are flushed."""
+    flushes = "fdatasync,fsync"
+    words = inject(flushes, f"delay_exit={1000 * milliseconds}", "1+", log=log)
+    return [*words[:-3], f"trace={flushes},io_setup", *words[-2:], "-e", "inject=io_setup:error=ENOSYS"]
+
+
 def injected(log: Path) -> int:
     """Return the number of system calls that strace has made fail."""
     try:

@@ -16,8 +16,10 @@ from crash.faults import faults
 from crash.kills import EVERY, LITTLE, Totals, kills
 from crash.loopdisk import why_no_small_disks
 from crash.moves import FEATURES
+from crash.pipelines import FULL, KILL, SLOW, pipelines
 from crash.points import purges
 from crash.promises import LIGHT, MODES
+from crash.tracer import why_not as why_not_traced
 from crash.transfers import transfers
 
 HERE = Path(__file__).parent
@@ -118,6 +120,30 @@ def _filled(home: Path, mutant: str) -> Totals:
     return uvloop.run(faults(home, 1, SEED, kinds=["full"], say=str, enough=1, program=program(mutant)))
 
 
+def _transacted(home: Path, mutant: str, kind: str = KILL, huge_every: int = 2) -> Totals:
+    return uvloop.run(
+        pipelines(
+            home,
+            KILLS,
+            SEED,
+            kinds=[kind],
+            say=str,
+            enough=1,
+            huge_every=huge_every,
+            program=program(mutant),
+            allowance=10.0,
+        )
+    )
+
+
+def _transacted_slowly(home: Path, mutant: str) -> Totals:
+    return _transacted(home, mutant, SLOW, 0)
+
+
+def _transacted_without_room(home: Path, mutant: str) -> Totals:
+    return _transacted(home, mutant, FULL, 0)
+
+
 MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "confirm_before_commit": (_killed, str),
     "delete_before_put": (_killed, str),
@@ -143,6 +169,9 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "moved_too_late": (_carried, str),
     "deleted_with_moving": (_carried, str),
     "retry_forgets": (_carried, str),
+    "transaction_cut": (_transacted, str),
+    "transaction_not_joined": (_transacted_slowly, why_not_traced),
+    "transaction_not_moved": (_transacted_without_room, why_no_small_disks),
     "open_reader": (_filled, why_no_small_disks),
 }
 """The campaign that has to catch each mutant, and a function that returns why it cannot be run here."""

@@ -1,0 +1,12 @@
+"""Mutant: on a full disk the inputs of a transaction are removed though there is no room for its outputs."""
+
+from leveret.storage.queues.variable_queue import VariableQueue
+
+_ack = VariableQueue.ack
+
+
+def ack(self, seq_ids, *, moved=False):
+    _ack(self, seq_ids)
+
+
+VariableQueue.ack = ack
