@@ -274,13 +274,13 @@ class ConsumerAckQueue:
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
         return self.inner.before_commit(callback)
 
-    def ack(self, seq_ids: Collection[Key], *, moved: bool = False) -> None:
-        """Remove and accept messages that consumers have settled, or that were `moved` (dead-lettered)."""
+    def ack(self, seq_ids: Collection[Key], *, moved: bool = False, dropped: bool = False) -> None:
+        """Remove and accept messages that consumers have settled, or that were `moved` (dead-lettered) or `dropped`."""
         promises: Sequence[Awaited] = ()
         if self.light_count:
             seq_ids, promises = self.split(seq_ids)
         if seq_ids:
-            self.inner.ack(seq_ids, moved=moved)
+            self.inner.ack(seq_ids, moved=moved, dropped=dropped)
             if self._unacked:
                 pop = self._unacked.pop
                 for seq_id in seq_ids:

@@ -3,7 +3,8 @@
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from struct import Struct
 from typing import Protocol
 
@@ -248,6 +249,29 @@ class Persistent(Message):
         if self.publisher is not None:
             self.publisher.refused(self.seq_no)
             self.publisher = None
+
+
+def withhold(messages: Iterable[Message | None]) -> Callable[[bool], object] | None:
+    """Take their publishers from messages that end before they are written, and that no consumer has taken.
+
+    If they heard at once, a kill would lose what was confirmed, and bring back what is older. Returns what tells them
+    when it is known whether that end is safe: a journal's `when_all_safe` calls it, given all that was noted for it.
+    None if nobody waits.
+    """
+    waiting: list[tuple[Publisher, int]] = []
+    for message in messages:
+        if isinstance(message, Persistent) and message.publisher is not None:
+            waiting.append((message.publisher, message.seq_no))
+            message.publisher = None
+    return partial(_tell, waiting) if waiting else None
+
+
+def _tell(waiting: Sequence[tuple[Publisher, int]], is_safe: bool) -> None:
+    for publisher, seq_no in waiting:
+        if is_safe:
+            publisher.accepted(seq_no)
+        else:
+            publisher.refused(seq_no)
 
 
 class Moved(Persistent):

@@ -509,7 +509,7 @@ class QueueLimits:
             dead_letters.publish_pending()
         else:
             self._refuse(batch.seq_ids)
-            backing.ack(batch.seq_ids)
+            backing.ack(batch.seq_ids, dropped=True)
         return len(batch.messages)
 
     def _left(self, messages: Collection[Message]) -> None:

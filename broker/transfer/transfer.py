@@ -394,7 +394,8 @@ class Transfer:
                 gone.append(seq_id)
         if wish.action is Action.DISCARD and source.awaiting is not None:
             source.awaiting.refuse(gone)
-        source.backing.ack(gone, moved=wish.action is not Action.DISCARD)
+        is_dropped = wish.action is Action.DISCARD
+        source.backing.ack(gone, moved=not is_dropped, dropped=is_dropped)
         source.tally.purged += len(taken)
         source.touch()
         return len(taken)

@@ -225,10 +225,11 @@ class BackingQueue(Protocol):
         With `ack_required` they are kept under their seq_ids until acked or requeued. `ready_count` must not be 0.
         """
 
-    def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
         """Remove fetched messages for good.
 
         `moved`: they live on in copies published in this turn; both changes must be written in one commit.
+        `dropped`: no consumer has settled them; publishers that wait hear when that is safe.
         """
 
     def requeue(self, seq_ids: Collection[int]) -> None:

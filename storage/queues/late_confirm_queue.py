@@ -65,6 +65,9 @@ class LateQueue(VariableQueue):
                 others.append(entry)
         super()._forget(others)
 
+    def _withhold(self, items: Iterable[Item]) -> None:
+        """Withhold nothing: nobody hears before what is dropped is written."""
+
     def logged(self, entries: list[Entry]) -> None:
         """Handle entries to be evicted, or settled early, that are safe (called by the journal)."""
         self._end_settled(entries)
@@ -95,10 +98,8 @@ class LateQueue(VariableQueue):
 
     def delete(self) -> None:
         """Delete the queue with its unacked messages and those settled early."""
-        for entry in self._settled_early.values():
-            if entry.state == WRITING:
-                self._journal.await_sweep()
-            self._discard(entry)
+        if any(entry.state == WRITING for entry in self._settled_early.values()):
+            self._journal.await_sweep()
         self._settled_early.clear()
         super().delete()
 

@@ -171,9 +171,9 @@ class MemoryQueue:
         del callback
         return False
 
-    def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
         """Remove fetched messages for good."""
-        del moved
+        del moved, dropped
         unacked = self._unacked
         for seq_id in seq_ids:
             del unacked[seq_id]

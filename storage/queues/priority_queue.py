@@ -277,10 +277,10 @@ class PriorityQueue(Generic[Level]):
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
         return self.level(0).before_commit(callback)
 
-    def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
-        """Remove fetched messages for good; `moved`: they live on in copies published in this turn."""
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
+        """Remove fetched messages for good; `moved`, `dropped`: see `BackingQueue.ack`."""
         for _, queue, own in self._by_level(seq_ids):
-            queue.ack(own, moved=moved)
+            queue.ack(own, moved=moved, dropped=dropped)
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions in their levels, marked redelivered."""

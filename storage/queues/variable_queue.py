@@ -44,7 +44,7 @@ from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.journal.reads import UNACKED, Range
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
-from leveret.storage.message import Dated, Message, dated, leading
+from leveret.storage.message import Dated, Message, dated, leading, withhold
 from leveret.storage.queues.backing_queue import Fetched, Peeking, never
 from leveret.storage.queues.gaps import NO_GAPS
 from leveret.storage.queues.pager import LARGE, Releasable
@@ -300,8 +300,8 @@ class VariableQueue(Withdrawing):
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
         return self._journal.before_cut(callback)
 
-    def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
-        """Remove fetched messages for good; `moved`: they live on in copies published in this turn."""
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
+        """Remove fetched messages for good; `moved`, `dropped`: see `BackingQueue.ack`."""
         if self.deleted:
             return
         unacked = self._unacked
@@ -325,7 +325,10 @@ class VariableQueue(Withdrawing):
         self._fit_unacked()
         entries = [item for item in items if type(item) is Entry]
         self._unacked_entries -= len(entries)
+        tell = self._withhold(entries) if dropped else None
         self._forget(entries, moved=moved)
+        if tell is not None:
+            self._journal.when_all_safe(tell)
 
     def _take_unacked(self, seq_id: int) -> Item:
         entry = self._unacked_out.pop(seq_id, None)
@@ -391,7 +394,10 @@ class VariableQueue(Withdrawing):
             elif item.message is not None:
                 self.ram_octets -= item.size
         self.fetched += len(dropped)
+        tell = self._withhold(dropped) if self.durable else None
         self._forget(dropped)
+        if tell is not None:
+            self._journal.when_all_safe(tell)
         self._keep_ahead()
         return len(dropped)
 
@@ -557,6 +563,12 @@ class VariableQueue(Withdrawing):
     def purge(self) -> int:
         """Drop every ready message; returns how many. Unacked messages stay."""
         purged = self.ready_count
+        unacked, out = self._unacked, self._unacked_out
+        tell = self._withhold(
+            entry
+            for entry in self._journal.unwritten_of(self)
+            if entry.seq_id not in unacked and entry.seq_id not in out
+        )
         self._forget(self.returned.items)
         for run in (self.q4, self.q1):
             if self._run_entries:
@@ -569,8 +581,14 @@ class VariableQueue(Withdrawing):
                 self._journal.sweep(self.qid, first, stop, paged=paged)
             for block in self.blocks.values():
                 block.swept = block.marked = True
+        if tell is not None:
+            self._journal.when_all_safe(tell)
         self._empty()
         return purged
+
+    def _withhold(self, items: Iterable[Item]) -> Callable[[bool], object] | None:
+        """Withhold the confirms of messages that are about to be dropped; see `withhold`."""
+        return withhold([item.message for item in items if type(item) is Entry])
 
     def _swept_ranges(self) -> Iterator[tuple[int, int]]:
         """Yield the parts of the delta without messages that were withdrawn and are still unacked."""
@@ -609,7 +627,9 @@ class VariableQueue(Withdrawing):
         journal = self._journal
         # Records on disk are swept, as found on disk, and none of them is noted as dead any more. So only the entries
         # that the journal holds are visited, which are few.
-        for entry in journal.unwritten_of(self):
+        unwritten = list(journal.unwritten_of(self))
+        tell = withhold(entry.message for entry in unwritten)
+        for entry in unwritten:
             if entry.state in {NEW, WRITING}:
                 if entry.durable:
                     journal.early += 1
@@ -630,6 +650,8 @@ class VariableQueue(Withdrawing):
         paged = self.transitions is not None
         if self.durable or paged:
             journal.sweep(self.qid, 0, self.next_seq, paged=paged)  # not what a queue that follows it writes
+        if tell is not None:
+            journal.when_all_safe(tell)
 
 
 def _has_body(item: Item) -> bool:

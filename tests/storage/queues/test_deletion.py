@@ -69,7 +69,7 @@ def come_back(site: Site) -> None:
 
 @pytest.mark.parametrize("whereabouts", [stay, come_back], ids=lambda each: each.__name__)
 def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Site], None]) -> None:
-    """Callers that wait for a commit are answered at once, the rest is freed in pieces, and later acks are ignored."""
+    """Publishers that wait hear when the deletion is safe, the rest is freed in pieces, and later acks are ignored."""
     site = Site()
     whereabouts(site)
     walks = AssertionError("all of them are looked at")
@@ -81,7 +81,7 @@ def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Sit
     ):
         site.queue.delete()
 
-    assert site.publisher.confirmed == [*FRESH, *UNDER_WAY]
+    assert not site.publisher.confirmed
     assert site.queue.unacked_count == site.queue.ready_count == 0
     (run,) = site.released
     assert len(run) == FRESH.stop
@@ -89,14 +89,17 @@ def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Sit
     assert not run
     site.queue.ack(range(FRESH.stop))
     site.journal.settled()
+    assert not site.publisher.confirmed
     batch = site.journal.cut()
     assert not batch.acked
+    site.journal.settled()
+    assert site.publisher.confirmed == [*FRESH, *UNDER_WAY]
     assert [sweep.qid for sweep in batch.durable.sweeps] == [1]
 
 
 @pytest.mark.parametrize("is_requeued", [False, True], ids=["unacked", "ready"])
 def test_a_file_that_is_being_written_is_not_needed_when_its_queue_is_deleted(is_requeued: bool) -> None:
-    """A deleted queue's publisher is answered by the deletion, and no record refers to the file being written."""
+    """A deleted queue's publisher hears when the deletion is safe, and no record refers to the file being written."""
     journal, publisher = Journal(), Publisher()
     queue = VariableQueue(Pager(journal, lambda _: None, blob_threshold=len(CONTENT)), 1, durable=True)
     message = Persistent(b"\x00\x01q", CONTENT, 1, publisher, 7, 1)
@@ -106,9 +109,11 @@ def test_a_file_that_is_being_written_is_not_needed_when_its_queue_is_deleted(is
 
     queue.delete()
 
-    assert publisher.confirmed == [7]
     assert not journal.file_written(message.msg_id)
     assert not journal.cut().durable.blocks
+    assert not publisher.confirmed
+    journal.settled()
+    assert publisher.confirmed == [7]
 
 
 @pytest.mark.parametrize("is_fetched", [False, True], ids=["ready", "unacked"])

@@ -102,6 +102,8 @@ class Copy:
         self.withdrawn = False
         self.deleted = False
         """True if its queue was deleted, while it was there."""
+        self.dropped_with: list[Copy] | None = None
+        """All that its queue has dropped with it and before, if no consumer took it."""
         self.disk = NOWHERE
         """Stage on its way to the disk; NOWHERE for one that shall not get there."""
         self.on_disk = False
@@ -128,6 +130,13 @@ class ModelQueue:
 
     def having(self, state: str) -> list[Copy]:
         return sorted((copy for copy in self.copies.values() if copy.state == state), key=lambda c: c.seq_id)
+
+    def drop(self, copies: list[Copy]) -> None:
+        """Note that the queue drops messages, which no consumer has taken."""
+        dropped = [copy for copy in self.copies.values() if copy.dropped_with is not None]
+        for copy in copies:
+            copy.state = GONE
+            copy.dropped_with = [*dropped, *copies]
 
 
 class Publisher:
@@ -412,6 +421,10 @@ class Machine(RuleBasedStateMachine):
         for seq_no in publisher.accepts:
             copies = publisher.open.pop(seq_no)
             assert all(copy.disk == WRITTEN or not copy.is_needed(late=self.late) for copy in copies)
+            for copy in copies:  # what is older does not come back if a younger one is confirmed and gone
+                if copy.dropped_with is not None and not copy.on_disk:
+                    assert not any(other.on_disk for other in copy.dropped_with)
+                    self.note("confirmed what was dropped")
         publisher.accepts.clear()
         publisher.refusals.clear()
 
@@ -633,8 +646,7 @@ class Machine(RuleBasedStateMachine):
     def dropped(self, model: ModelQueue, expected: list[Copy], count: int) -> None:
         assert count <= len(expected)
         assert count == len(expected) or model.queue.loading
-        for copy in expected[:count]:
-            copy.state = GONE
+        model.drop(expected[:count])
 
     @precondition(lambda self: any(map(_ready, self.all_queues)))
     @rule(number=st.integers(0, 5), count=st.integers(1, 30))
@@ -708,8 +720,7 @@ class Machine(RuleBasedStateMachine):
         ready = model.having(READY)
         if model.queue.delta_count:
             self.note("purged a delta")
-        for copy in ready:
-            copy.state = GONE
+        model.drop(ready)
 
         assert len(ready) == model.queue.purge()
         self.verify()
@@ -721,8 +732,8 @@ class Machine(RuleBasedStateMachine):
         unacked = [copy.seq_id for copy in model.having(UNACKED)]
         for copy in model.having(UNACKED):
             self.note(f"deleted unacked, {copy.disk}")
+        model.drop([copy for copy in model.copies.values() if copy.state != GONE])
         for copy in model.copies.values():
-            copy.state = GONE
             copy.deleted = True
         model.queue.delete()
         assert model.queue.unacked_count == 0
