@@ -404,9 +404,12 @@ class QueueLimits:
         return 0
 
     def fetched(self, batch: Fetched, *, ack_required: bool) -> Fetched:
-        """Update counts after messages were fetched; return the messages as they are to be delivered."""
+        """Update counts after messages were fetched; return the messages as they are to be delivered.
+
+        Where acked messages are retained the backing queue has them as unacked, also if no ack is required.
+        """
         if not ack_required and self.retention is not None:
-            self.retention.take_delivered(batch.messages)
+            self.retention.take_delivered(batch)
         if self.settings.max_octets is not None:
             sizes = [message.body_size for message in batch.messages]
             self._octets -= sum(sizes)

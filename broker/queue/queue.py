@@ -342,6 +342,7 @@ class Queue:
         at, end = 0, len(messages)
         publish_delivered = self.backing.publish_delivered
         rotation = self.consumers
+        retains = self.limits is not None and self.limits.retention is not None
         try:
             while at < end and rotation.ready:
                 consumers, count = rotation.next_share(end - at, self.largest)
@@ -351,7 +352,7 @@ class Queue:
                 share = messages[at : at + count]
                 ack_required = not consumers[0].no_ack
                 seq_ids = publish_delivered(
-                    share, ack_required=ack_required, persistent=persistent, expires=expires
+                    share, ack_required=ack_required or retains, persistent=persistent, expires=expires
                 )
                 at += count
                 batch = Fetched(seq_ids, share, redelivered=False)
@@ -369,6 +370,7 @@ class Queue:
         limits = self.limits
         rotation = self.consumers
         budget = RUN_BUDGET
+        retains = limits is not None and limits.retention is not None
         while backing.ready_count and rotation.ready:
             if budget <= 0:
                 return True
@@ -381,7 +383,7 @@ class Queue:
                 if not count:
                     return False
             ack_required = not consumers[0].no_ack
-            batch = backing.fetch(count, ack_required=ack_required)
+            batch = backing.fetch(count, ack_required=ack_required or retains)
             if not batch.messages:
                 return False  # they are being read from disk; the queue is touched afterwards
             if limits is not None:
@@ -610,7 +612,8 @@ class Queue:
                 return _NOT_YET
         if not backing.ready_count:
             return None
-        batch = backing.fetch(1, ack_required=not no_ack)
+        retains = limits is not None and limits.retention is not None
+        batch = backing.fetch(1, ack_required=not no_ack or retains)
         if limits is not None and batch.messages:
             batch = limits.fetched(batch, ack_required=not no_ack)
             limits.drop_expired(1)  # expired messages behind it do not count as remaining

@@ -33,6 +33,7 @@ from leveret.broker.queue.bundle import (
 from leveret.broker.queue.retention_protocols import RetainedMessages, RetainingQueue
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
+from leveret.storage.queues.backing_queue import Fetched
 
 STEP = 512
 """Number of messages between two checks of the time."""
@@ -135,12 +136,21 @@ class Retention:
             self._await_read()
         self._moved()
 
-    def take_delivered(self, messages: Collection[Message]) -> None:
-        """Retain messages that were delivered without waiting for an ack, and are no longer in the queue."""
-        if self._queue.turn.is_full():
-            self.skipped[DISK_FULL] += len(messages)
-        else:
-            self._keep([(-1, message) for message in messages])
+    def take_delivered(self, batch: Fetched) -> None:
+        """Take messages that are delivered without waiting for an ack: all of them are acked at once.
+
+        The queue keeps no light deliveries, so that these are retained as they are delivered.
+        """
+        keys = batch.seq_ids
+        if self._queue.awaiting is not None:
+            settled: frozenset[object] = frozenset(self._queue.awaiting.split(keys)[1])
+            pairs = zip(keys, batch.messages, strict=True)
+            light = [(-1, message) for key, message in pairs if key in settled]
+            if self._queue.turn.is_full():
+                self.skipped[DISK_FULL] += len(light)
+            else:
+                self._keep(light)
+        self.take(keys)
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back once when `is_done`, in a step of the event loop."""

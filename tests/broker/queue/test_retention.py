@@ -626,7 +626,20 @@ def test_messages_that_were_paged_out_are_read_before_they_are_retained(disk):
     assert 1 == queue(disk[0]).backing.unacked_count
 
 
-def test_the_original_of_a_very_large_message_stays_until_its_copy_is_written(tmp_path):
+def _get_and_ack(client):
+    ack(client, get(client))
+
+
+def _get_without_ack(client):
+    get(client, no_ack=True)
+
+
+def _consume_without_ack(client):
+    client.send(basic_consume("q", "c", no_ack=True))
+
+
+@pytest.mark.parametrize("take", [_get_and_ack, _get_without_ack, _consume_without_ack])
+def test_the_original_of_a_very_large_message_stays_until_its_copy_is_written(tmp_path, take):
     """A body in a file of its own is in its queue until the file of the retained message is complete."""
     config = StorageConfig(sync=False, check_invariants=True, blob_threshold=10_000)
     node = DiskNode(tmp_path / "data", storage=config)
@@ -635,13 +648,14 @@ def test_the_original_of_a_very_large_message_stays_until_its_copy_is_written(tm
     body = b"x" * 20_000
     publish(client, body)
     write_files(node)
-    ack(client, get(client))
+    take(client)
     node.commit()
     assert 1 == queue(node).backing.unacked_count
     node = node.killed()
     assert ([body], []) == (ready(node), retained(node))
     client = Client(node)
-    ack(client, get(client))
+    take(client)
+    read(node)
     write_files(node)
     node.commit()
     assert 0 == queue(node).backing.unacked_count
