@@ -12,7 +12,8 @@ to, and the ledger keeps where each copy is, as far as an honest observer can kn
     GONE       acknowledged and known to be on disk, purged       GONE
 
 Transient copies are GONE after every start. A consumer's ack is *known* when a persistent message that was published
-after it on the same channel is confirmed: both are in the same commit or the ack is in an earlier one.
+after it on the same channel, to a queue without a consumer, is confirmed: both are in the same commit or the ack is in
+an earlier one.
 
 What is seen is judged at once, by these oracles:
 

@@ -12,16 +12,21 @@ OLD, NEW = b"old", b"new"
 PRIORITIES = {"x-max-priority": ("signedint", 3)}
 
 
+def _confirms(client: Client) -> list[str]:
+    return [name for name in client.sent() if "basic.ack" in name]
+
+
 @pytest.fixture(params=[{}, PRIORITIES], ids=["classic", "priorities"])
 def client(request, tmp_path):
     """A publisher in confirm mode, and a queue that has an older message on disk and a new one that is not written."""
     client = Client(DiskNode(tmp_path / "data"))
     client.send(queue_declare("q", durable=True, arguments=request.param))
+    commit(client.node)
     client.send(make(Confirm.Select, False))
     client.publish("q", OLD, delivery_mode=2)
     commit(client.node)
+    assert 1 == len(_confirms(client))
     client.publish("q", NEW, delivery_mode=2)
-    client.take()
     yield client
     client.node.disk.close()
 
@@ -62,10 +67,6 @@ def _expire(client: Client) -> None:
 
 
 DROPS = (_purge, _delete, _delete_with_consumer, _limit, _limit_octets, _expire)
-
-
-def _confirms(client: Client) -> list[str]:
-    return [name for name in client.sent() if "basic.ack" in name]
 
 
 @pytest.mark.parametrize("drop", DROPS)
