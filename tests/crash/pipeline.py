@@ -40,6 +40,8 @@ GET_SECONDS = 0.01
 COMMIT_SECONDS = 60.0
 IDLE_SECONDS = 20.0
 """Seconds within which a queue that has messages delivers the next."""
+MOST_LEFT = 2000
+"""Inputs that stay in a queue after a start: looking at more takes long."""
 _INPUT, _OUTPUT = 0, 1
 
 
@@ -168,6 +170,11 @@ class Book:
         self.ledger.counts["recovered"] += len(where)
         self.transactions.clear()
         self.inputs = {number: (queue, True) for queue, numbers in found.items() for number in numbers}
+
+    def purged(self, numbers: Iterable[int]) -> None:
+        """Inputs were removed from their queue, and do not come back."""
+        for number in numbers:
+            self.inputs.pop(number, None)
 
 
 class Feeder(Windowed):
@@ -374,7 +381,7 @@ async def declare(port: int, lines: Sequence[Line] = FEW) -> None:
 
 
 async def judge(book: Book, port: int, lines: Sequence[Line] = FEW) -> None:
-    """Look at all that is ready after a start, judge it, and remove the outputs; the inputs stay."""
+    """Look at all that is ready after a start, judge it, and remove the outputs; the inputs stay, unless too many."""
     link = await Link.connect(port)
     found: dict[str, list[int]] = {}
     outputs: list[tuple[int, int]] = []
@@ -386,7 +393,10 @@ async def judge(book: Book, port: int, lines: Sequence[Line] = FEW) -> None:
                 found.setdefault(name, []).append(ident.seq)
     book.judge(found, outputs)
     await link.open(1000)
-    await link.call(commands.Queue.Purge(queue=OUT), 1000)
+    many = {name: numbers for name, numbers in found.items() if len(numbers) > MOST_LEFT}
+    for name in (OUT, *many):
+        await link.call(commands.Queue.Purge(queue=name), 1000)
+        book.purged(many.get(name, ()))
     await link.close()
 
 
