@@ -92,7 +92,7 @@ class _Transaction(NamedTuple):
 
 
 class Book:
-    """What was seen of inputs and transactions, over all runs of a broker; `Ledger.broke` takes the objections."""
+    """Record of inputs and transactions that were seen, over all runs of a broker; `Ledger.broke` takes the objections."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger

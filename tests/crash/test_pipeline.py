@@ -1,4 +1,4 @@
-"""Where each input of a transaction may be, and a short form of `make campaign NAME=pipeline`."""
+"""Places where each input of a transaction may be, and a short form of `make campaign NAME=pipeline`."""
 
 import pytest
 import uvloop

@@ -1,4 +1,4 @@
-"""What a confirm says of acks that arrived before the publish on the same channel."""
+"""Meaning of a confirm for acks that arrived before the publish on the same channel."""
 
 import pytest
 from fakes import Client, DiskNode
