@@ -28,7 +28,7 @@ from crash.site import Site
 from crash.tracer import slowed, why_not
 
 KILL, SLOW, FULL, CUT = KINDS = ("kill", "slow", "full", "cut")
-ALLOWANCE_SECONDS = 10.0
+ALLOWANCE_SECONDS = 60.0
 """For a start: other campaigns judge it."""
 SLOW_MILLISECONDS = (5, 15, 30)
 SMALL_MEGABYTES = 48
