@@ -5,8 +5,8 @@ from leveret.storage.queues.variable_queue import VariableQueue
 _ack = VariableQueue.ack
 
 
-def ack(self, seq_ids, *, moved=False):
-    _ack(self, seq_ids)
+def ack(self, seq_ids, *, moved=False, dropped=False):
+    _ack(self, seq_ids, dropped=dropped)
 
 
 VariableQueue.ack = ack
