@@ -302,13 +302,19 @@ class Paging(SubQueues):
         self.pager.resume_paging()
 
     def _push_betas_to_deltas(self, quota: int) -> None:
-        """Forget entries that are on disk: q3 from its tail down to a segment boundary, then q2 from its head."""
+        """Forget entries that are on disk: q3 from its tail, as far as it would not read them ahead; q2 from its head.
+
+        The delta is read if q3 has less than `read_ahead` entries, up to a position that is a multiple of that. q3
+        keeps so many entries, and what one such read would have returned with the next one; so no entry that was read
+        from the delta ever goes back to it.
+        """
         q3, q2 = self.q3, self.q2
+        ahead = self.read_ahead
         pushed = 0
-        if q3 and (
+        if len(q3) > ahead and (
             self._loading is None or self._loading.what in {RETURNED, UNACKED}
         ):  # otherwise the delta's start may not move
-            boundary = (q3[0].seq_id // self.segment + 1) * self.segment
+            boundary = (q3[ahead].seq_id // ahead + 1) * ahead
             young = self._take_unwritten(boundary)
             taken: list[Entry] = []
             while len(taken) < quota and q3[-1].seq_id >= boundary and q3[-1].state == STORED:

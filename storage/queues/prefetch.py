@@ -56,10 +56,10 @@ class Reading(Paging):
         if self._loading is not None or self.deleted:
             return
         if self.returned:
-            self._load_bodies(islice(self.returned, self.segment // 2), RETURNED)
+            self._load_bodies(islice(self.returned, self.read_ahead), RETURNED)
             return
         ahead = octets = 0
-        enough, limit = self.segment // 2, self.pager.load_octets
+        enough, limit = self.read_ahead, self.pager.load_octets
         wanted: list[Entry] = []
         for entry in self.q3:
             if wanted:
@@ -83,7 +83,7 @@ class Reading(Paging):
         if wanted:
             self._load([Range(self.qid, wanted[0].seq_id, wanted[-1].seq_id + 1)], BODIES, wanted)
         elif self.delta_count and ahead < enough:
-            boundary = (self.delta_start // self.segment + 1) * self.segment
+            boundary = (self.delta_start // enough + 1) * enough
             self._load([Range(self.qid, self.delta_start, min(boundary, self.delta_stop))], DELTA)
 
     def _load_bodies(self, items: Iterable[tuple[int, Item]], what: str) -> None:

@@ -91,6 +91,7 @@ class SubQueues:
         "ram_limit",
         "ram_octets",
         "rates",
+        "read_ahead",
         "ready_count",
         "redelivered_below",
         "returned",
@@ -107,6 +108,8 @@ class SubQueues:
         self.qid = qid
         self.durable = durable
         self.segment = pager.segment
+        self.read_ahead = max(1, pager.segment // 2)
+        """Messages at the head to have in memory before they are fetched; below that, as many more are read at once."""
         self._journal = pager.journal
         self.on_loaded: Callable[[], object] = never
         # the sub-queues, from the head

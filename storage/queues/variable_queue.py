@@ -268,7 +268,7 @@ class VariableQueue(Withdrawing):
             self._q1_to_q4()
         elif not taken:
             self._want()
-        elif self._ahead < self.segment // 2 and (self._ahead < len(q3) or self.delta_count):
+        elif self._ahead < self.read_ahead and (self._ahead < len(q3) or self.delta_count):
             self._asked = True
             self._prefetch()
         return batch
