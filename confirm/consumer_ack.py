@@ -409,6 +409,10 @@ class ConsumerAckQueue:
         """Return the length of the run of messages at the head that have all, or have all not, expired; and which."""
         return self.inner.head_run(now, limit)
 
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return the body bytes of unacked messages; the keys must all be seq_ids (see `split`)."""
+        return self.inner.octets_of(seq_ids)
+
     def ready_octets(self) -> Iterator[int]:
         """Return the total body size in bytes of all messages that are ready now, as summands."""
         return self.inner.ready_octets()

@@ -109,7 +109,6 @@ class QueueLimits:
         "_returned",
         "_returns",
         "_size_count",
-        "_sizes",
         "_timer",
         "dead_letters",
         "retention",
@@ -139,8 +138,6 @@ class QueueLimits:
         """Iterator over the sizes still to be added for messages that were ready before the limit was set."""
         self._lost = 0
         """Bytes that the backing queue had lost as damaged when `_octets` was last corrected."""
-        self._sizes: dict[int, int] = {}
-        """Body sizes of unacked messages, which may become ready again, if the total size is limited."""
         self._returns: dict[int, int] = {}
         """Requeue counts of unacked messages, if there is a delivery limit."""
         self._returned: dict[int, int] = {}
@@ -159,7 +156,6 @@ class QueueLimits:
         is_limited = settings.max_length is not None or settings.max_octets is not None
         self._can_exceed = is_limited and settings.overflow == DROP_HEAD
         if settings.max_octets is None:
-            self._sizes.clear()
             self._size_count = None
         self._queue.backing.count_returns(counted=settings.delivery_limit is not None)
         if settings.delivery_limit is None:
@@ -411,10 +407,7 @@ class QueueLimits:
         if not ack_required and self.retention is not None:
             self.retention.take_delivered(batch)
         if self.settings.max_octets is not None:
-            sizes = [message.body_size for message in batch.messages]
-            self._octets -= sum(sizes)
-            if ack_required:
-                self._sizes.update(zip(batch.seq_ids, sizes, strict=True))
+            self._octets -= sum([message.body_size for message in batch.messages])
         if batch.redelivered and self.settings.delivery_limit is not None:
             return self._with_counts(batch, ack_required=ack_required)
         return batch
@@ -534,10 +527,9 @@ class QueueLimits:
 
     def acked(self, seq_ids: Iterable[int]) -> None:
         """Remove the entries of settled messages."""
-        for table in (self._sizes, self._returns):
-            if table:
-                for seq_id in seq_ids:
-                    table.pop(seq_id, None)
+        if self._returns:
+            for seq_id in seq_ids:
+                self._returns.pop(seq_id, None)
 
     def removed(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Remove unacked messages that are not acked: they are not retained. `moved`: see `BackingQueue.ack`."""
@@ -570,7 +562,7 @@ class QueueLimits:
             self._queue.backing.note_returns(counts)
             seq_ids = counts
         if self.settings.max_octets is not None:
-            self._octets += sum([self._sizes.pop(seq_id, 0) for seq_id in seq_ids])
+            self._octets += self._queue.backing.octets_of(seq_ids)
         return seq_ids
 
     def carried_over(self, seq_ids: Mapping[int, int]) -> None:

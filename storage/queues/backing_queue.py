@@ -268,6 +268,9 @@ class BackingQueue(Protocol):
     def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
         """Return those of some unacked messages whose commit is not done: their publishers may wait for it."""
 
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return the body bytes of unacked messages; nothing is read for them."""
+
     def ready_octets(self) -> Iterator[int]:
         """Yield the body bytes of all ready messages in partial sums, unaffected by later changes.
 

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Self
 
 from leveret.storage.empty import EmptyDeque
-from leveret.storage.journal.body_sizes import octets_in_pieces
+from leveret.storage.journal.body_sizes import octets_in_pieces, octets_of
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
 from leveret.storage.queues.backing_queue import (
@@ -225,6 +225,10 @@ class MemoryQueue:
         """Return unacked messages, none of which has to be read. Messages no longer unacked are left out."""
         unacked = self._unacked
         return [(seq_id, unacked[seq_id]) for seq_id in seq_ids if seq_id in unacked], []
+
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return the body bytes of unacked messages."""
+        return octets_of(map(self._unacked.__getitem__, seq_ids))
 
     def ready_octets(self) -> Iterator[int]:
         """Yield the body bytes of all ready messages in partial sums."""

@@ -304,6 +304,10 @@ class PriorityQueue(Generic[Level]):
         """Return those of some unacked messages whose commit is not done."""
         return chain.from_iterable([queue.awaited(own) for _, queue, own in self._by_level(seq_ids)])
 
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return the body bytes of unacked messages."""
+        return sum([queue.octets_of(own) for _, queue, own in self._by_level(seq_ids)])
+
     def ready_octets(self) -> Iterator[int]:
         """Yield the body bytes of all ready messages in partial sums."""
         return chain.from_iterable([queue.ready_octets() for queue in self.levels.values()])

@@ -40,7 +40,7 @@ from operator import itemgetter
 from typing import Self
 
 from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Entry
-from leveret.storage.journal.body_sizes import octets_in_pieces
+from leveret.storage.journal.body_sizes import octets_in_pieces, octets_of
 from leveret.storage.journal.reads import UNACKED, Range
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
@@ -454,6 +454,11 @@ class VariableQueue(Withdrawing):
         if self.returned:
             return leading(islice(self.returned.items, limit), now)
         return leading(islice(self.q4 or self.q3, limit), now)
+
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return the body bytes of unacked messages; see `BackingQueue.octets_of`."""
+        out = self._unacked_out
+        return octets_of([self._unacked.get(seq_id) or out[seq_id] for seq_id in seq_ids])
 
     def ready_octets(self) -> Iterator[int]:
         """Yield the body bytes of all ready messages in partial sums; see `BackingQueue`."""

@@ -1,6 +1,12 @@
 """Queue limits are bounded in memory and time: no state of deleted objects, and no turn without end."""
 
-from fakes import Client, hurry, publish_frames
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import Client, DiskNode, Node, hurry, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.queue.settings import QueueSettings
@@ -67,6 +73,85 @@ def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:
     assert 1000 <= queue.backing.ready_count
     client.node.clock.run()
     assert 2 == queue.backing.ready_count
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "priorities": {"x-max-priority": ("signedint", 5)},
+    "quorum": {"x-queue-type": ("longstr", "quorum"), "x-delivery-limit": ("signedint", 3)},
+    "consumer-ack": {"x-confirm-mode": ("longstr", "consumer-ack")},
+    "retained": {"x-retain-for": ("signedint", 60_000)},
+}
+
+
+class LimitWalk:
+    """A queue whose byte limit comes and goes while it is used, and messages are unacked."""
+
+    def __init__(self, node: Node, arguments: dict[str, Any], seed: int) -> None:
+        self.node = node
+        self.client = Client(node)
+        self.client.declare("q", durable=True, arguments=arguments)
+        self.queue = node.vhosts["/"].queues["q"]
+        self.chance = random.Random(seed)
+        self.paging = isinstance(node, DiskNode)
+
+    def step(self) -> str:
+        """Do one thing; returns its name."""
+        chance, client = self.chance, self.client
+        step = chance.choice(
+            ["publish", "publish", "get", "get", "get", "nack", "reject", "ack", "limit", "page"]
+        )
+        if step == "publish":
+            for _ in range(chance.randint(1, 6)):
+                client.publish("q", bytes(chance.randint(0, 99)), delivery_mode=chance.choice([1, 2]))
+        elif step == "get":
+            client.send(make(Basic.Get, 0, "q", chance.random() < 0.1))
+        elif step == "limit":
+            most = chance.choice([None, 100, 300, 2000])
+            overflow = chance.choice(["drop-head", "reject-publish"])
+            self.queue.configure(replace(self.queue.settings, max_octets=most, overflow=overflow))
+            self.queue.touch()
+        elif step == "page" and self.paging:
+            self.node.commit()
+            for store in list(self.node.disk.pager.active):
+                store.set_ram_target(chance.choice([0, 3, 1 << 40]), 1 << 40)
+            self.node.commit()
+        elif step != "page" and (tags := sorted(client.connection.channels[1].unacked)):
+            tag, multiple = chance.choice(tags), chance.random() < 0.3
+            if step == "ack":
+                client.send(make(Basic.Ack, tag, multiple))
+            elif step == "nack":
+                client.send(make(Basic.Nack, tag, multiple, True))
+            else:
+                client.send(make(Basic.Reject, tag, chance.random() < 0.5))
+        self.node.clock.run()
+        while self.paging and self.node.disk.loads:
+            self.node.read()
+        return step
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "memory"])
+def test_the_octets_of_a_limited_queue_are_those_of_its_ready_messages(
+    tmp_path: Path, on_disk: bool, kind: str, seed: int
+) -> None:
+    """Whatever is unacked, paged or requeued when a byte limit comes: its count is the sum of the ready bodies."""
+    node = DiskNode(tmp_path) if on_disk else Node()
+    walk = LimitWalk(node, KINDS[kind], seed)
+    limited = 0
+    for number in range(150):
+        step = walk.step()
+        queue = walk.queue
+        if queue.limits is not None and queue.settings.max_octets is not None:
+            limited += 1
+            assert sum(queue.backing.ready_octets()) == queue.limits.octets == queue.limits._octets, (
+                f"{number} {step}"
+            )
+    if on_disk:
+        node.disk.close()
+
+    assert limited > 20
 
 
 def test_octets_are_known_again_when_nothing_is_left() -> None:
