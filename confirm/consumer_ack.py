@@ -29,6 +29,7 @@ from leveret.storage.queues.backing_queue import (
     Peeking,
     Piece,
     PortionSteps,
+    SubQueueCounts,
     Walk,
     never,
 )
@@ -474,6 +475,10 @@ class ConsumerAckQueue:
     def paging_counts(self) -> PagingCounts:
         """Return what is in memory and on disk now; light deliveries are in neither."""
         return self.inner.paging_counts()
+
+    def sub_queue_counts(self) -> SubQueueCounts:
+        """Return how many messages each sub-queue has; light deliveries are in none."""
+        return self.inner.sub_queue_counts()
 
     def count_returns(self, *, counted: bool) -> None:
         """Start or stop keeping the requeue counts of messages that are read from disk."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
@@ -18,6 +19,7 @@ from leveret.broker.statistics.rates import NO_RATE
 from leveret.broker.statistics.series import Series
 from leveret.broker.statistics.statistics import Statistics, named
 from leveret.broker.vhost.policies import NOTHING, Applied
+from leveret.storage.queues.backing_queue import PagingCounts
 
 Fields = Mapping[str, Callable[[Queue], Any]]
 
@@ -34,6 +36,8 @@ NO_COLLECTIONS: Mapping[str, int] = {
 }
 """The figures about an Erlang process, which clients expect."""
 STATS = len(families.QUEUE_STATS)
+_UNDEFINED = "undefined"
+"""How RabbitMQ writes that there is no such position."""
 IDLE_TICKS = 2
 """Samples without a change after which a queue or a channel is idle."""
 _DECLARED = (
@@ -100,13 +104,13 @@ def queue_fields(call: Call) -> Fields:
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": _message_bytes,
         "message_bytes_ready": _message_bytes_ready,
-        "message_bytes_unacknowledged": lambda queue: queue.backing.paging_counts().unacked_octets,
+        "message_bytes_unacknowledged": _message_bytes_unacked,
         "message_bytes_ram": _message_bytes_ram,
         "message_bytes_persistent": _message_bytes_persistent,
         "message_bytes_retained": lambda queue: (
             ABSENT if queue.retained is None else _retained_octets(queue.retained)
         ),
-        "message_bytes_paged_out": lambda queue: queue.backing.paging_counts().delta_octets,
+        "message_bytes_paged_out": lambda queue: _paged_out(queue.backing.paging_counts()),
         "head_message_timestamp": _head_message_timestamp,
         "consumers": lambda queue: queue.consumer_count,
         "consumer_capacity": lambda queue: queue.consumer_capacity,
@@ -179,7 +183,16 @@ def _messages_paged_out(queue: Queue) -> int:
 
 def _message_bytes(queue: Queue) -> int:
     paging = queue.backing.paging_counts()
-    return paging.ram_octets + paging.unacked_octets + paging.delta_octets
+    return paging.ram_octets + paging.unacked_octets + _paged_out(paging)
+
+
+def _paged_out(paging: PagingCounts) -> int:
+    return paging.away_octets + paging.unacked_away_octets + paging.delta_octets
+
+
+def _message_bytes_unacked(queue: Queue) -> int:
+    paging = queue.backing.paging_counts()
+    return paging.unacked_octets + paging.unacked_away_octets
 
 
 def _messages_persistent(queue: Queue) -> int:
@@ -208,7 +221,7 @@ def _head_message_timestamp(queue: Queue) -> int | None:
 
 def _message_bytes_ready(queue: Queue) -> int:
     paging = queue.backing.paging_counts()
-    return paging.ram_octets + paging.delta_octets
+    return paging.ram_octets + paging.away_octets + paging.delta_octets
 
 
 def _message_bytes_ram(queue: Queue) -> int:
@@ -236,25 +249,25 @@ def _active_tag(queue: Queue) -> str | None:
 
 
 def _backing_queue_status(queue: Queue) -> dict[str, Any]:
-    """Return RabbitMQ's figures about sub-queues: here the states of ready messages."""
-    backing = queue.backing
-    paging = backing.paging_counts()
-    alpha, beta, gamma, delta = backing.state_counts() if backing.ready_count else (0, 0, 0, 0)
+    """Return RabbitMQ's figures about sub-queues; of a priority queue the sums of its levels, as there."""
+    parts = queue.backing.sub_queue_counts()
+    paging = queue.backing.paging_counts()
     target = paging.target_ram_count
+    start, stop = (_UNDEFINED if at is None else at for at in (parts.delta_start, parts.delta_stop))
     return {
         "mode": "lazy" if queue.settings.lazy else "default",
         "version": 1,
-        "len": backing.ready_count,
-        "q1": 0,
-        "q2": 0,
-        "q3": beta + gamma,
-        "q4": alpha,
-        "delta": ["delta", "undefined", delta, 0, "undefined"],
-        "target_ram_count": "infinity" if target == float("inf") else target,
-        "next_seq_id": queue.published,
-        "next_deliver_seq_id": queue.delivered,
+        "len": queue.backing.ready_count,
+        "q1": parts.q1,
+        "q2": parts.q2,
+        "q3": parts.q3,
+        "q4": parts.q4,
+        "delta": ["delta", start, parts.delta, parts.delta_transient, stop],
+        "target_ram_count": "infinity" if target == inf else target,
+        "next_seq_id": _UNDEFINED if parts.next_seq is None else parts.next_seq,
+        "next_deliver_seq_id": _UNDEFINED if parts.next_deliver is None else parts.next_deliver,
         "avg_ingress_rate": paging.ingress_rate,
         "avg_egress_rate": paging.egress_rate,
-        "avg_ack_ingress_rate": 0.0,
-        "avg_ack_egress_rate": 0.0,
+        "avg_ack_ingress_rate": parts.ack_ingress_rate,
+        "avg_ack_egress_rate": parts.ack_egress_rate,
     }

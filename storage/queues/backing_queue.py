@@ -52,6 +52,10 @@ class PagingCounts(NamedTuple):
     """Approximate content bytes of unacked messages in memory; 0 likewise."""
     delta_octets: int = 0
     """Body bytes of ready messages of which memory has not even the position."""
+    away_octets: int = 0
+    """Content bytes of ready messages of which memory has the position, but not the body."""
+    unacked_away_octets: int = 0
+    """Content bytes of unacked messages that need no body in memory."""
     target_ram_count: float = inf
     """Number of messages that may be in memory."""
     ingress_rate: float = 0.0
@@ -75,10 +79,59 @@ class PagingCounts(NamedTuple):
             ram_octets=sum([each.ram_octets for each in counts]),
             unacked_octets=sum([each.unacked_octets for each in counts]),
             delta_octets=sum([each.delta_octets for each in counts]),
+            away_octets=sum([each.away_octets for each in counts]),
+            unacked_away_octets=sum([each.unacked_away_octets for each in counts]),
             target_ram_count=sum([each.target_ram_count for each in counts]),
             ingress_rate=sum([each.ingress_rate for each in counts]),
             egress_rate=sum([each.egress_rate for each in counts]),
             transitions=transitions,
+        )
+
+
+class SubQueueCounts(NamedTuple):
+    """Messages of a backing queue by sub-queue, as `storage.queues.variable_queue` describes them.
+
+    The defaults are those of a queue that never had a message. Of a priority queue, the sums of levels; positions are
+    None if it has several, because each has its own.
+    """
+
+    q1: int = 0
+    q2: int = 0
+    q3: int = 0
+    q4: int = 0
+    """Requeued messages are included."""
+    delta: int = 0
+    delta_transient: int = 0
+    """Transient messages among those in the delta."""
+    delta_start: int | None = None
+    """Position at which the delta begins; None if it is empty."""
+    delta_stop: int | None = None
+    """Position after its last one."""
+    next_seq: int | None = 0
+    """Position of the next message to be published."""
+    next_deliver: int | None = 0
+    """Position of the first message that was never fetched, or of the next one to be published."""
+    ack_ingress_rate: float = 0.0
+    """Average messages per second that became unacked, less those requeued."""
+    ack_egress_rate: float = 0.0
+    """Average messages acked per second."""
+
+    @classmethod
+    def sum_of(cls, counts: "Sequence[SubQueueCounts]") -> "SubQueueCounts":
+        """Return the sums of the counts of several backing queues."""
+        if len(counts) <= 1:
+            return counts[0] if counts else cls()
+        return cls(
+            q1=sum([each.q1 for each in counts]),
+            q2=sum([each.q2 for each in counts]),
+            q3=sum([each.q3 for each in counts]),
+            q4=sum([each.q4 for each in counts]),
+            delta=sum([each.delta for each in counts]),
+            delta_transient=sum([each.delta_transient for each in counts]),
+            next_seq=None,
+            next_deliver=None,
+            ack_ingress_rate=sum([each.ack_ingress_rate for each in counts]),
+            ack_egress_rate=sum([each.ack_egress_rate for each in counts]),
         )
 
 
@@ -285,6 +338,9 @@ class BackingQueue(Protocol):
 
     def paging_counts(self) -> PagingCounts:
         """Return what is in memory and on disk now."""
+
+    def sub_queue_counts(self) -> SubQueueCounts:
+        """Return how many messages each sub-queue has, and the rates."""
 
     def persistent_count(self) -> int:
         """Return the number of ready and unacked messages that survive a restart.

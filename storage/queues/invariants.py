@@ -68,6 +68,15 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
             octets == queue.ram_octets,
             f"I8: {octets} bytes are in memory, {queue.ram_octets} are counted",
         ),
+        (
+            sum(e.size for e in (*q3, *q2, *returned) if type(e) is Entry and not e.message)
+            == queue.away_octets,
+            f"{queue.away_octets} bytes of betas and gammas are counted",
+        ),
+        (
+            sum(entry.size for entry in queue._unacked_out.values()) == queue.unacked_away_octets,
+            f"{queue.unacked_away_octets} bytes of unacked messages without a body are counted",
+        ),
         (all(low < high for low, high in pairwise(seq_ids)), "I9: the sub-queues are out of order"),
         (
             not delivered or not seq_ids or max(delivered) < seq_ids[0],

@@ -85,7 +85,7 @@ class MemoryMonitor:
         naive = 0.0
         for some in _pieces(list(self._pager.active)):
             for queue in some:
-                queue.rates.update(now, queue.next_seq, queue.fetched, queue.acked)
+                queue.rates.update(now, queue.next_seq, queue.fetched, queue.acked, queue.unacked_count)
                 queue.mark_arrivals(now)
                 look = _Look(queue)
                 looks.append(look)

@@ -27,6 +27,7 @@ from leveret.storage.queues.backing_queue import (
     Piece,
     Portion,
     PortionSteps,
+    SubQueueCounts,
     Walk,
 )
 from leveret.storage.queues.peek import ALWAYS, PIECE, Run, look
@@ -242,6 +243,11 @@ class MemoryQueue:
     def paging_counts(self) -> PagingCounts:
         """Return the numbers of messages in memory, which are all; their bytes are not counted."""
         return PagingCounts(self.ready_count, len(self._unacked))
+
+    def sub_queue_counts(self) -> SubQueueCounts:
+        """Return the number of ready messages; they are all alphas."""
+        first = self._passed[0][0] if self._passed else self._head
+        return SubQueueCounts(q4=self.ready_count, next_seq=self._head + len(self._ready), next_deliver=first)
 
     def persistent_count(self) -> int:
         """Return 0: nothing is written."""

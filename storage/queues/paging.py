@@ -114,6 +114,7 @@ class Paging(SubQueues):
         unacked, out = self._unacked, self._unacked_out
         before = len(unacked)
         limited = min(count, before)
+        octets = 0
         seq_ids: list[int] = []
         messages: list[Message] = []
         for _ in range(limited):
@@ -127,10 +128,14 @@ class Paging(SubQueues):
             else:
                 item.evict = True
             out[seq_id] = item
+            octets += item.size
         if messages:
             del item
             self._unacked_entries += len(messages)
-            out.update(zip(seq_ids, self._page(seq_ids, messages), strict=True))
+            paged = self._page(seq_ids, messages)
+            octets += sum([entry.size for entry in paged])
+            out.update(zip(seq_ids, paged, strict=True))
+        self.unacked_away_octets += octets
         self.unacked_octets = self.unacked_octets * len(unacked) // before
         self._unacked_out = fitting(out)
         return limited
@@ -276,6 +281,7 @@ class Paging(SubQueues):
                 evicting += entry.size
                 entry.evict = True
         self.ram_octets -= freed
+        self.away_octets += freed
         self._evicting += evicting
         if paged:
             self._moved("alpha_to_beta", len(paged))
@@ -298,6 +304,7 @@ class Paging(SubQueues):
             if not out or entry.seq_id not in out:
                 ready += entry.size
         self.ram_octets -= ready
+        self.away_octets += ready
         self._evicting -= ready
         self.pager.resume_paging()
 
@@ -365,6 +372,8 @@ class Paging(SubQueues):
                 if entry.message is not None:  # read ahead
                     entry.forget()
                     self.ram_octets -= entry.size
+                else:
+                    self.away_octets -= entry.size
             octets = sum([entry.body for entry in members])
             self.delta_octets += octets
             if block.paged:

@@ -360,9 +360,11 @@ class Reading(Paging):
                     reads.messages += 1
                     if wanted.seq_id in self._unacked_out:
                         self.unacked_octets += wanted.size
+                        self.unacked_away_octets -= wanted.size
                         self._unacked[wanted.seq_id] = self._unacked_out.pop(wanted.seq_id)
                     else:
                         self.ram_octets += wanted.size
+                        self.away_octets -= wanted.size
         for seq_id, entry in waiting.items():
             if seq_id < found.stop:
                 self._lose(entry, request.what, _kind(entry.msg_id, found))
@@ -373,8 +375,10 @@ class Reading(Paging):
         self._journal.dead(entry)
         if self._unacked_out.pop(entry.seq_id, None) is not None:
             self._unacked_entries -= 1
+            self.unacked_away_octets -= entry.size
             return
         self.ready_count -= 1
+        self.away_octets -= entry.size
         self.lost_octets += entry.body
         if what != BODIES:
             self.returned.remove(entry.seq_id)

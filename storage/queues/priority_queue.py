@@ -27,6 +27,7 @@ from leveret.storage.queues.backing_queue import (
     Piece,
     Portion,
     PortionSteps,
+    SubQueueCounts,
     Walk,
 )
 from leveret.storage.queues.positions import steps_of
@@ -412,6 +413,10 @@ class PriorityQueue(Generic[Level]):
     def paging_counts(self) -> PagingCounts:
         """Return what all levels have in memory and on disk; rates and targets are sums too."""
         return PagingCounts.sum_of([queue.paging_counts() for queue in self.levels.values()])
+
+    def sub_queue_counts(self) -> SubQueueCounts:
+        """Return how many messages the sub-queues of all levels have."""
+        return SubQueueCounts.sum_of([queue.sub_queue_counts() for queue in self.levels.values()])
 
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk."""

@@ -11,17 +11,29 @@ HALF_LIFE = 5.0
 class Rates:
     """Messages per second in and out of a queue, and in and out of its unacked ones."""
 
-    __slots__ = ("_acked", "_at", "_fetched", "_published", "acked", "arrivals", "fetched", "published")
+    __slots__ = (
+        "_acked",
+        "_at",
+        "_fetched",
+        "_published",
+        "_taken",
+        "acked",
+        "arrivals",
+        "fetched",
+        "published",
+        "taken",
+    )
 
     def __init__(self) -> None:
-        self.published = self.fetched = self.acked = 0.0
-        self._published = self._fetched = self._acked = 0
+        self.published = self.fetched = self.acked = self.taken = 0.0
+        self._published = self._fetched = self._acked = self._taken = 0
         self._at: float | None = None
         self.arrivals: Arrivals | None = None
         """Marks of the times at which messages came; None while there are none."""
 
-    def update(self, now: float, published: int, fetched: int, acked: int) -> None:
-        """Update the rates from the totals so far, at a time in seconds of a monotonic clock."""
+    def update(self, now: float, published: int, fetched: int, acked: int, unacked: int) -> None:
+        """Update the rates from the totals so far, and the unacked ones, at a time in seconds of a monotonic clock."""
+        taken = acked + unacked
         before, self._at = self._at, now
         if before is not None and now > before:
             elapsed = now - before
@@ -29,7 +41,8 @@ class Rates:
             self.published = weight * self.published + (1 - weight) * (published - self._published) / elapsed
             self.fetched = weight * self.fetched + (1 - weight) * (fetched - self._fetched) / elapsed
             self.acked = weight * self.acked + (1 - weight) * (acked - self._acked) / elapsed
-        self._published, self._fetched, self._acked = published, fetched, acked
+            self.taken = weight * self.taken + (1 - weight) * (taken - self._taken) / elapsed
+        self._published, self._fetched, self._acked, self._taken = published, fetched, acked, taken
 
     @property
     def total(self) -> float:

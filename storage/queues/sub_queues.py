@@ -17,7 +17,7 @@ from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED
 from leveret.storage.journal.body_sizes import octets_of
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, never
+from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, SubQueueCounts, never
 from leveret.storage.queues.gaps import NO_GAPS
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.rates import Rates
@@ -59,6 +59,7 @@ class SubQueues:
         "_unacked_entries",
         "_unacked_out",
         "acked",
+        "away_octets",
         "blocks",
         "counts_returns",
         "damaged",
@@ -99,6 +100,7 @@ class SubQueues:
         "stored_returns",
         "target_ram_count",
         "transitions",
+        "unacked_away_octets",
         "unacked_octets",
     )
 
@@ -165,8 +167,12 @@ class SubQueues:
         self.ram_limit = pager.ram_limit
         self.ram_octets = 0
         """Content bytes of ready messages in memory."""
+        self.away_octets = 0
+        """Content bytes of ready messages of which memory has the position, but not the body."""
         self.unacked_octets = 0
         """Approximate content bytes of unacked messages in memory: acked ones count with the average size."""
+        self.unacked_away_octets = 0
+        """Content bytes of unacked messages that need no body in memory."""
         self._evicting = 0
         """The part of it that only waits for its commit: entries of q3 and q2 that are to be evicted."""
         # counters
@@ -247,16 +253,37 @@ class SubQueues:
 
     def paging_counts(self) -> PagingCounts:
         """Return what is in memory and on disk now."""
+        self.count_octets()
         return PagingCounts(
             self.ram_msg_count,
             self.ram_ack_count,
             self.ram_octets,
             self.unacked_octets,
             self.delta_octets,
+            self.away_octets,
+            self.unacked_away_octets,
             self.target_ram_count,
             self.rates.published,
             self.rates.fetched,
             dict(self.transitions) if self.transitions else NO_TRANSITIONS,
+        )
+
+    def sub_queue_counts(self) -> SubQueueCounts:
+        """Return how many messages each sub-queue has, and the rates."""
+        has_delta = self.delta_count > 0
+        return SubQueueCounts(
+            q1=len(self.q1),
+            q2=len(self.q2),
+            q3=len(self.q3),
+            q4=len(self.returned) + len(self.q4),
+            delta=self.delta_count,
+            delta_transient=self.delta_paged,
+            delta_start=self.delta_start if has_delta else None,
+            delta_stop=self.delta_stop if has_delta else None,
+            next_seq=self.next_seq,
+            next_deliver=self._first_unfetched(),
+            ack_ingress_rate=self.rates.taken,
+            ack_egress_rate=self.rates.acked,
         )
 
     def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:

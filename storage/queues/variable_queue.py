@@ -125,7 +125,9 @@ class VariableQueue(Withdrawing):
             self.expiring = True
             if not (persistent and self.durable):
                 messages = dated(messages, expires)
-        self.next_seq = stop = first + len(messages)
+        count = len(messages)
+        self.next_seq = stop = first + count
+        self.fetched += count
         seq_ids = range(first, stop)
         if persistent and self.durable:
             if ack_required:
@@ -334,6 +336,7 @@ class VariableQueue(Withdrawing):
         entry = self._unacked_out.pop(seq_id, None)
         if entry is None:
             return self._unacked.pop(seq_id)
+        self.unacked_away_octets -= entry.size
         entry.evict = False
         return entry
 
@@ -351,6 +354,8 @@ class VariableQueue(Withdrawing):
                 self._unacked_entries -= 1
                 if item.message is not None:
                     self.ram_octets += item.size
+                else:
+                    self.away_octets += item.size
             else:
                 self.ram_octets += len(item.content)  # type: ignore[union-attr]
         if before:
@@ -393,6 +398,8 @@ class VariableQueue(Withdrawing):
                 self.ram_octets -= len(item.content)  # type: ignore[union-attr]
             elif item.message is not None:
                 self.ram_octets -= item.size
+            else:
+                self.away_octets -= item.size
         self.fetched += len(dropped)
         tell = self._withhold(dropped) if self.durable else None
         self._forget(dropped)
@@ -618,7 +625,8 @@ class VariableQueue(Withdrawing):
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         self.stored_returns = NO_RETURNS
         self._q4_counted = self._asked = self._starved = False
-        self.ready_count = self.ram_octets = self._evicting = self._run_entries = self._ahead = 0
+        self.ready_count = self.ram_octets = self.away_octets = 0
+        self._evicting = self._run_entries = self._ahead = 0
         self._loading = None
 
     def _release(self, *runs: Releasable) -> None:
@@ -647,7 +655,7 @@ class VariableQueue(Withdrawing):
         self._empty()
         self._release(self._unacked, self._unacked_out)
         self._unacked, self._unacked_out = {}, {}
-        self._unacked_entries = self.unacked_octets = 0
+        self._unacked_entries = self.unacked_octets = self.unacked_away_octets = 0
         self.on_loaded = never  # breaks the reference cycle with its owner
         self.deleted = True
         self.pager.active.discard(self)

@@ -247,6 +247,8 @@ class Withdrawing(Portions):
                 self.ram_octets -= len(item.content)  # type: ignore[union-attr]
             elif item.message is not None:
                 self.ram_octets -= item.size
+            else:
+                self.away_octets -= item.size
         taken += self._from_delta(places, wanted)
         self.ready_count -= len(taken)
         self.fetched += len(taken)
@@ -310,6 +312,7 @@ class Withdrawing(Portions):
         self._unacked_entries += 1
         if item.message is None:
             self._unacked_out[seq_id] = item
+            self.unacked_away_octets += item.size
         else:
             self._unacked[seq_id] = item
             self.unacked_octets += item.size
