@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from leveret.broker.channel.settlement import PIECE, Settlements
 from leveret.broker.errors import AMQPError
@@ -105,6 +105,7 @@ def channel(consumer: Consumer) -> Channel:
 @given(
     count=st.integers(0, 6), tag=st.integers(0, 8), multiple=st.booleans(), before=st.sets(st.integers(1, 6))
 )
+@example(count=40, tag=30, multiple=True, before=set(range(1, 41)) - {29, 30, 31, 40})  # few of many are left
 def test_what_a_settlement_covers(count, tag, multiple, before):
     """An ack covers one tag, all up to it, or with 0 all; a tag that is not outstanding is 406 and changes nothing."""
     queue = Queue()

@@ -532,7 +532,8 @@ def test_so_many_records_are_committed_at_once(tmp_path):
             disk.commits._busy = True  # as if the last commit had been a large one
             disk.commits._started = asyncio.get_running_loop().time()
             disk.commits.wake()
-            waits = disk.journal.records, disk.commits.backlogged
+            is_due = disk.commits._due <= asyncio.get_running_loop().time()
+            waits = disk.journal.records, disk.commits.backlogged, is_due
             if count in {1, 51}:
                 async with asyncio.timeout(20):
                     while disk.journal.in_flight is not None or disk.journal.records:
@@ -542,7 +543,8 @@ def test_so_many_records_are_committed_at_once(tmp_path):
         await disk.stop([queue])
         return commits
 
-    assert [(20, False, 0), (49, False, 0), (50, False, 1), (51, True, 2)] == asyncio.run(main())
+    expected = [(20, False, False, 0), (49, False, False, 0), (50, False, True, 1), (51, True, True, 2)]
+    assert expected == asyncio.run(main())
 
 
 def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):

@@ -362,6 +362,20 @@ def test_large_and_shared_bodies_are_written_once(journal: Journal, publisher: P
     assert [100] == journal.cut().durable.unrefs
 
 
+@pytest.mark.parametrize(
+    ("size", "copies", "is_apart"), [(49, 1, False), (50, 1, True), (24, 2, False), (25, 2, True)]
+)
+def test_a_body_at_the_limit_is_apart(
+    journal: Journal, publisher: Publisher, size: int, copies: int, is_apart: bool
+) -> None:
+    """`queue_index_embed_msgs_below` is the first size times copies that is not embedded."""
+    shared = message(publisher, size=size, copies=copies)
+    for qid in range(1, copies + 1):
+        FakeQueue(journal, qid).take(shared, 1)
+
+    assert is_apart == bool(journal.cut().durable.bodies)
+
+
 def test_numbers_of_bodies_never_repeat_after_a_failure(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:

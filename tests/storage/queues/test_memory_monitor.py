@@ -105,6 +105,19 @@ def test_targets_follow_the_rates(folder: Path) -> None:
     assert slow.target_ram_count < fast.target_ram_count < inf
 
 
+@pytest.mark.parametrize(
+    ("used", "seconds"), [(0.49, inf), (0.5, 21), (0.9, 21 / 1.8), (0.95, 20 / 1.9), (2.0, 5)]
+)
+def test_the_more_memory_is_used_the_shorter_is_what_may_stay(
+    folder: Path, used: float, seconds: float
+) -> None:
+    """The desired duration is the mean one by the share of the limit in use, a second longer in sum below 95 %."""
+    store = Store(folder, 1000, 1)
+    store.monitor.used = int(used * 1000)
+
+    assert pytest.approx(seconds) == store.monitor._judge(20.0, 2)
+
+
 def test_a_fast_queue_keeps_more_than_one_that_only_grows(folder: Path) -> None:
     """A queue that is consumed as fast as it is filled has more of the memory than one that only grows."""
     store = Store(folder, 4 * MIB, 2)

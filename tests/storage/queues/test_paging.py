@@ -106,3 +106,15 @@ def test_one_step_pages_so_many_at_most() -> None:
     disk.queue.reduce_memory_use(2000)
 
     assert (10_000 - 2048, 10_000 - 2048 - 4000) == (first, disk.queue.ram_msg_count)
+
+
+def test_a_head_stays_that_can_be_delivered_immediately() -> None:
+    """However many others there are, the first ready message keeps its body, unless none may be in memory at all."""
+    disk = Disk()
+    disk.unack(10)
+    disk.publish(5)
+    disk.page(1)
+    few = disk.queue.ram_msg_count, disk.queue.q4[0].content[-1]  # type: ignore[union-attr]
+    disk.page(0)
+
+    assert ((1, 10), 0) == (few, disk.queue.ram_msg_count)
