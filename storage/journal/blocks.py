@@ -98,6 +98,7 @@ class Block:
         "count",
         "dirty",
         "first",
+        "has_bad_bitmap",
         "home",
         "live",
         "marked",
@@ -127,6 +128,8 @@ class Block:
         to read it."""
         self.home: dict[int, Block] | None = None
         """The queue's table of blocks with records in the delta, if this block is in it."""
+        self.has_bad_bitmap = False
+        """True if a read has found its bitmap damaged, and counted that."""
         self.dirty = False
         """True if it is on the journal's list."""
         self.moved: list[int] | None = None

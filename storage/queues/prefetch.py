@@ -144,12 +144,11 @@ class Reading(Paging):
                 block = self._new_block(raw, header, bitmap)
             else:  # ends that are not on disk yet, or were not when this was read
                 dead |= block.bits | block.noted
-            is_wholly_away = is_new and first <= header.first and header.last < stop
             self._take_block(block, raw, header, dead, range(first, stop), found, entries, is_new=is_new)
             if not block.live:  # all of it was withdrawn, after the read began
                 self.blocks.pop(slot, None)
                 block.home = None
-            elif is_wholly_away and block.away:
+            elif block.away and header.last < stop:  # all that could be read of it is in memory now
                 self._give_up_damaged(block, raw, header, dead)
         entries.sort(key=_seq_id)
         self._q3().extend(entries)
@@ -179,6 +178,7 @@ class Reading(Paging):
         block.live = block.away = header.records - bitmap.dead.bit_count()
         block.bits = bitmap.dead
         block.marked = raw.dead is not None
+        block.has_bad_bitmap = bitmap.is_damaged
         block.returns = bitmap.returns
         block.home = self.blocks
         self.blocks[block.slot] = block
@@ -191,9 +191,12 @@ class Reading(Paging):
         added to it; otherwise other messages would seem not to exist when it reaches 0. At the end of the delta those
         counted twice are subtracted.
         """
-        self._note_damage(header.first, BITMAP)
         if block is not None:
+            if not block.has_bad_bitmap:
+                self._note_damage(header.first, BITMAP)
+                block.has_bad_bitmap = True
             return Bitmap(block.bits, block.returns)
+        self._note_damage(header.first, BITMAP)
         bodies = bodies_of(raw.value, header, lambda _: 0)
         octets = [
             bodies[record.place]
@@ -208,7 +211,7 @@ class Reading(Paging):
         if raw.paged:
             self.delta_paged += len(octets)
             self.delta_octets_paged += sum(octets)
-        return Bitmap()
+        return Bitmap(is_damaged=True)
 
     def _note_damage(self, position: int, kind: str, count: int = 1) -> None:
         """Count and report unreadable data."""
@@ -278,10 +281,7 @@ class Reading(Paging):
         entries: list[Entry] = []
         address = b""
         for record in read_records(raw.value, header, dead):
-            if isinstance(record, int):
-                self._note_damage(header.first, RECORD)
-                continue
-            if record.seq_id not in wanted:
+            if isinstance(record, int) or record.seq_id not in wanted:
                 continue
             if record.address != address:
                 address = record.address
@@ -309,15 +309,18 @@ class Reading(Paging):
         self._journal.dead(entry)
 
     def _give_up_damaged(self, block: Block, raw: RawBlock, header: Header, dead: int) -> None:
-        """Drop the unreadable records of a block that have no entries in memory."""
+        """Drop the unreadable records of a block that have no entries in memory; count them."""
+        self._note_damage(header.first, RECORD, block.away)
+        places = [record for record in read_records(raw.value, header, dead) if isinstance(record, int)]
+        if len(places) != block.away:  # some are those of messages in memory, and nobody knows which
+            return
         bodies = bodies_of(raw.value, header, lambda _: 0)
-        for record in read_records(raw.value, header, dead):
-            if isinstance(record, int):
-                entry = Entry(0, None, 0, durable=False)
-                entry.block = block
-                entry.index = record
-                entry.body = bodies[record]
-                self._give_up(entry)
+        for place in places:
+            entry = Entry(0, None, 0, durable=False)
+            entry.block = block
+            entry.index = place
+            entry.body = bodies[place]
+            self._give_up(entry)
 
     def _delta_exhausted(self) -> None:
         """Handle the end of the delta: q2 follows q3."""
