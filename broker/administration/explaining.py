@@ -227,7 +227,12 @@ def warnings(queue: Queue, letters: Mapping[str, Any] | None) -> list[str]:
         )
     if queue.is_paused:
         found.append("the queue is paused: consumers get nothing before it is resumed")
-    if queue.ready_count and not queue.consumer_count:
+    if queue.awaiting is not None and queue.awaiting.open_count and not queue.consumer_count:
+        found.append(
+            f"{counted(queue.awaiting.open_count, 'unconfirmed message')}, and the queue has no consumer: in confirm "
+            f"mode '{settings.confirm_mode}' the acks of consumers confirm them"
+        )
+    elif queue.ready_count and not queue.consumer_count:
         found.append(f"{counted(queue.ready_count, 'ready message')}, and the queue has no consumer")
     return found
 

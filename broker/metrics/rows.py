@@ -31,6 +31,8 @@ class QueueLevels(NamedTuple):
     delta: int = 0
     promises: int = 0
     """Publish sequence numbers that wait for consumers of this queue, including those of light deliveries."""
+    forsaken: int = 0
+    """1 if any do, and the queue has no consumer."""
     retained: int = 0
     """Acked messages that are retained."""
     retained_octets: int = 0
@@ -95,11 +97,13 @@ def queue_levels(queue: Queue) -> QueueLevels:
     backing = queue.backing
     ready, unacked = backing.ready_count, backing.unacked_count
     promises = 0 if queue.awaiting is None else queue.awaiting.open_count
+    forsaken = int(promises > 0 and not queue.consumer_count)
     retained, retained_octets = _retained(queue)
     if not ready and not unacked:
         return QueueLevels(
             consumers=len(queue.consumers),
             promises=promises,
+            forsaken=forsaken,
             retained=retained,
             retained_octets=retained_octets,
         )
@@ -117,6 +121,7 @@ def queue_levels(queue: Queue) -> QueueLevels:
         gamma=gamma,
         delta=delta,
         promises=promises,
+        forsaken=forsaken,
         retained=retained,
         retained_octets=retained_octets,
     )

@@ -69,7 +69,7 @@ from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameter_checks import SHOVEL
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
-from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped
+from leveret.confirm.deadlock import FORSAKEN, TRAP, TRAP_SECONDS, is_forsaken, is_trapped
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import freeing
@@ -1075,9 +1075,13 @@ class Server:
 
     def _check_queue(self, queue: Queue, now: float) -> None:
         queue.sample_capacity()
-        if queue.awaiting is not None and is_trapped(queue, now):
+        if queue.awaiting is None:
+            return
+        if is_trapped(queue, now):
             queue_log.warning(TRAP, queue, queue.awaiting.open_count, TRAP_SECONDS)
             self.context.note("trap", queue.vhost, queue.name)
+        if is_forsaken(queue, now):
+            queue_log.warning(FORSAKEN, queue, queue.awaiting.open_count, TRAP_SECONDS)
 
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far.

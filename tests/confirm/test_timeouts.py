@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 from running import Running
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
-from leveret.confirm.deadlock import TRAP_SECONDS, is_trapped
+from leveret.broker.metrics.rows import queue_levels
+from leveret.confirm.deadlock import TRAP_SECONDS, is_forsaken, is_trapped
 from leveret.confirm.timeouts import ConfirmTimeouts
 
 TIMEOUT = 30.0
@@ -251,4 +252,61 @@ def test_the_log_names_the_queue_and_what_to_do(arguments, caplog):
     client.send(make(Basic.Ack, 2, True))
     assert ["1 basic.ack delivery_tag=2 multiple"] == client.sent()
     wait(client, 40)
+    assert [warning] == caplog.messages
+
+
+# -- no consumer --------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_consumer_is_reported_once_each_time():
+    """A queue whose publishers wait is reported when it has had no consumer for a while, and again after it had one."""
+    queue = Queue(consumers=[])
+    assert [TRAP_SECONDS] == [second for second in range(50) if is_forsaken(queue, float(second))]
+    queue.published += 1  # does not begin anew
+    assert [] == [second for second in range(50, 90) if is_forsaken(queue, float(second))]
+    queue.consumers.append(Consumer())
+    assert not is_forsaken(queue, 90.0)
+    queue.consumers.clear()
+    assert [101] == [second for second in range(91, 150) if is_forsaken(queue, float(second))]
+
+
+@pytest.mark.parametrize("queue", [Queue(), Queue(awaiting=None), Queue(awaiting=Promises(0), consumers=[])])
+def test_who_lacks_no_consumer(queue):
+    """A queue that has a consumer, or for which no publisher waits."""
+    assert not any(is_forsaken(queue, float(second)) for second in range(50))
+
+
+@pytest.mark.parametrize("arguments", [AWAITED, LIGHT])
+def test_a_missing_consumer_is_told(arguments, caplog):
+    """The log says it once, the explanation and the metric while it lasts; all is quiet when a consumer has come."""
+    node = Node()
+    client = confirming(node)
+    client.declare("lonely", arguments=arguments)
+
+    def told() -> tuple[list[str], float]:
+        steps = node.administration.explaining.queue(None, "/", "lonely")
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stopped:
+                found = [text for text in stopped.value["warnings"] if "no consumer" in text]
+                return found, queue_levels(node.vhosts["/"].queues["lonely"]).forsaken
+
+    before = told()
+    for _ in range(20):
+        client.publish("lonely", b"x")
+    wait(client, 40)
+    (warning,) = caplog.messages
+    (explained,), forsaken = told()
+
+    assert warning.startswith(
+        "<queue 'lonely' in vhost '/'> has no consumer, and 20 publishes have waited for one"
+    )
+    assert explained.startswith("20 unconfirmed messages, and the queue has no consumer")
+    assert (([], 0), 1) == (before, forsaken)
+
+    client.consume("lonely", no_ack=True)
+    wait(client, 40)
+
+    assert ([], 0) == told()
     assert [warning] == caplog.messages
