@@ -4,6 +4,12 @@ Without a broker, one thread publishes a batch of persistent messages into a dur
 including both flushes; for comparison the same bytes are written to a file by writev and fdatasync. The two take turns
 on the same disk, each cell of the table several times, and medians are compared. The same is measured with bodies apart
 from their records, and the bytes per message on disk when it goes to several queues.
+
+`--part paging` publishes to a queue of which little may be in memory and consumes it at the same time, at 0.8, 1.0 and
+1.2 times that speed, and counts how many messages are read from the delta for each one that is delivered.
+
+`--part embedding` publishes and consumes messages with several values of `queue_index_embed_msgs_below`, and prints the
+processor time of both, the bytes written, and the memory of a queue whose messages are on disk and read ahead.
 """
 
 import argparse
@@ -12,12 +18,14 @@ import struct
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
 from bench.results import Report, append
 from leveret.storage.journal.journal import EMBED_BELOW, Journal
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Persistent
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
@@ -32,6 +40,10 @@ MOST_OCTETS = 256 * 1024 * 1024
 SEGMENT_OCTETS = 64 * 1024 * 1024
 ALWAYS, NEVER = 1 << 40, 0
 """Values of `queue_index_embed_msgs_below`."""
+SPEEDS = (0.8, 1.0, 1.2)
+"""Speeds of consumers, relative to publishers."""
+THRESHOLDS = (NEVER, 1024, 4096, 16384, 65536)
+EMBEDDED_SIZES = (500, 3000, 12000)
 
 frame = struct.Struct(">BHI").pack
 
@@ -45,10 +57,11 @@ def content(size: int) -> bytes:
 class Store:
     """A durable environment with its journal, without a broker."""
 
-    def __init__(self, folder: Path, embed_below: int) -> None:
-        self.environment = Environment(folder)
+    def __init__(self, folder: Path, embed_below: int, *, sync: bool = True) -> None:
+        self.environment = Environment(folder, sync=sync)
         self.journal = Journal(embed_below=embed_below)
-        self.pager = Pager(self.journal, lambda _: None, ram_limit=1 << 60)
+        self.loads: list[LoadRequest] = []
+        self.pager = Pager(self.journal, self.loads.append, ram_limit=1 << 60)
         self.qids = 0
         self.confirmed = 0
         self.seq_no = 0
@@ -80,6 +93,18 @@ class Store:
         batch = self.journal.cut()
         self.environment.commit(batch)
         self.journal.settled()
+
+    def consume(self, queue: VariableQueue, count: int) -> int:
+        """Fetch and ack at most `count` messages, reading what is on disk; return how many."""
+        taken = 0
+        while taken < count and queue.ready_count:
+            seq_ids = queue.fetch(min(10, count - taken), ack_required=True).seq_ids
+            queue.ack(seq_ids)
+            taken += len(seq_ids)
+            while self.loads:
+                request = self.loads.pop(0)
+                queue.loaded(request, self.environment.read(request.ranges, request.limit))
+        return taken
 
     def drop(self, queue: VariableQueue) -> None:
         """Delete a queue so that its pages can be reused."""
@@ -197,6 +222,64 @@ def amplification(folder: Path) -> None:
         store.environment.close()
 
 
+def paging(folder: Path) -> None:
+    """Print how many messages are read from the delta for each one delivered."""
+    print(
+        f"{'consumers':>10}{'delivered':>12}{'from delta':>12}{'each':>8}  a queue of 6,000 that may keep 200 in memory"
+    )
+    for speed in SPEEDS:
+        store = Store(folder / f"paging-{speed}", EMBED_BELOW, sync=False)
+        queue, body = store.queue(), content(100)
+        queue.set_ram_target(200, 1 << 40)
+        delivered, due = 0, 0.0
+        for number in range(360):
+            store.publish([queue], body, 100)
+            queue.reduce_memory_use()
+            if number >= 60:
+                due += 100 * speed
+                taken = store.consume(queue, int(due))
+                delivered += taken
+                due = due - taken if queue.ready_count else 0.0
+        reads = store.pager.read_delta.messages
+        print(f"{speed:>10}{delivered:>12,}{reads:>12,}{reads / delivered:>8.2f}", flush=True)
+        append({"tool": "store", "speed": speed, "delivered": delivered, "from_delta": reads})
+        store.environment.close()
+
+
+def embedding(folder: Path, count: int = 10_000) -> None:
+    """Print what `queue_index_embed_msgs_below` costs in time, on disk and in memory."""
+    print(
+        f"{'below':>8}{'size':>8}{'publish':>9}{'consume':>9}{'written':>9}{'memory':>9}  "
+        "us of the processor and bytes written per message; most KiB while the first quarter is read back"
+    )
+    for size in EMBEDDED_SIZES:
+        body = content(size)
+        for below in THRESHOLDS:
+            store = Store(folder / f"embedding-{size}-{below}", below)
+            queue = store.queue()
+            queue.set_ram_target(0, 0)
+            octets, began = written_octets(), time.process_time()
+            for _ in range(count // 100):
+                store.publish([queue], body, 100)
+            published, octets = time.process_time() - began, written_octets() - octets
+            queue.set_ram_target(0, 0)
+            tracemalloc.start()
+            store.consume(queue, count // 4)
+            memory = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            began = time.process_time()
+            consumed = store.consume(queue, count)
+            figures = (
+                1e6 * published / count,
+                1e6 * (time.process_time() - began) / consumed,
+                octets / count,
+                memory / 1024,
+            )
+            print(f"{below:>8}{size:>8}" + "".join(f"{each:>9,.1f}" for each in figures), flush=True)
+            append({"tool": "store", "below": below, "size": size, "figures": figures})
+            store.environment.close()
+
+
 def table(options: argparse.Namespace, folder: Path, report: Report) -> None:
     """Print the rates."""
     stores = {
@@ -232,6 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--dir", type=Path, help="a folder on the disk to be measured (default: the system's)"
     )
+    parser.add_argument("--part", choices=("rates", "paging", "embedding"), default="rates")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a measurement (default 0.5)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
@@ -241,6 +325,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(
         prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
     ) as scratch:
+        if options.part != "rates":
+            (paging if options.part == "paging" else embedding)(Path(scratch))
+            return 0
         print(
             f"bodies are written apart from {EMBED_BELOW} octets by default; both flushes of every commit\n"
         )

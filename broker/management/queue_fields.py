@@ -101,6 +101,7 @@ def queue_fields(call: Call) -> Fields:
         "messages_unacknowledged_ram": lambda queue: queue.backing.paging_counts().ram_ack_count,
         "messages_persistent": _messages_persistent,
         "messages_paged_out": _messages_paged_out,
+        "disk_reads_per_delivered": _reads_per_delivered,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": _message_bytes,
         "message_bytes_ready": _message_bytes_ready,
@@ -179,6 +180,12 @@ def _messages_ram(queue: Queue) -> int:
 
 def _messages_paged_out(queue: Queue) -> int:
     return max(0, queue.ready_count + queue.backing.unacked_count - _messages_ram(queue))
+
+
+def _reads_per_delivered(queue: Queue) -> float:
+    """Return how many messages were read back from the delta for each delivered one, since the queue is in use."""
+    reads = queue.backing.paging_counts().transitions.get("from_delta", 0)
+    return reads / queue.delivered if queue.delivered else 0.0
 
 
 def _message_bytes(queue: Queue) -> int:

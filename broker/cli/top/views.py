@@ -119,6 +119,10 @@ def _mode(item: Item) -> str:
     return "tx" if item.get("transactional") else "confirm" if item.get("confirm") else ""
 
 
+def _reads(per_delivered: Any) -> str:
+    return f"{per_delivered:.2f} per delivery" if per_delivered else ""
+
+
 def _queue_details(item: Item) -> list[tuple[str, str]]:
     arguments = item.get("arguments") or {}
     return [
@@ -127,6 +131,7 @@ def _queue_details(item: Item) -> list[tuple[str, str]]:
         ("type", _text(item.get("type"))),
         ("policy", _text(item.get("policy"))),
         ("durable", "" if item.get("durable") is None else "yes" if item["durable"] else "no"),
+        ("read back", _reads(item.get("disk_reads_per_delivered"))),
         ("arguments", ", ".join([f"{safe(name)}={_text(value)}" for name, value in arguments.items()])),
     ]
 
@@ -182,7 +187,7 @@ QUEUES = View(
     ("READY", "UNACKED", "IN/S", "OUT/S", "ACK/S", "CONS", "VHOST", "STATE", "MEMORY"),
     "READY",
     _queue_details,
-    ("durable", "arguments"),
+    ("durable", "arguments", "disk_reads_per_delivered"),
 )
 CONNECTIONS = View(
     "Connections",

@@ -181,6 +181,11 @@ def test_the_sub_queues_are_told_as_they_are(tmp_path: Path, seed: int) -> None:
         recount = Recount(node, "q")
         recount.check()
         status = recount.told["backing_queue_status"]
+        reads = (
+            queue.transitions["from_delta"] if queue.transitions and "from_delta" in queue.transitions else 0
+        )
+        delivered = node.vhosts["/"].queues["q"].delivered
+        assert pytest.approx(reads / max(1, delivered)) == recount.told["disk_reads_per_delivered"]
         seen |= {part for part in ("q1", "q2", "q3", "q4") if status[part]} | (
             {"delta"} if status["delta"][2] else set()
         )

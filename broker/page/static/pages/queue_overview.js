@@ -102,7 +102,7 @@ function stateBar(found) {
     return part;
   }));
   return h("div", { class: "stack" }, bar, h("div", { class: "legend" }, parts.map(([state, number, colour, meaning]) => h("span", { class: `key c${colour}` }, h("span", null, h("b", null, short(number)), ` ${state}, ${meaning}`)))),
-    facts([["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Memory of the queue, about", size(found.memory)]]));
+    facts([["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
 }
 
 /**
