@@ -39,16 +39,19 @@ class FakeQueue:
         self.journaled = False
         self.deleted = False
         self.evicted: list[Entry] = []
+        self.without_room: list[Entry] = []
 
     def stored(self, entries: list[Entry]) -> None:
         self.evicted += entries
 
     def unstored(self, entries: list[Entry]) -> None:
         """Take the entries back, which are still needed."""
+        self.without_room += entries
 
     def take(self, message: Persistent, seq_id: int) -> Entry:
         entry = Entry(seq_id, message, len(message.content), durable=True)
         self.journal_fresh.append(entry)
+        self.journal.records += 1
         self.journal.touch(self)
         return entry
 
@@ -700,3 +703,33 @@ def test_a_cut_begins_with_so_many_callbacks_only(journal: Journal, monkeypatch:
 
     assert ([True, True, False], [0, 1]) == (taken, called)
     assert journal.before_cut(list)
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_who_waits_for_everything_waits_for_files(
+    journal: Journal, queue: FakeQueue, publisher: Publisher, has_room: bool
+) -> None:
+    """Whoever waits until all is safe is called when the files are there and committed, or one found no space."""
+    called: list[bool] = []
+    large = [message(publisher, number, size=1000) for number in (1, 2)]
+    entries = [Entry(number, each, 1000, durable=True) for number, each in enumerate(large)]
+    for entry, each in zip(entries, large, strict=True):
+        journal.write_blob(queue, entry, each)
+    journal.when_all_safe(called.append)
+    first, second = journal.files
+    journal.file_written(first)
+    journal.cut()
+    journal.settled()
+
+    assert [] == called
+
+    if has_room:
+        journal.file_written(second)
+        assert [] == called
+        journal.cut()
+        journal.settled()
+    else:
+        journal.file_failed(second)
+
+    assert [has_room] == called
+    assert ([] if has_room else [entries[1]]) == queue.without_room
