@@ -54,7 +54,7 @@ HEADINGS: Final[Mapping[str, str]] = {
     "share_delta": "share entirely on disk",
     "share_gamma": "share with body on disk (persistent)",
     "slope": "CPU per message (µs)",
-    "thrash": "read back / published",
+    "thrash": "read back / delivered",
     "unroutable": "unroutable share",
     "usual": "usual rate (/s)",
     "vhost": "virtual host",

@@ -171,7 +171,7 @@ def by_queue(lives: DataFrame) -> DataFrame:
         (F.sum("d_area_unacked") / F.sum("step_us")).alias("mean_unacked"),
         *[share(state).alias(f"share_{state}") for state in STATES],
         *[(F.sum(f"d_{name}") / seconds).alias(f"{name}_per_s") for name in MOVES],
-        F.try_divide(F.sum("d_t_from_delta"), F.sum("d_pub")).alias("thrash"),
+        F.try_divide(F.sum("d_t_from_delta"), F.sum("d_delivered")).alias("thrash"),
         F.when(left > 0, F.sum("d_area_ready") / left / 1000).alias("little_ms"),
         F.when(left > 0, F.sum("at_ends") / left).alias("boundary"),
     )
@@ -282,7 +282,7 @@ def describe(written: Written) -> Page:
             "Queues",
             "pub, delivered, acked: messages in the time covered; mean ...: average numbers of messages; share ...: "
             "fraction of the ready time spent in each state; thrash: messages read back from disk / messages "
-            "published; little_ms: mean time in the ready state by Little's law, in ms; boundary: messages waiting at "
+            "delivered; little_ms: mean time in the ready state by Little's law, in ms; boundary: messages waiting at "
             "the start and end / messages that left, roughly the error of Little's law. alpha: in memory; beta and "
             "gamma: body on disk, of transient and persistent messages; delta: entirely on disk.",
             columns=[*columns, "boundary"],

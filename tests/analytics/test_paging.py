@@ -79,7 +79,16 @@ def found(spark):
                     area_ready=16_000_000,
                 ),
                 row("queue_interval", 0, queue="moves"),
-                row("queue_interval", 10, queue="moves", pub=100, t_ag=50, t_to_delta=30, t_from_delta=20),
+                row(
+                    "queue_interval",
+                    10,
+                    queue="moves",
+                    pub=100,
+                    delivered=50,
+                    t_ag=50,
+                    t_to_delta=30,
+                    t_from_delta=20,
+                ),
             ],
             "latency_hist": [
                 row("latency_hist", 5, metric="deliver", **wait),
@@ -136,9 +145,9 @@ def test_what_a_new_queue_did_before_its_first_row_counts(found):
     assert (2000.0, 12 / 8) == (found["recovered"]["little_ms"], found["recovered"]["boundary"])
 
 
-def test_moves_are_per_second_and_thrashing_per_publish(found):
-    """Changes of state are reported as rates, reads from disk per publish."""
-    assert (5.0, 3.0, 2.0, 0.2) == tuple(
+def test_moves_are_per_second_and_thrashing_per_delivery(found):
+    """Changes of state are reported as rates, reads from disk per delivery."""
+    assert (5.0, 3.0, 2.0, 0.4) == tuple(
         found["moves"][name] for name in ("t_ag_per_s", "t_to_delta_per_s", "t_from_delta_per_s", "thrash")
     )
 

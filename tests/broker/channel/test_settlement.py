@@ -238,3 +238,16 @@ def test_a_table_with_few_of_many_tags_is_searched_instead_of_counted_through(ch
 
     assert [10 * (20 * PIECE - 1), 200 * PIECE] == queue.acks
     assert {} == channel.unacked
+
+
+def test_more_than_a_piece_is_settled_where_few_are_left(channel, queue):
+    """An ack of all covers every delivery, though those that are left lie far apart and are more than one piece."""
+    channel.deliver(12 * PIECE)
+    left = list(range(6, 12 * PIECE + 1, 6))
+    channel.unacked = {tag: channel.unacked[tag] for tag in left}
+    channel.settle(0, multiple=True)
+    for _ in channel.steps:
+        pass
+
+    assert [10 * tag for tag in left] == queue.acks
+    assert {} == channel.unacked
