@@ -10,6 +10,7 @@ EMPTY = 0
 """An entry without a payload: its answer settles what was found before it."""
 BATCHES = 1
 CHUNK = 2
+_KINDS = frozenset({EMPTY, BATCHES, CHUNK})
 
 _HEAD = Struct(">QQ16sQBQ")
 _BATCH = Struct(">III")
@@ -57,7 +58,7 @@ def make_entry(before: Position, epoch: int, holder: bytes, settled: int, kind: 
 
 
 def check_entry(before: Position, entry: Entry) -> None:
-    """Check that an entry follows a place and is intact.
+    """Check that an entry follows a place, is intact, and is of a known kind: another one would be left out.
 
     Raises:
         BadEntryError: it does not, or is not.
@@ -65,8 +66,10 @@ def check_entry(before: Position, entry: Entry) -> None:
     """
     if entry.index != before.index + 1 or entry.epoch < before.epoch:
         raise BadEntryError(f"entry {entry.index} of epoch {entry.epoch} does not follow {before.index}")
-    if entry.settled >= entry.index:
+    if not 0 <= entry.settled < entry.index:
         raise BadEntryError(f"entry {entry.index} claims that it was settled before it was made")
+    if entry.kind not in _KINDS:
+        raise BadEntryError(f"entry {entry.index} is of kind {entry.kind}, which this version does not know")
     chained = _chained(
         before.hash, entry.index, entry.epoch, entry.holder, entry.settled, entry.kind, entry.payload
     )

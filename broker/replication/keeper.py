@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from leveret.broker.replication import node as events
 from leveret.broker.replication.bodies import OpenBodies
-from leveret.broker.replication.chain import BATCHES, CHUNK, Batch, split_batches, split_chunk
+from leveret.broker.replication.chain import BATCHES, CHUNK, BadEntryError, Batch, split_batches, split_chunk
 from leveret.broker.replication.engine import ORIGIN, Engine, Entry, NoAnswerError, Position
 from leveret.broker.replication.node import LEASE, READ, Node, NotLeadingError
 from leveret.broker.replication.settings import MEBIBYTE, Settings
@@ -342,6 +342,8 @@ class Keeper:
                 found, self.node.events = self.node.events, []
                 for event in found:
                     self._handle(event)
+        except BadEntryError as error:  # in a callback it would be logged, and the node wait for ever
+            self._fail(error)
         finally:
             self._handling = False
 

@@ -207,6 +207,8 @@ class Node:
         """Time from which a waiting node reads the log."""
         self._is_told = False
         """True if there was news since the last read was asked for."""
+        self._news_at = -inf
+        """Time from which the last news is a reason to read: whoever may log in to the database can send any."""
         self._pause = self._settings.poll
         """Time between two reads of a waiting node."""
         self._next_report = now
@@ -307,9 +309,14 @@ class Node:
         self._open_if_replayed()
 
     def look(self, now: float) -> None:
-        """Read at once, and again if a read is under way, which may not show it: the lease may have been given back."""
-        self.next_read = min(self.next_read, now)
+        """Read at once, and again if a read is under way, which may not show it: the lease may have been given back.
+
+        News behind other news is read `busy_poll` after it.
+        """
+        if not self._is_told:
+            self._news_at = max(now, self._news_at + self._settings.busy_poll)
         self._is_told = True
+        self.next_read = min(self.next_read, self._news_at)
 
     def wiped(self, now: float) -> None:
         """Take note that the last `Wipe` is done."""
@@ -502,8 +509,7 @@ class Node:
                     self.follower.tail_octets < self._settings.tail_octets
                     or self.follower.is_waiting_for_settled
                 ):
-                    self.next_read = now + self._pause
-                    self._is_told = False
+                    self._read_again(now + self._pause)
                     return Read(self.follower.end.index, self._settings.read_octets)
                 return self._next_of_snapshot(now)
             case Role.RESTORING:
@@ -513,13 +519,18 @@ class Node:
             case _:
                 return None
 
+    def _read_again(self, at: float) -> None:
+        """Set the time of the read behind the one that is asked for now, which shows all news so far."""
+        self.next_read = at
+        self._is_told = False
+
     def _myself(self) -> Member:
         return Member(self.name, self.address, self.follower.position)
 
     def _next_of_leader(self, now: float) -> ReadRequest | None:
         if now >= self.next_read:
             # The state of the lease, for the growth of the log; and the snapshot that a waiting node made.
-            self.next_read = now + self._settings.report
+            self._read_again(now + self._settings.report)
             self._is_snapshot_known = False
             return Read(self.follower.position.index, 0)
         if not self._is_snapshot_known:
@@ -557,7 +568,7 @@ class Node:
         if self._fetching is None:
             if now < self.next_read:
                 return None
-            self.next_read = now + self._settings.poll
+            self._read_again(now + self._settings.poll)
             return FindSnapshot()
         if self._fetching.is_whole:
             return None
@@ -619,10 +630,11 @@ class Node:
     def _pace(self, found: Found, now: float) -> None:
         """Set the time of the next read: at once if there is more, soon behind entries, later and later without."""
         settings = self._settings
-        if self._is_told or (
-            found.entries and found.lease.last > self.follower.end.index
-        ):  # in the next segment, or one read has enough
-            self.next_read = now
+        if found.entries and found.lease.last > self.follower.end.index:
+            self.next_read = now  # in the next segment, or one read has enough
+            return
+        if self._is_told:
+            self.next_read = self._news_at
             return
         self._pause = settings.busy_poll if found.entries else min(2 * self._pause, settings.poll)
         self.next_read = now + self._pause

@@ -154,9 +154,9 @@ class PostgreSQLDriver:
         self._connection.add_notice_handler(self._note_warning)
         await self._connection.execute(sql.SESSION)
         if not (await self._row(sql.EXISTS, ("leveret_schema",)))[0]:
-            async with self._connection.transaction():
-                await self._connection.execute(sql.LOCK)
-                if not (await self._row(sql.EXISTS, ("leveret_schema",)))[0]:
+            # Another node may be making them: the second one waits for the first, and fails then.
+            with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+                async with self._connection.transaction():
                     for statement in (*sql.TABLES, sql.create(1), sql.store_outside(1)):
                         await self._connection.execute(statement)
         (version,) = await self._row("select version from leveret_schema")

@@ -33,7 +33,8 @@ reports success."""
 
 EXISTS = "select exists (select from pg_class where relname = %s and pg_table_is_visible(oid))"
 """Not by `to_regclass`, which remembers in a transaction that there was no such table."""
-LOCK = "select pg_advisory_xact_lock(7310597160149055860)"
+LOCK = "lock table leveret_snapshot in share row exclusive mode"
+"""Lets one node at a time replace snapshots, while all read. Not an advisory lock, which any role could hold."""
 TABLES = (
     "create table leveret_schema (version int not null)",
     f"insert into leveret_schema values ({VERSION})",

@@ -5,12 +5,16 @@ takes the first server in the list that does. So all are asked for their timelin
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 import psycopg
 
 from leveret.broker.replication.postgresql_schema import TIMELINE
+
+log = logging.getLogger("leveret.replication")
 
 CONNECT_SECONDS: Final = 5
 """Time for a server to take a connection, and then to tell its timeline."""
@@ -36,6 +40,12 @@ class Servers:
 
     def __init__(self, url: str) -> None:
         self._each = single_servers(url)
+        if far := [host for each in self._each for host in _unverified(each)]:
+            log.warning(
+                "replication: the server %s is not verified: whoever is on the way to it can read and change all "
+                "messages; set sslmode=verify-full in replication.url",
+                ", ".join(far),
+            )
         self.newest = 0
         """The highest timeline that was seen; 0 with one server, which is not asked."""
 
@@ -113,6 +123,22 @@ async def _opened(url: str) -> Any:
 async def _close(found: Sequence[Connected]) -> None:
     for each in found:
         await each.connection.close()
+
+
+def _unverified(url: str) -> list[str]:
+    """Return the host of the server that a URL of one server names, if it is another one and may be anybody's."""
+    given = {each.keyword.decode(): each.val for each in psycopg.pq.Conninfo.parse(url.encode())}
+    for each in psycopg.pq.Conninfo.get_defaults():  # of the environment, too
+        name = each.keyword.decode()
+        given[name] = given.get(name) or each.val
+    host = (given["hostaddr"] or given["host"] or b"").decode()
+    is_verified = given["sslmode"] in {b"verify-ca", b"verify-full"} or given["channel_binding"] == b"require"
+    if is_verified or not host or host.startswith(("/", "@")) or host == "localhost":
+        return []
+    try:
+        return [] if ip_address(host).is_loopback else [host]
+    except ValueError:
+        return [host]
 
 
 def single_servers(url: str) -> list[str]:

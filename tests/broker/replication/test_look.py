@@ -1,9 +1,11 @@
 """News of the lease: a waiting node that is told of something new reads the log at once."""
 
+import pytest
 from replicated.memory import MemoryEngine
 
-from leveret.broker.replication.engine import ORIGIN, Read
-from leveret.broker.replication.node import READ, Node
+from leveret.broker.replication.engine import ORIGIN, FindSnapshot, Kept, Read
+from leveret.broker.replication.node import READ, Node, Role
+from leveret.broker.replication.settings import Settings
 
 IDS = b"i" * 16
 
@@ -41,3 +43,26 @@ def test_a_node_that_is_told_between_two_reads_reads_at_once() -> None:
     node.look(0.0)
 
     assert isinstance(node.next(READ, 0.0), Read)
+
+
+@pytest.mark.parametrize("role", [Role.WAITING, Role.LEADING, Role.RESTORING])
+def test_sec_63_news_without_end_is_read_no_faster_than_a_busy_log(role: Role) -> None:
+    """Whoever may log in to the database can send news: a thousand a second cause some dozens of requests."""
+    engine = MemoryEngine()
+    node, request = reading(engine)
+    node.answered(READ, engine.perform(request), 0.0)
+    node.role = role
+    wanted = FindSnapshot if role is Role.RESTORING else Read
+    asked = 0
+    for step in range(1000):
+        now = 0.001 * step
+        node.look(now)
+        request = node.next(READ, now)
+        while request is not None:
+            asked += isinstance(request, wanted)
+            # Without word of a snapshot a node that waits for one goes on to ask.
+            answer = Kept(kept=True) if role is Role.RESTORING else engine.perform(request)
+            node.answered(READ, answer, now)
+            request = node.next(READ, now)
+
+    assert 10 < asked <= 2 / Settings().busy_poll

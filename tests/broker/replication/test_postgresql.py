@@ -271,6 +271,39 @@ async def test_of_two_snapshots_at_one_place_one_has_its_chunks(setup, monkeypat
     assert Chunk(b"last") == await ask(fast, GetChunk(known.snapshot.id, 1))
 
 
+async def test_sec_64_a_role_without_rights_holds_nobody_up(setup):
+    """A role that may only log in to the database keeps no node waiting: it holds no lock that a node needs."""
+    role = f"stranger_{setup.name}"
+    await setup.sql(f"create role {role} login")
+    stranger = await psycopg.AsyncConnection.connect(
+        setup.url().replace("user=leveret", f"user={role}"), autocommit=True
+    )
+    try:
+        await stranger.execute("select pg_advisory_lock(7310597160149055860)")
+        engine = await setup.connect()
+        entries = await fill(engine, await take(engine), 1)
+        async with asyncio.timeout(DEADLINE):
+            for name in ("lease", "snapshot", "schema", "members", "segments", "log_1"):
+                for mode in ("access share", "row share", "access exclusive"):
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        async with stranger.transaction():
+                            await stranger.execute(f"lock table leveret_{name} in {mode} mode")
+            kept = await keep_snapshot(engine, entries[0].position)
+            assert Known(kept) == await ask(engine, FindSnapshot())
+    finally:
+        await stranger.close()
+        await setup.sql(f"drop role {role}")
+
+
+async def test_nodes_that_start_together_make_the_tables_once(setup):
+    """Of several nodes that find an empty database each one can use the tables that one of them has made."""
+    engines = [await setup.connect() for _ in range(4)]
+    async with asyncio.timeout(DEADLINE):
+        found = await asyncio.gather(*[engine.perform(Read(0, 1000)) for engine in engines])
+
+    assert 1 == len(set(found))
+
+
 async def test_sessions_wait_for_standbys_and_cancel_nothing(setup):
     """A session has no time limits and a synchronous commit, whatever the database is set to."""
     await setup.sql(

@@ -16,7 +16,7 @@ from short_paths import servers_folder
 from leveret.broker.replication import postgresql, postgresql_servers
 from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError, Read, Report, Take, Taken
 from leveret.broker.replication.postgresql import PostgreSQLDriver
-from leveret.broker.replication.postgresql_servers import Servers, single_servers
+from leveret.broker.replication.postgresql_servers import Servers, single_servers, with_timeouts
 
 SECONDS = 60.0
 HOLDER = bytes(16)
@@ -33,6 +33,29 @@ HOLDER = bytes(16)
 def test_a_url_is_taken_apart(url: str, expected: list[str]) -> None:
     """A server for each host, with its port; a URL of one stays as it is."""
     assert [set(each.split()) for each in expected] == [set(each.split()) for each in single_servers(url)]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:hunter2@db.example/x", "db.example"),
+        ("postgresql://a,b:1,127.0.0.1/x?sslmode=require", "a, b"),
+        ("postgresql://localhost/x?hostaddr=192.0.2.1", "192.0.2.1"),
+        ("postgresql://a/x?sslmode=verify-full", ""),
+        ("postgresql://a/x?sslmode=verify-ca", ""),
+        ("postgresql://a/x?channel_binding=require", ""),
+        ("postgresql://127.0.0.2,[::1],localhost/x", ""),
+        ("postgresql:///x?host=/tmp", ""),
+        ("postgresql:///x", ""),
+    ],
+)
+def test_sec_65_a_server_that_is_not_verified_is_warned_about(url: str, expected: str, caplog: Any) -> None:
+    """A log on another host whose certificate is not checked causes a warning, which has no password."""
+    Servers(with_timeouts(url))
+
+    assert (f"the server {expected} is not verified" in caplog.text) is bool(expected)
+    assert bool(caplog.records) is bool(expected)
+    assert "hunter2" not in caplog.text
 
 
 @pytest.fixture(scope="module")
