@@ -11,8 +11,9 @@ from leveret.analytics.locations import Location, files, parse
 from leveret.analytics.objective import Objective
 
 PROGRAM: Final = "leveret analyze"
-_SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
-"""A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
+_CONF: Final = "--conf"
+_LOGIN: Final = re.compile(r"(?<=://)[^/?#]*@")
+"""The login in a URL."""
 VERSION: Final = 3
 """Version of the form: a server of another one refuses the request."""
 
@@ -101,6 +102,16 @@ def state_of(directory: Location) -> frozenset[tuple[str, int, int]] | None:
 
 
 def command_line(words: Sequence[str]) -> str:
-    """Return the command with these words, without the values of Spark's keys."""
-    shown = [_SECRET.sub(r"\1...", word) for word in words]
+    """Return the command with these words, without the values of Spark's keys and the logins of URLs.
+
+    Pages are shared, so they must not have what may be a password.
+    """
+    shown = []
+    for before, word in zip(["", *words], words, strict=False):
+        begin = f"{_CONF}=" if word.startswith(f"{_CONF}=") else ""
+        if begin or before == _CONF:
+            key = word.removeprefix(begin).partition("=")[0]
+            shown.append(f"{begin}{key}=...")
+        else:
+            shown.append(_LOGIN.sub("...@", word))
     return f"{PROGRAM} {shlex.join(shown)}"

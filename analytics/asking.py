@@ -24,12 +24,19 @@ class NoServerError(Exception):
     """Raised when no server of the output takes the request; the text says why, and is empty if there is none."""
 
 
+class ForeignServerError(Exception):
+    """Raised for the server of another user."""
+
+
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("localhost")
         self._path = path
 
     def connect(self) -> None:
+        owner = self._path.stat().st_uid
+        if owner not in {os.geteuid(), 0}:  # a request has settings of Spark, which may be passwords
+            raise ForeignServerError("its socket belongs to another user")
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(CONNECT_SECONDS)
         with reachable(self._path) as address:
@@ -70,6 +77,8 @@ def ask(asked: Asked, report_progress: Callable[[str], None]) -> tuple[str, int]
     connection = _Connection(asked.output.resolve() / SOCKET)
     try:
         connection.request("POST", ROUTE, json.dumps(to_json(asked)), {"Content-Type": "application/json"})
+    except ForeignServerError as error:
+        raise NoServerError(str(error)) from error
     except OSError as error:
         connection.close()
         # A socket whose server was killed is removed by the next server.

@@ -75,8 +75,8 @@ def _made(spark: SparkSession, rows: Sequence[tuple[str | int, ...]], columns: S
 def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, int, str]]:
     rows = data.placed(table.name)
     hours = data.counted[table.name].hours
-    if not hours and data.counted[table.name].rows:
-        raise InputError(f"no directories dt=.../hour=... in {data.directory / table.name}")
+    if sum(hours.values()) != data.counted[table.name].rows:
+        raise InputError(f"no directories dt=.../hour=... for files in {data.directory / table.name}")
     stored = _stored(data, table)
     before = _summed(stored, table)
     there = [hour for hour in hours if hour in before]

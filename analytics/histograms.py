@@ -16,6 +16,14 @@ SCHEME: Final = "ll5"
 QUANTILES: Final[Mapping[str, int]] = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
 """Quantiles in thousandths, by name."""
 _PARTS: Final = 32
+_LAST: Final = 1919
+"""The bucket of the greatest value of 63 bits."""
+
+
+def is_no_bucket(bucket: Column) -> Column:
+    """Return whether an element of a row's `b` is none that a broker writes."""
+    possible = bucket["i"].between(0, _LAST) & (bucket["c"] >= 0)
+    return F.coalesce(~possible, F.lit(True))
 
 
 def lowest(index: Column) -> Column:

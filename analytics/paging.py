@@ -16,7 +16,7 @@ from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import OBJECT, QUEUE, counted, last, start_of_bin, steps
+from leveret.analytics.series import MOST_BINS, OBJECT, QUEUE, counted, last, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
@@ -208,7 +208,9 @@ def residence(parts: DataFrame, seconds: int) -> DataFrame:
     A step over several bins is spread over them: while no row was written, nothing changed.
     """
     length = seconds * 1000
-    first = start_of_bin(F.coalesce("over_from", "bin"), seconds)
+    # No step is longer than the range of all rows, which is at most `MOST_BINS`, unless its clock is wrong.
+    least = F.col("bin") - F.lit(2 * MOST_BINS * length)
+    first = F.greatest(start_of_bin(F.coalesce("over_from", "bin"), seconds), least)
     spread = parts.withColumn("bin", F.explode(F.sequence(first, "bin", F.lit(length).cast("bigint"))))
     covered = F.least(F.col("over_until"), F.col("bin") + length) - F.greatest(
         F.col("over_from"), F.col("bin")

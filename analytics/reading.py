@@ -5,13 +5,14 @@ with the name of its file under the output. No line is dropped silently: lines =
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from leveret.analytics.histograms import is_no_bucket
 from leveret.analytics.locations import Location, exists, has_files, source, url
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
@@ -22,6 +23,11 @@ from leveret.analytics.writing import write_all
 UNREADABLE: Final = "not a row of the table"
 OTHER_VERSION: Final = "another version of the table"
 INCOMPLETE: Final = "missing value"
+IMPOSSIBLE: Final = "impossible number"
+TIMES: Final = dict.fromkeys(("ts", "since_ms"), (0, 4_102_444_800_000))
+"""Columns with times, and what they may be: 1970 to 2099. Memory has a place for each time between two of them."""
+GREATEST: Final = 2**62
+"""What other numbers may be: the modulus of areas."""
 PLACE: Final = ("dt", "hour")
 """Partition directories below a table's: the date and hour at which a row was written."""
 QUARANTINE: Final = "quarantine"
@@ -30,6 +36,8 @@ ASIDE: Final = "reason string, file string, line string"
 REASON: Final = "_reason"
 FILE: Final = "_file"
 LINE: Final = "_line"
+LONGEST: Final = 4 << 20
+"""Bytes of a line from which it is no row: a worker has several copies of a line in its memory."""
 TWO: Final = r'\}\s*\{"v":'
 """Two rows on a line: the parser would stop after the first. Within a string a quote has a backslash before it."""
 JSON_OPTIONS: Final = {
@@ -163,7 +171,7 @@ class Input:
         if not self.scope.has_range:
             return self.placed(name)
         table = tables()[name]
-        return self._parquet(table) if self.suffix(name) == "parquet" else self._whole_lines(table)
+        return whole(self._judged(table)) if self.suffix(name) == "parquet" else self._whole_lines(table)
 
     def placed(self, name: str) -> DataFrame:
         """Return the rows of a table with `dt` and `hour`, if it has such directories.
@@ -199,13 +207,21 @@ class Input:
             self._kept.pop().unpersist()
 
     def _compacted(self, table: Table) -> DataFrame:
-        rows = self._parquet(table)
+        rows = self._judged(table)
         if self.scope.has_range and set(PLACE) <= set(rows.columns):
             rows = rows.filter(self.scope.hours())
-        (found,) = rows.agg(F.count("*").alias("count"), *self._sights(table)).collect()
-        self.counted[table.name] = self._count(table, found["count"])
-        self.seen[table.name] = _seen([found])
-        return rows
+        each = rows.groupBy(REASON).agg(F.count("*").alias("count"), *self._sights(table)).collect()
+        good = [found for found in each if found[REASON] is None]
+        counted = self._count(table, sum(found["count"] for found in good))
+        aside = {found[REASON]: found["count"] for found in each if found[REASON] is not None}
+        self.counted[table.name] = dataclasses.replace(counted, aside={**counted.aside, **aside})
+        self.seen[table.name] = _seen(good)
+        return whole(rows)
+
+    def _judged(self, table: Table) -> DataFrame:
+        """Return all rows of a table in Parquet, with `REASON`: only their times are looked at."""
+        reason = F.when(_is_impossible(table, "", TIMES), IMPOSSIBLE)
+        return self._parquet(table).withColumn(REASON, reason)
 
     def _parquet(self, table: Table) -> DataFrame:
         """Return all rows of a table in Parquet."""
@@ -228,7 +244,7 @@ class Input:
                 aside[found[REASON]] = aside.get(found[REASON], 0) + found["count"]
                 continue
             rows += found["count"]
-            if len(place) == len(PLACE):
+            if len(place) == len(PLACE) and None not in (found["dt"], found["hour"]):
                 hours[found["dt"], found["hour"]] = found["count"]
         self.counted[table.name] = Counted(rows, aside, hours)
         kept = self.output / QUARANTINE / table.name
@@ -284,16 +300,18 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Location, table: T
 
     Returns:
         The table's columns, `dt` and `hour` if there are such directories, and `REASON`: the reason why the line is
-        invalid, null if it is valid. An invalid line has `LINE` and `FILE`, the name of its file.
+        invalid, null if it is valid. An invalid line has `LINE`, at most `LONGEST` characters of it, and `FILE`, the
+        name of its file.
     """
     # A stream does not detect partition directories by itself if the path has glob characters.
     placed = reader.option("basePath", url(folder))
     text = placed.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
     place = [name for name in PLACE if name in text.columns]
-    parsed = F.from_json(F.col("value"), table.read_schema, JSON_OPTIONS)
+    is_short = F.octet_length("value") < LONGEST
+    parsed = F.from_json(F.when(is_short, F.col("value")), table.read_schema, JSON_OPTIONS)
     once = text.select(
         F.col("_metadata.file_path").alias("file"),
-        F.col("value").alias("line"),
+        F.when(is_short, F.col("value")).otherwise(F.substring("value", 1, LONGEST)).alias("line"),
         *place,
         # explode: stops uses of `row` below from being pushed down to the line, where each would parse it again.
         F.explode(F.array(parsed)).alias("row"),
@@ -329,7 +347,21 @@ def _reason(table: Table) -> Column:
         )
         .when(F.col("row.v") != VERSION, OTHER_VERSION)
         .when(missing, INCOMPLETE)
+        .when(_is_impossible(table, "row.", table.numbers), IMPOSSIBLE)
     )
+
+
+def _is_impossible(table: Table, prefix: str, names: Iterable[str]) -> Column:
+    """Return whether one of these columns has a value that no broker writes: memory would not hold what follows."""
+    found = F.lit(False)
+    for name in names:
+        if name in table.schema.names:
+            column = F.col(f"{prefix}{name}")
+            low, high = TIMES.get(name, (-GREATEST, GREATEST))
+            found |= F.coalesce(~column.between(low, high), F.lit(False))
+    if prefix and "b" in table.schema.names:
+        found |= F.exists(F.col(f"{prefix}b"), is_no_bucket)
+    return found
 
 
 def clocks_of(data: Input) -> DataFrame:

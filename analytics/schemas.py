@@ -62,6 +62,11 @@ class Table:
         return tuple(column.name for column in self.columns if column.kind in kinds)
 
     @property
+    def numbers(self) -> tuple[str, ...]:
+        """Return the columns that have numbers."""
+        return tuple(column.name for column in self.columns if column.type in ("long", "double"))
+
+    @property
     def has_clock(self) -> bool:
         """True if its rows are intervals of a broker, with `ts`, `mono_us`, `node` and `boot_id`."""
         return "boot_id" in {column.name for column in self.columns}

@@ -1,6 +1,7 @@
 """Files of an output that a browser may have: pages, and what they consist of. Pure but for the look at a file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -25,7 +26,6 @@ HEADERS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def file_of(output: Path, path: str) -> Path | None:
@@ -41,15 +41,22 @@ def file_of(output: Path, path: str) -> Path | None:
     parts = unquote(path).removeprefix("/").split("/")
     if parts[-1] == "":
         parts[-1] = INDEX
-    if any(not part or part.startswith((".", "_")) or "\0" in part or "\\" in part for part in parts):
-        return None
-    if Path(parts[-1]).suffix not in TYPES:
+    if not _may_be_served(parts):
         return None
     try:
         found = output.joinpath(*parts).resolve(strict=True)
     except (OSError, ValueError):
         return None
-    return found if found.is_relative_to(output) and found.is_file() else None
+    # Where a link leads within the output, the same rules hold.
+    is_page = found.is_relative_to(output) and _may_be_served(found.relative_to(output).parts)
+    return found if is_page and found.is_file() else None
+
+
+def _may_be_served(parts: Sequence[str]) -> bool:
+    """Return whether a path within an output, by its parts, has neither hidden ones nor another suffix than `TYPES`."""
+    if any(not part or part.startswith((".", "_")) or "\0" in part or "\\" in part for part in parts):
+        return False
+    return bool(parts) and Path(parts[-1]).suffix in TYPES
 
 
 def is_welcome(host_header: str, listening: str) -> bool:
@@ -61,7 +68,17 @@ def is_welcome(host_header: str, listening: str) -> bool:
         host_header: the header `Host`.
         listening: the address that is listened on.
     """
-    if listening not in _LOOPBACK:
+    if not _is_here(listening):
         return True
     name = host_header.rpartition(":")[0] if host_header.rpartition(":")[2].isdigit() else host_header
-    return name.strip("[]").lower() in _LOOPBACK
+    return _is_here(name.strip("[]").lower())
+
+
+def _is_here(name: str) -> bool:
+    """Return whether a name is an address of loopback, or the one that every system has for it."""
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -60,19 +60,27 @@ def run(*arguments, **environment):
     )
 
 
-def test_a_page_tells_no_secrets():
-    """Pages say by what command they were made, but not what Spark's keys, of which some are passwords, were set to."""
+def test_sec_61_a_page_tells_no_secrets():
+    """Pages say by what command they were made, but neither what Spark's keys were set to nor the logins of URLs."""
     words = [
         "all",
         "--input",
         "a b",
+        "--output=ftp://me:p@ss@host/out",
+        "--queue",
+        "mail@host",
         "--conf",
         "spark.hadoop.fs.s3a.secret.key=abc",
         "--conf=spark.x.password=d=e",
+        "--conf",
+        "spark.a/b:c=f",
+        "--conf=password=g",
     ]
 
     assert (
-        "leveret analyze all --input 'a b' --conf spark.hadoop.fs.s3a.secret.key=... --conf=spark.x.password=..."
+        "leveret analyze all --input 'a b' --output=ftp://...@host/out --queue mail@host "
+        "--conf spark.hadoop.fs.s3a.secret.key=... --conf=spark.x.password=... "
+        "--conf spark.a/b:c=... --conf=password=..."
     ) == command_line(words)
 
 

@@ -1,9 +1,22 @@
 import json
 
 import pytest
-from made_rows import row
+from made_rows import Made, index, quiet, row
 
-from leveret.analytics.reading import INCOMPLETE, OTHER_VERSION, UNREADABLE, Counted, Input, InputError
+from leveret.analytics import paging
+from leveret.analytics.job import run
+from leveret.analytics.reading import (
+    GREATEST,
+    IMPOSSIBLE,
+    INCOMPLETE,
+    LONGEST,
+    OTHER_VERSION,
+    TIMES,
+    UNREADABLE,
+    Counted,
+    Input,
+    InputError,
+)
 from leveret.analytics.schemas import tables
 
 
@@ -59,6 +72,66 @@ def test_a_line_that_is_no_row_is_set_aside(data, line, reason):
     assert (3, {reason: 1}) == (made.counted[name].lines, dict(made.counted[name].aside))
     assert [(reason, line)] == [(found["reason"], found["line"]) for found in kept]
     assert kept[0]["file"].endswith("node_interval-1-0.jsonl") or "queue" in name
+
+
+HOSTILE = {
+    "a time of the far future": ("node_interval", {"ts": 2**63 - 1}),
+    "a time before 1970": ("node_interval", {"ts": -1}),
+    "an object of the far future": ("queue_interval", {"since_ms": TIMES["since_ms"][1] + 1}),
+    "a clock that overflows": ("queue_interval", {"mono_us": -(2**63)}),
+    "a count that overflows": ("queue_interval", {"ready": GREATEST + 1}),
+    "an infinite number": ("queue_interval", {"capacity": 1e308}),
+    "a bucket that is none": ("latency_hist", {"b": [{"i": index(2**63 - 1) + 1, "c": 1}]}),
+    "a negative bucket": ("latency_hist", {"b": [{"i": -1, "c": 1}]}),
+    "a negative number of samples": ("latency_hist", {"b": [{"i": 1, "c": -1}]}),
+    "a bucket without a number": ("latency_hist", {"b": [{"i": 1}]}),
+}
+
+
+@pytest.mark.parametrize(("name", "values"), HOSTILE.values(), ids=HOSTILE)
+def test_sec_60_numbers_that_no_broker_writes_are_set_aside(data, name, values):
+    """One row with an impossible number is counted and kept aside, and never decides how much memory charts take."""
+    line = json.dumps(row(name, 5, **values)).replace("1e+308", "1e400")
+    greatest = row(name, 10, **{"since_ms": TIMES["since_ms"][1]} if name == "queue_interval" else {})
+    made = data({name: [row(name), line, greatest]})
+
+    assert 2 == made.table(name).count()
+    assert {IMPOSSIBLE: 1} == dict(made.counted[name].aside)
+
+
+def test_sec_60_a_line_that_is_too_long_is_no_row(data):
+    """A line of megabytes is set aside with its beginning, and not parsed: Spark would hold several copies of it."""
+    line = json.dumps(row("queue_interval", queue="q" * LONGEST))
+    made = data({"queue_interval": [row("queue_interval"), line]})
+
+    assert 1 == made.table("queue_interval").count()
+    assert {UNREADABLE: 1} == dict(made.counted["queue_interval"].aside)
+    (kept,) = made.spark.read.parquet(str(made.output / "quarantine" / "queue_interval")).collect()
+    assert line[:LONGEST] == kept["line"]
+
+
+def test_sec_60_times_in_parquet_that_no_broker_writes_are_set_aside(spark, tmp_path):
+    """Parquet may come from elsewhere, too: rows with impossible times are counted, and no job gets them."""
+    rows = [(1, each) for each in (-1, TIMES["ts"][0], TIMES["ts"][1], 2**63 - 1)]
+    spark.createDataFrame(rows, "v int, ts bigint").write.parquet(str(tmp_path / "in" / "node_interval"))
+    made = Input(spark, tmp_path / "in", tmp_path / "out")
+
+    assert [*TIMES["ts"]] == sorted(found["ts"] for found in made.table("node_interval").collect())
+    assert (2, {IMPOSSIBLE: 2}) == (
+        made.counted["node_interval"].rows,
+        dict(made.counted["node_interval"].aside),
+    )
+
+
+def test_sec_60_a_clock_that_jumps_makes_no_more_bins_than_a_chart_has(spark, tmp_path):
+    """A row whose monotonic clock is a century ahead is spread over a few hundred bins, not over that century."""
+    century_us = 100 * 366 * 86_400_000_000
+    rows = [row("queue_interval", 5 * number, vhost="/", queue="q", mode="standard") for number in range(3)]
+    rows[-1]["mono_us"] += century_us
+
+    run(paging.JOB, Made(spark, {"queue_interval": rows}), tmp_path / "paging", quiet)
+
+    assert spark.read.parquet(str(tmp_path / "paging" / "residence")).count() < 1000
 
 
 def test_the_judgement_does_not_depend_on_the_columns_asked_for(data):
