@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from leveret.analytics import asking
 from leveret.analytics.asked import Asked
 from leveret.analytics.asking import SOCKET, NoServerError, ask
 from leveret.analytics.objective import DEFAULT
@@ -49,6 +50,7 @@ def test_sec_61_settings_are_sent_to_no_other_user(tmp_path, monkeypatch):
         listening.listen()
         listening.setblocking(False)
         other = SimpleNamespace(st_uid=os.geteuid() + 1)
+        monkeypatch.setattr(asking, "IDLE_SECONDS", 1)
         monkeypatch.setattr(Path, "stat", lambda _self, **_options: other)
 
         with pytest.raises(NoServerError, match="another user"):

@@ -282,7 +282,7 @@ async def test_sec_64_a_role_without_rights_holds_nobody_up(setup):
         await stranger.execute("select pg_advisory_lock(7310597160149055860)")
         engine = await setup.connect()
         entries = await fill(engine, await take(engine), 1)
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(DEADLINE / 3):
             for name in ("lease", "snapshot", "schema", "members", "segments", "log_1"):
                 for mode in ("access share", "row share", "access exclusive"):
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):
