@@ -18,11 +18,13 @@ QUANTILES: Final[Mapping[str, int]] = {"p50": 500, "p90": 900, "p95": 950, "p99"
 _PARTS: Final = 32
 _LAST: Final = 1919
 """The bucket of the greatest value of 63 bits."""
+_MOST: Final = 2**50
+"""Samples in a bucket of a row: thousandths of their sums are computed in 64 bits."""
 
 
 def is_no_bucket(bucket: Column) -> Column:
     """Return whether an element of a row's `b` is none that a broker writes."""
-    possible = bucket["i"].between(0, _LAST) & (bucket["c"] >= 0)
+    possible = bucket["i"].between(0, _LAST) & bucket["c"].between(0, _MOST)
     return F.coalesce(~possible, F.lit(True))
 
 

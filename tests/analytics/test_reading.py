@@ -84,6 +84,7 @@ HOSTILE = {
     "a bucket that is none": ("latency_hist", {"b": [{"i": index(2**63 - 1) + 1, "c": 1}]}),
     "a negative bucket": ("latency_hist", {"b": [{"i": -1, "c": 1}]}),
     "a negative number of samples": ("latency_hist", {"b": [{"i": 1, "c": -1}]}),
+    "too many samples": ("latency_hist", {"b": [{"i": 1, "c": 2**62}]}),
     "a bucket without a number": ("latency_hist", {"b": [{"i": 1}]}),
 }
 
