@@ -60,7 +60,7 @@ def run(*arguments, **environment):
     )
 
 
-def test_sec_61_a_page_tells_no_secrets():
+def test_sec_47_a_page_tells_no_secrets():
     """Pages say by what command they were made, but neither what Spark's keys were set to nor the logins of URLs."""
     words = [
         "all",

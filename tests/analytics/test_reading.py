@@ -90,7 +90,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("name", "values"), HOSTILE.values(), ids=HOSTILE)
-def test_sec_60_numbers_that_no_broker_writes_are_set_aside(data, name, values):
+def test_sec_46_numbers_that_no_broker_writes_are_set_aside(data, name, values):
     """One row with an impossible number is counted and kept aside, and never decides how much memory charts take."""
     line = json.dumps(row(name, 5, **values)).replace("1e+308", "1e400")
     greatest = row(name, 10, **{"since_ms": TIMES["since_ms"][1]} if name == "queue_interval" else {})
@@ -100,7 +100,7 @@ def test_sec_60_numbers_that_no_broker_writes_are_set_aside(data, name, values):
     assert {IMPOSSIBLE: 1} == dict(made.counted[name].aside)
 
 
-def test_sec_60_a_line_that_is_too_long_is_no_row(data):
+def test_sec_46_a_line_that_is_too_long_is_no_row(data):
     """A line of megabytes is set aside with its beginning, and not parsed: Spark would hold several copies of it."""
     line = json.dumps(row("queue_interval", queue="q" * LONGEST))
     made = data({"queue_interval": [row("queue_interval"), line]})
@@ -111,7 +111,7 @@ def test_sec_60_a_line_that_is_too_long_is_no_row(data):
     assert line[:LONGEST] == kept["line"]
 
 
-def test_sec_60_times_in_parquet_that_no_broker_writes_are_set_aside(spark, tmp_path):
+def test_sec_46_times_in_parquet_that_no_broker_writes_are_set_aside(spark, tmp_path):
     """Parquet may come from elsewhere, too: rows with impossible times are counted, and no job gets them."""
     rows = [(1, each) for each in (-1, TIMES["ts"][0], TIMES["ts"][1], 2**63 - 1)]
     spark.createDataFrame(rows, "v int, ts bigint").write.parquet(str(tmp_path / "in" / "node_interval"))
@@ -124,7 +124,7 @@ def test_sec_60_times_in_parquet_that_no_broker_writes_are_set_aside(spark, tmp_
     )
 
 
-def test_sec_60_a_clock_that_jumps_makes_no_more_bins_than_a_chart_has(spark, tmp_path):
+def test_sec_46_a_clock_that_jumps_makes_no_more_bins_than_a_chart_has(spark, tmp_path):
     """A row whose monotonic clock is a century ahead is spread over a few hundred bins, not over that century."""
     century_us = 100 * 366 * 86_400_000_000
     rows = [row("queue_interval", 5 * number, vhost="/", queue="q", mode="standard") for number in range(3)]

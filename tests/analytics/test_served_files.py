@@ -17,7 +17,7 @@ from leveret.analytics.served_files import file_of, is_welcome
 @pytest.mark.parametrize(
     "target", [".hidden/page.html", ".page.html", "_page.html", "table.parquet", ".", "../x.html"]
 )
-def test_sec_62_a_link_leads_to_what_may_be_served(tmp_path, target):
+def test_sec_48_a_link_leads_to_what_may_be_served(tmp_path, target):
     """A link among the pages leads neither out of the output nor to a file in it that is not served itself."""
     output = tmp_path.resolve() / "out"
     (output / ".hidden").mkdir(parents=True)
@@ -31,7 +31,7 @@ def test_sec_62_a_link_leads_to_what_may_be_served(tmp_path, target):
 
 
 @pytest.mark.parametrize("listening", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "localhost"])
-def test_sec_62_loopback_is_served_to_this_machine_only(listening):
+def test_sec_48_loopback_is_served_to_this_machine_only(listening):
     """On every address of loopback the name that a page of the web has given it is refused."""
     assert not is_welcome("rebound.example:15693", listening)
     assert not is_welcome("10.0.0.1", listening)
@@ -42,7 +42,7 @@ def test_sec_62_loopback_is_served_to_this_machine_only(listening):
     assert is_welcome("reports.example", "10.0.0.1")
 
 
-def test_sec_61_settings_are_sent_to_no_other_user(tmp_path, monkeypatch):
+def test_sec_47_settings_are_sent_to_no_other_user(tmp_path, monkeypatch):
     """A socket in a shared output that another user has put there gets no request: it has the settings of Spark."""
     asked = Asked(["all"], tmp_path, tmp_path, (None,) * 4, DEFAULT, None, {"spark.x.password": "p"}, None)
     with socket.socket(socket.AF_UNIX) as listening:

@@ -36,7 +36,7 @@ def test_an_entry_of_a_known_kind_is_taken(kind: int) -> None:
         replace(entry(), hash=b""),
     ],
 )
-def test_sec_66_an_entry_that_cannot_be_applied_is_never_left_out(forged: Entry) -> None:
+def test_sec_52_an_entry_that_cannot_be_applied_is_never_left_out(forged: Entry) -> None:
     """An intact entry of an unknown kind is damage, not an empty entry: the copy would lack what all others have."""
     with pytest.raises(BadEntryError):
         check_entry(ORIGIN, forged)

@@ -48,7 +48,7 @@ def test_a_node_that_is_told_between_two_reads_reads_at_once() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.WAITING, Role.LEADING, Role.RESTORING])
-def test_sec_63_news_without_end_is_read_no_faster_than_a_busy_log(role: Role) -> None:
+def test_sec_49_news_without_end_is_read_no_faster_than_a_busy_log(role: Role) -> None:
     """Whoever may log in to the database can send news: a thousand a second cause some dozens of requests."""
     engine = MemoryEngine()
     node, request = reading(engine)

@@ -271,7 +271,7 @@ async def test_of_two_snapshots_at_one_place_one_has_its_chunks(setup, monkeypat
     assert Chunk(b"last") == await ask(fast, GetChunk(known.snapshot.id, 1))
 
 
-async def test_sec_64_a_role_without_rights_holds_nobody_up(setup):
+async def test_sec_50_a_role_without_rights_holds_nobody_up(setup):
     """A role that may only log in to the database keeps no node waiting: it holds no lock that a node needs."""
     role = f"stranger_{setup.name}"
     await setup.sql(f"create role {role} login")

@@ -49,7 +49,7 @@ def test_a_url_is_taken_apart(url: str, expected: list[str]) -> None:
         ("postgresql:///x", ""),
     ],
 )
-def test_sec_65_a_server_that_is_not_verified_is_warned_about(url: str, expected: str, caplog: Any) -> None:
+def test_sec_51_a_server_that_is_not_verified_is_warned_about(url: str, expected: str, caplog: Any) -> None:
     """A log on another host whose certificate is not checked causes a warning, which has no password."""
     Servers(with_timeouts(url))
 
