@@ -44,7 +44,6 @@ class LateQueue(VariableQueue):
             )
         first = self.next_seq
         self.next_seq = stop = first + len(messages)
-        self.fetched += len(messages)
         self._forget(self._journaled(messages, first, expires))
         return range(first, stop)
 

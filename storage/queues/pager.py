@@ -52,13 +52,16 @@ class PagingQueue(Protocol):
     """A queue that can move messages out of memory, as used by the pager and the memory monitor."""
 
     next_seq: int
-    fetched: int
     acked: int
     ready_count: int
     ram_octets: int
     unacked_octets: int
     deleted: bool
     rates: Rates
+
+    @property
+    def fetched(self) -> int:
+        """Number of messages fetched so far."""
 
     @property
     def unacked_count(self) -> int:

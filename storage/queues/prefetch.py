@@ -166,7 +166,7 @@ class Reading(Paging):
                 self._note_damage(first, MISSING, missing)
             self.delta_twice = max(0, self.delta_twice - lost)
             self.delta_count -= lost
-            self.ready_count -= lost
+            self._leave_ready(lost)
         if self.delta_count <= 0 or stop >= self.delta_stop:
             self._delta_exhausted()
         if not entries and self.delta_count:
@@ -204,7 +204,7 @@ class Reading(Paging):
             if not isinstance(record, int) and first <= record.seq_id < self.delta_stop
         ]
         self.delta_count += len(octets)
-        self.ready_count += len(octets)
+        self._leave_ready(-len(octets))
         self.delta_twice += len(octets)
         self.delta_octets += sum(octets)
         self.lost_octets -= sum(octets)
@@ -300,12 +300,17 @@ class Reading(Paging):
                 entries.append(entry)
         return entries
 
+    def _leave_ready(self, count: int) -> None:
+        """Subtract damaged messages from the ready ones; they do not count as fetched."""
+        self.ready_count -= count
+        self._not_fetched += count
+
     def _give_up(self, entry: Entry) -> None:
         """Drop a damaged message of the delta: note its record as dead and stop counting it."""
         self._leave_delta(entry.block, 1, entry.body)
         self.lost_octets += entry.body
         self.delta_count -= 1
-        self.ready_count -= 1
+        self._leave_ready(1)
         self._journal.dead(entry)
 
     def _give_up_damaged(self, block: Block, raw: RawBlock, header: Header, dead: int) -> None:
@@ -325,7 +330,7 @@ class Reading(Paging):
     def _delta_exhausted(self) -> None:
         """Handle the end of the delta: q2 follows q3."""
         if self.delta_count:  # damaged ones were counted; they do not exist
-            self.ready_count -= self.delta_count
+            self._leave_ready(self.delta_count)
         self.lost_octets += self.delta_octets  # the count may be right already if a whole block is lost
         self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
@@ -380,7 +385,7 @@ class Reading(Paging):
             self._unacked_entries -= 1
             self.unacked_away_octets -= entry.size
             return
-        self.ready_count -= 1
+        self._leave_ready(1)
         self.away_octets -= entry.size
         self.lost_octets += entry.body
         if what != BODIES:

@@ -50,6 +50,7 @@ class SubQueues:
         "_evicting",
         "_journal",
         "_loading",
+        "_not_fetched",
         "_q1_first",
         "_q4_counted",
         "_q4_first",
@@ -73,7 +74,6 @@ class SubQueues:
         "delta_twice",
         "durable",
         "expiring",
-        "fetched",
         "gaps",
         "journal_fresh",
         "journal_paged",
@@ -176,7 +176,9 @@ class SubQueues:
         self._evicting = 0
         """The part of it that only waits for its commit: entries of q3 and q2 that are to be evicted."""
         # counters
-        self.fetched = 0
+        self._not_fetched = next_seq
+        """Positions below `next_seq` that no ready message has, and that were not counted as fetched: those from before
+        the start, and of lost or purged messages. A requeue takes from it, so that the message counts again."""
         self.acked = 0
         self.damaged = 0
         self.lost_octets = 0
@@ -187,6 +189,11 @@ class SubQueues:
         self.transitions: dict[str, int] | None = None
 
     # -- counts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def fetched(self) -> int:
+        """Number of messages that were fetched, withdrawn, dropped or published as delivered; repeats count, too."""
+        return self.next_seq - self.ready_count - self._not_fetched
 
     @property
     def unacked_count(self) -> int:
@@ -387,6 +394,7 @@ class SubQueues:
         """
         self.expiring = expiring
         self.ready_count = self.delta_count = count
+        self._not_fetched -= count
         self.delta_start, self.delta_stop = (first, stop) if count else (0, 0)
         self.delta_octets = octets
         self.redelivered_below = redelivered_below

@@ -125,9 +125,7 @@ class VariableQueue(Withdrawing):
             self.expiring = True
             if not (persistent and self.durable):
                 messages = dated(messages, expires)
-        count = len(messages)
-        self.next_seq = stop = first + count
-        self.fetched += count
+        self.next_seq = stop = first + len(messages)
         seq_ids = range(first, stop)
         if persistent and self.durable:
             if ack_required:
@@ -207,7 +205,6 @@ class VariableQueue(Withdrawing):
         self._q4_first = first + count
         seq_ids = range(first, first + count)
         self.ready_count -= count
-        self.fetched += count
         messages: list[Message]
         if self._run_entries:
             messages = self._bodies(items)
@@ -276,9 +273,7 @@ class VariableQueue(Withdrawing):
         return batch
 
     def _take(self, taken: list[tuple[int, Item]], *, ack_required: bool, redelivered: bool) -> Fetched:
-        count = len(taken)
-        self.ready_count -= count
-        self.fetched += count
+        self.ready_count -= len(taken)
         items = [item for _, item in taken]
         messages = self._bodies(items)
         octets = sum([len(message.content) for message in messages])
@@ -296,7 +291,8 @@ class VariableQueue(Withdrawing):
 
     def follow(self, predecessor: Self) -> None:
         """Give no seq_id that a deleted queue of the same id has given; see `BackingQueue.follow`."""
-        self._q4_first = self._q1_first = self.next_seq = max(self.next_seq, predecessor.next_seq)
+        self.next_seq = max(self.next_seq, predecessor.next_seq)
+        self._q4_first = self._q1_first = self._not_fetched = self.next_seq
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
@@ -365,6 +361,7 @@ class VariableQueue(Withdrawing):
             self.returned = Requeued()
         self.returned.add(seq_ids, items)
         self.ready_count += len(seq_ids)
+        self._not_fetched -= len(seq_ids)
         self.pager.active.add(self)
 
     def drop(self, count: int) -> int:
@@ -400,7 +397,6 @@ class VariableQueue(Withdrawing):
                 self.ram_octets -= item.size
             else:
                 self.away_octets -= item.size
-        self.fetched += len(dropped)
         tell = self._withhold(dropped) if self.durable else None
         self._forget(dropped)
         if tell is not None:
@@ -625,6 +621,7 @@ class VariableQueue(Withdrawing):
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         self.stored_returns = NO_RETURNS
         self._q4_counted = self._asked = self._starved = False
+        self._not_fetched += self.ready_count
         self.ready_count = self.ram_octets = self.away_octets = 0
         self._evicting = self._run_entries = self._ahead = 0
         self._loading = None

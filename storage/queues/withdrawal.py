@@ -251,7 +251,6 @@ class Withdrawing(Portions):
                 self.away_octets -= item.size
         taken += self._from_delta(places, wanted)
         self.ready_count -= len(taken)
-        self.fetched += len(taken)
         for seq_id, item in taken:
             self._hold(seq_id, item)
         self._unacked, self._unacked_out = fitting(self._unacked), fitting(self._unacked_out)

@@ -127,6 +127,8 @@ class ModelQueue:
         self.queue = queue
         self.copies: dict[int, Copy] = {}
         """Copies by seq_id, all that are on disk or not gone."""
+        self.fetched = 0
+        """Number of messages that were taken from the ready ones, or never were there."""
         self.read_to = 0
         """Position at which the last read of the delta ended."""
 
@@ -259,6 +261,7 @@ class HalfWalk:
             machine.verify()
         machine.verify()
         taken = piece.withdraw(chosen)
+        self.model.fetched += len(taken)
         left = [seq_id for seq_id in chosen if copies[seq_id].state == READY]
         assert taken == left[: len(taken)]
         if len(taken) < len(left):
@@ -410,6 +413,7 @@ class Machine(RuleBasedStateMachine):
             assert len(model.having(READY)) == queue.ready_count
             assert len(model.having(UNACKED)) == queue.unacked_count
             assert sum(copy.body for copy in model.having(READY)) == sum(queue.ready_octets())
+            assert model.fetched == queue.fetched
             assert not queue.lost_octets
             if queue.delta_count:
                 self.note("delta")
@@ -455,6 +459,7 @@ class Machine(RuleBasedStateMachine):
             copy.state = state
             copy.expires = expires
             copy.fetched = state != READY
+            model.fetched += copy.fetched
             if message.persistent and model.queue.durable:
                 if copy.is_needed(late=self.late):
                     copy.disk = NOTED if len(message.content) < self.blob_threshold else IN_BLOB
@@ -526,6 +531,7 @@ class Machine(RuleBasedStateMachine):
 
     def take(self, model: ModelQueue, batch: Any, state: str, *, flag: bool | None) -> None:
         expected = model.having(READY)[: len(batch.messages)]
+        model.fetched += len(expected)
         assert [copy.seq_id for copy in expected] == list(batch.seq_ids)
         assert [copy.content for copy in expected] == [message.content for message in batch.messages]
         assert [bytes([1 + copy.name % 3]) for copy in expected] == [m.address[2:3] for m in batch.messages]
@@ -670,6 +676,7 @@ class Machine(RuleBasedStateMachine):
         assert count <= len(expected)
         assert count == len(expected) or model.queue.loading
         model.drop(expected[:count])
+        model.fetched += count
 
     @precondition(lambda self: any(map(_ready, self.all_queues)))
     @rule(number=st.integers(0, 5), count=st.integers(1, 30))
