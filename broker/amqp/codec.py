@@ -1,9 +1,9 @@
 """Codec of the cold methods: payload octets to pamqp's command objects and back.
 
-The fields of a method are declared by pamqp; they are decoded and encoded here, because pamqp's decoder has no limits
-and loses the types in tables, and its encoder refuses names that RabbitMQ accepts (docs/adr/0025). The checks and
-error texts follow rabbit_framing_amqp_0_9_1 and rabbit_binary_parser. Every shortstr must be UTF-8 except in the
-methods that carry content; strings are `str` with `surrogateescape`.
+The fields of a method are declared by pamqp. They are decoded here, because pamqp's decoder has no limits and loses the
+types in tables; and encoded by pamqp, except what it refuses or writes otherwise than RabbitMQ (docs/adr/0025). The
+checks and error texts follow rabbit_framing_amqp_0_9_1 and rabbit_binary_parser. Every shortstr must be UTF-8 except in
+the methods that carry content; strings are `str` with `surrogateescape`.
 """
 # ruff: noqa: C901, PLR0912 - one case after the other, in the order of the specification
 # ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them
@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pamqp.base import Frame
-from pamqp.commands import INDEX_MAPPING, Basic
+from pamqp.commands import INDEX_MAPPING, Basic, Channel
+from pamqp.frame import marshal
 
 from leveret.broker.amqp.commands import Access
 from leveret.broker.amqp.errors import (
@@ -221,8 +222,28 @@ def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
     return made
 
 
+_NOT_BY_PAMQP = frozenset(
+    index for index, (_, steps) in _METHODS.items() if any(kind == "table" for _, _, kind in steps)
+) | {Channel.OpenOk.index}
+"""Methods with typed tables, and the one that pamqp refuses as RabbitMQ sends it."""
+
+
 def encode_method(channel_id: int, method: Frame) -> bytes:
-    """Encode a method as a whole frame.
+    """Encode a method as a whole frame: by pamqp, or by `encode_any_method` if that refuses it or may not encode it.
+
+    Raises:
+        ValueError: a name has more than 255 octets, or a number does not fit its field.
+    """
+    if method.index not in _NOT_BY_PAMQP:
+        try:
+            return marshal(method, channel_id)
+        except (TypeError, ValueError, struct.error):  # a name, text or number that RabbitMQ may send
+            pass
+    return encode_any_method(channel_id, method)
+
+
+def encode_any_method(channel_id: int, method: Frame) -> bytes:
+    """Encode a method as a whole frame, with any values that RabbitMQ takes.
 
     An attribute of None is encoded as empty, zero or false. `reply_text` and `reason` are truncated to 255 octets
     as in RabbitMQ (252 and `...`), but never inside a character.
