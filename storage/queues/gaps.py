@@ -5,11 +5,9 @@ end is written by the next commit, and a read may have begun before. So the queu
 until everything before it has left the queue.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Self
-
-from leveret.storage.journal.blocks import Block, Entry
 
 _BITS = 4096
 """Positions in one bitmap."""
@@ -58,24 +56,3 @@ class NoGaps(Gaps):
 
 
 NO_GAPS: Gaps = NoGaps()
-
-
-def without(entries: Iterable[Entry], gaps: Gaps, dead: Block | None) -> list[Entry]:
-    """Return entries that were read, without those that were withdrawn and are still found by an old read.
-
-    Args:
-        entries: the entries of one block.
-        gaps: the positions of what was withdrawn.
-        dead: the block, if memory did not know it any more: the records that were withdrawn were its last ones then,
-            and are noted in it.
-
-    """
-    left = []
-    for entry in entries:
-        if entry.seq_id not in gaps:
-            left.append(entry)
-        elif dead is not None:
-            dead.live -= 1
-            dead.away -= 1
-            dead.bits |= 1 << entry.index
-    return left

@@ -28,7 +28,6 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
-from leveret.storage.queues.gaps import without
 from leveret.storage.queues.paging import Paging
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
@@ -138,13 +137,12 @@ class Reading(Paging):
             bitmap = read_bitmap(raw.dead, header)
             if bitmap.is_damaged:
                 bitmap = self._without_bitmap(raw, header, block, first)
-            dead = bitmap.dead
-            is_new = block is None
             if block is None:
                 block = self._new_block(raw, header, bitmap)
-            else:  # ends that are not on disk yet, or were not when this was read
-                dead |= block.bits | block.noted
-            self._take_block(block, raw, header, dead, range(first, stop), found, entries, is_new=is_new)
+                if header.first < first or self.gaps:
+                    self._note_ended(block, raw, header, first)
+            dead = bitmap.dead | block.bits | block.noted  # ends that were not on disk when this was read
+            self._take_block(block, raw, header, dead, range(first, stop), found, entries)
             if not block.live:  # all of it was withdrawn, after the read began
                 self.blocks.pop(slot, None)
                 block.home = None
@@ -183,6 +181,17 @@ class Reading(Paging):
         block.home = self.blocks
         self.blocks[block.slot] = block
         return block
+
+    def _note_ended(self, block: Block, raw: RawBlock, header: Header, first: int) -> None:
+        """Note records that have ended, although a read of a block that memory did not know any more has found them.
+
+        They are those before `first`, and those that were withdrawn: with the last of them memory forgot the block.
+        """
+        for record in read_records(raw.value, header, block.bits):
+            if not isinstance(record, int) and (record.seq_id < first or record.seq_id in self.gaps):
+                block.live -= 1
+                block.away -= 1
+                block.bits |= 1 << record.place
 
     def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> Bitmap:
         """Return what a damaged bitmap is replaced by: the one of the block's state in memory.
@@ -237,8 +246,6 @@ class Reading(Paging):
         wanted: range,
         found: Loaded,
         entries: list[Entry],
-        *,
-        is_new: bool,
     ) -> None:
         """Make entries of a block's records that belong to a part of the delta."""
         durable = self.durable and not raw.paged
@@ -246,7 +253,7 @@ class Reading(Paging):
         if taken is None:
             taken = self._take_records(block, raw, header, dead, wanted, found, durable=durable)
         if self.gaps:
-            taken = without(taken, self.gaps, block if is_new else None)
+            taken = [entry for entry in taken if entry.seq_id not in self.gaps]
         self._leave_delta(block, len(taken), sum([entry.body for entry in taken]))
         if block.returns and self.counts_returns:
             if not self.stored_returns:

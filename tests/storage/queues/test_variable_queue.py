@@ -1712,6 +1712,33 @@ def test_a_gap_is_kept_while_the_delta_may_begin_before_it() -> None:
     state.teardown()
 
 
+def test_a_block_of_withdrawn_messages_that_is_read_in_parts_is_not_damaged() -> None:
+    """Records that are on disk until the next commit, though all of their block was withdrawn, are no damage."""
+    state = Machine()
+    state.declare_all(messages=0, octets=0, segment=4, mode="persistent")
+    state.purge(number=0)
+    for _ in range(2):
+        _published(state, 12, 20)
+    model = state.pick(0, _ready)
+    queue = model.queue
+    found = state.environment.read([Range(queue.qid, queue.delta_start, queue.delta_stop)], 1 << 40)
+    block = min([read_header(raw.key, raw.value) for raw in found.blocks], key=attrgetter("first"))
+    assert block.last - block.first > queue.read_ahead
+    walk = HalfWalk(model, 1)
+    walk.share = 0.0
+    walk.chosen = set(range(block.first, block.last + 1))
+    state.walks.append(walk)
+    state.finish_walks()
+    state.cut()
+    while queue.ready_count:
+        state.fetch(number=0, count=1, ack_required=False)
+        if state.requests:
+            state.load_at_once()
+
+    assert not queue.damaged
+    state.teardown()
+
+
 def test_a_record_is_given_up_once() -> None:
     """A message whose body is missing is counted once, also if more is read and paged before its end is on disk."""
     state = Machine()
