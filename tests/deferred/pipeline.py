@@ -33,6 +33,8 @@ KINDS: tuple[Table, ...] = (
     {"x-dead-letter-exchange": ("longstr", "missing")},
     {"x-max-length-bytes": ("long", 10_000_000)},
 )
+LIMITED: Table = {"x-queue-type": ("longstr", "quorum"), "x-delivery-limit": ("long", 0)}
+"""Of a queue that ends what is requeued, as if it were rejected; also when a channel closes, as after a full disk."""
 ACTS = 150
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
@@ -48,8 +50,9 @@ class FullCommitter(ManualCommitter):
 
     def _fail_commit(self) -> None:
         batch, self._batch = self._batch, None
-        disk = self._node.disk
-        done = disk.environment._commit_deletions(disk.environment.store, batch.durable)  # type: ignore[union-attr]
+        disk, environment = self._node.disk, self._node.disk.environment
+        environment._commit_paged(batch.paged)  # type: ignore[union-attr]
+        done = environment._commit_deletions(environment.store, batch.durable)  # type: ignore[union-attr]
         disk.journal.settled(DiskFullError("no room", durable=done, paged=Done.ALL))
         self._node.run_turn()
 
@@ -103,7 +106,10 @@ class Pipeline:
         self.has_full_disks = has_full_disks
         admin = PacedClient(node)
         standard: Table = {"x-confirm-mode": ("longstr", STANDARD)}
-        self._ask(admin, queue_declare(IN, durable=True, arguments=draw.choice(KINDS)))
+        arguments = draw.choice(KINDS if has_full_disks else (*KINDS, LIMITED))
+        self.is_limited = arguments is LIMITED
+        self.has_dead_letters = "x-dead-letter-exchange" in arguments
+        self._ask(admin, queue_declare(IN, durable=True, arguments=arguments))
         self._ask(admin, make(Exchange.Declare, 0, OUTS, "fanout", False, True, False, False, False, {}))
         self.outputs = draw.choice(((OUT,), (OUT, COPY)))
         for name in self.outputs:
@@ -115,6 +121,8 @@ class Pipeline:
         self.verdicts: dict[int, bool] = {}
         self.transactions: list[tuple[int, ...]] = []
         self.answered: set[int] = set()
+        self.dead_lettered: set[int] = set()
+        """Inputs that were rejected in a queue with a dead letter exchange: their ends may follow their transactions."""
         self.workers = []
         for number in range(2):
             worker = Worker(PacedClient(node, port=50100 + number))
@@ -191,7 +199,11 @@ class Pipeline:
         for tag, number in taken:
             body = b"%d" % number + b"." * (0 if most else draw.choice(SIZES))
             parts.append(publish_frames("", body, exchange=OUTS, delivery_mode=2))
-            end = make(Basic.Nack, tag, False, False) if draw.random() < 0.3 else make(Basic.Ack, tag, False)
+            end = make(Basic.Ack, tag, False)
+            if draw.random() < 0.3:
+                end = make(Basic.Nack, tag, False, self.is_limited)
+                if self.has_dead_letters:
+                    self.dead_lettered.add(number)
             parts.append(encode_method(1, end))
         draw.shuffle(parts)
         worker.inputs = [number for _, number in taken]
@@ -241,7 +253,8 @@ class Pipeline:
             assert len(bodies) == len(set(bodies)), f"twice in {name}"
         left, done = set(found[IN]), set(found[OUT])
         assert done == set(found[self.outputs[-1]]), "a message is in one of its queues only"
-        assert not left & done, f"in both: {left & done}"
+        both = (left & done) - self.dead_lettered
+        assert not both, f"in both: {both}"
         confirmed = {number for number, is_ack in self.verdicts.items() if is_ack}
         lost = confirmed - left - done
         assert not lost, f"confirmed and lost: {lost}"
