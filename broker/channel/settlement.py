@@ -44,8 +44,8 @@ class SettlementLog(Protocol):
 class Commit(Protocol):
     """The commit of a transaction, in which settlements take effect."""
 
-    def end(self, queue: Queue, keys: Sequence[int], *, is_acked: bool) -> None:
-        """Have messages removed from their queue: acked ones, or rejected ones."""
+    def end(self, queue: Queue, keys: Sequence[int], outcome: Outcome) -> None:
+        """Have messages leave the unacked ones of their queue, which may be their end."""
 
 
 class SettlingChannel(Protocol):
@@ -176,7 +176,7 @@ def settle_records(
 ) -> None:
     """Settle deliveries in their queues, and give the consumers their credit; `commit`: that of their transaction."""
     if outcome:
-        _requeue(channel, records)
+        _requeue(channel, records, commit)
         return
     if outcome is None:
         channel.acked += len(records)
@@ -187,7 +187,7 @@ def settle_records(
         else:
             consumer.give_back(len(seq_ids))
         if commit is not None:
-            commit.end(consumer.queue, seq_ids, is_acked=outcome is None)  # type: ignore[arg-type]
+            commit.end(consumer.queue, seq_ids, outcome)  # type: ignore[arg-type]
         elif outcome is None:
             consumer.queue.acks += seq_ids
         else:
@@ -204,14 +204,17 @@ def _settle_taken(channel: SettlingChannel, taken: list[tuple[int, Record]], out
         settle_records(channel, [record for _, record in taken], outcome)
 
 
-def _requeue(channel: SettlingChannel, records: Sequence[Record]) -> None:
+def _requeue(channel: SettlingChannel, records: Sequence[Record], commit: Commit | None = None) -> None:
     by_queue: dict[Queue, list[int]] = {}
     for consumer, run in groupby(records, key=_consumer_of):
         seq_ids = [seq_id for _, seq_id in run]
         consumer.give_back(len(seq_ids))
         by_queue.setdefault(consumer.queue, []).extend(seq_ids)  # type: ignore[arg-type]
     for queue, seq_ids in by_queue.items():
-        queue.requeue(seq_ids)
+        if commit is not None:
+            commit.end(queue, seq_ids, outcome=True)
+        else:
+            queue.requeue(seq_ids)
     _credit(channel, records)
 
 

@@ -257,13 +257,15 @@ class Transaction:
         for outcome, records in by_outcome.items():
             while records:
                 piece = [records.popleft() for _ in range(min(PIECE, len(records)))]
-                settle_records(channel, piece, outcome, None if outcome else self)
+                settle_records(channel, piece, outcome, self)
                 yield False
 
-    def end(self, queue: Queue, keys: Sequence[int], *, is_acked: bool) -> None:
-        """Have messages removed from their queue by the commit that has the publishes: acked or rejected ones."""
+    def end(self, queue: Queue, keys: Sequence[int], outcome: Outcome) -> None:
+        """Have messages leave their queue by the commit that has the publishes, or be requeued, within its limit."""
         self._joined += queue.join(keys)
-        if not is_acked:
+        if outcome:
+            queue.requeue(keys, moved=self._is_stored)
+        elif outcome is False:
             queue.discard(keys, moved=self._is_stored)
         elif self._is_stored:
             queue.ack_moved(keys)

@@ -548,14 +548,14 @@ class QueueLimits:
         else:
             self.dead_letters.add(seq_ids, reason)
 
-    def requeued(self, seq_ids: Collection[int]) -> Collection[int]:
-        """Apply the delivery limit to messages being requeued; return those that may be."""
+    def requeued(self, seq_ids: Collection[int], *, moved: bool = False) -> Collection[int]:
+        """Apply the delivery limit to messages being requeued; return those that may be. `moved`: see `rejected`."""
         limit = self.settings.delivery_limit
         if limit is not None:
             counts = {seq_id: self._returns.pop(seq_id, 0) + 1 for seq_id in seq_ids}
             over = sorted([seq_id for seq_id, count in counts.items() if count > limit])
             if over:
-                self.rejected(over, DELIVERY_LIMIT)
+                self.rejected(over, DELIVERY_LIMIT, moved=moved)
                 for seq_id in over:
                     del counts[seq_id]
             self._returned.update(counts)

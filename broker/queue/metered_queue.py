@@ -61,15 +61,21 @@ class MeteredQueue(Queue):
             self.touch()
         return batch
 
-    def requeue(self, seq_ids: Collection[int]) -> None:
+    def requeue(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Requeue unacked messages, as `Queue.requeue`; their acks are not timed."""
         self.meter.requeued(seq_ids)
-        super().requeue(seq_ids)
+        super().requeue(seq_ids, moved=moved)
 
     def ack_moved(self, keys: Collection[int]) -> None:
         """Remove messages, as `Queue.ack_moved`, and time their acks."""
         self.meter.removed(keys, self.tally.discarded, self._context.latencies)
         super().ack_moved(keys)
+
+    def drop_rejected(self, keys: Collection[int], *, moved: bool) -> None:
+        """Remove rejected messages, as `Queue.drop_rejected`; a run counts those that it removes."""
+        super().drop_rejected(keys, moved=moved)
+        if moved:
+            self.meter.removed(keys, self.tally.discarded, self._context.latencies)
 
     def discard(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Discard unacked messages, as `Queue.discard`; they count as settled."""

@@ -620,8 +620,11 @@ class Queue:
             self.touch()
         return batch
 
-    def requeue(self, seq_ids: Collection[int]) -> None:
-        """Requeue unacked messages at their original positions; light deliveries are no longer kept, and are nacked."""
+    def requeue(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+        """Requeue unacked messages at their original positions; light deliveries are no longer kept, and are nacked.
+
+        `moved`: those over the delivery limit leave as in `discard`.
+        """
         if self.awaiting is not None:
             seq_ids, gone = self.awaiting.split(seq_ids)
             self.awaiting.refuse_light(gone)
@@ -632,7 +635,7 @@ class Queue:
         self.settle()
         tally, count = self.tally, len(seq_ids)
         if self.limits is not None:
-            seq_ids = self.limits.requeued(seq_ids)
+            seq_ids = self.limits.requeued(seq_ids, moved=moved)
         tally.requeued += len(seq_ids)
         tally.rejected += count - len(seq_ids)  # delivery limit reached
         if seq_ids:

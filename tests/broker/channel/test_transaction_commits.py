@@ -148,6 +148,32 @@ def test_a_commit_that_finds_the_disk_full_leaves_neither_half(
     assert (1, 0) == pipeline.after_kill()
 
 
+OVER_LIMIT = make(Basic.Nack, 1, False, True)
+LIMITED: Table = {"x-queue-type": ("longstr", "quorum"), "x-delivery-limit": ("long", 0)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_requeue_over_the_delivery_limit_ends_a_message_as_a_reject_does(tmp_path: Path, mode: str) -> None:
+    """A message that a transaction requeues too often is confirmed when the transaction is safe."""
+    pipeline = Pipeline(tmp_path, confirm_mode=mode, arguments=LIMITED)
+    pipeline.worker.receive(commit(end=OVER_LIMIT))
+    before = pipeline.sent(pipeline.publisher)
+    pipeline.node.commit()
+
+    assert ([], ["1 basic.ack delivery_tag=1"]) == (before, pipeline.sent(pipeline.publisher))
+    assert (0, 1) == pipeline.after_kill()
+
+
+def test_a_full_disk_keeps_what_a_transaction_requeues_over_the_limit(tmp_path: Path) -> None:
+    """Such an end is not written either without what the transaction publishes."""
+    pipeline = Pipeline(tmp_path, arguments=LIMITED, is_stored=True)
+    pipeline.node.turn.is_full = lambda: True
+    pipeline.worker.receive(commit(end=OVER_LIMIT))
+    pipeline.fail()
+
+    assert (1, 0) == pipeline.after_kill()
+
+
 def test_acks_alone_free_space_on_a_full_disk(tmp_path: Path) -> None:
     """A transaction that publishes nothing deletes what it acks although the disk is full."""
     pipeline = Pipeline(tmp_path, is_stored=True)

@@ -4,7 +4,7 @@ import pytest
 from fakes import Client, Node, publish_frames
 
 from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.amqp.commands import Basic, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import ExportConfig
 from leveret.broker.queue.metered_queue import MeteredQueue
@@ -57,6 +57,33 @@ def test_a_requeued_delivery_is_not_timed(node):
     _, _, ack = node.vhosts["/"].queues["q"].meter.take()
 
     assert (1, 50_000) == (ack.count, ack.total)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_the_rejects_of_a_transaction_are_no_acks_of_others(node, is_stored):
+    """An ack that is timed after rejects in a transaction counts once, whatever the transaction publishes."""
+    client = Client(node)
+    for name in ("q", "out"):
+        client.declare(name, durable=True)
+    client.send(Tx.Select())
+    client.consume("q")
+    for _ in range(2):
+        client.publish("q")
+        client.send(Tx.Commit())
+    queue = node.vhosts["/"].queues["q"]
+    if is_stored:
+        client.publish("out", delivery_mode=2)
+    client.send(Basic.Reject(1, False))
+    client.send(Tx.Commit())
+    before = queue.meter.take()[2].count
+    client.publish("q")
+    client.send(Tx.Commit())
+    client.send(Basic.Ack(2, False))
+    client.send(Tx.Commit())
+    client.send(Basic.Ack(3, False))
+    client.send(Tx.Commit())
+
+    assert (1, 2) == (before, queue.meter.take()[2].count)
 
 
 def test_a_get_that_waits_for_the_disk_keeps_nothing_busy(node):
