@@ -256,9 +256,10 @@ class ConsumerAckQueue:
             return inner.drop(count)
         dropped = 0
         while inner.ready_count and dropped < count:
-            batch = inner.fetch(count - dropped, ack_required=False)
+            batch = inner.fetch(count - dropped, ack_required=True)
             if not batch.messages:
                 break
+            inner.ack(batch.seq_ids, dropped=True)
             dropped += len(batch.messages)
             for promise in self._pop_ready(batch.seq_ids):
                 self.refused += 1

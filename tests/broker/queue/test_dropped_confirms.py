@@ -94,3 +94,20 @@ def test_a_drop_that_finds_no_room_on_disk_is_nacked(client: Client, drop: Calla
 
     assert 1 == sum("basic.nack" in name for name in sent), sent
     assert not _confirms(client)
+
+
+def test_a_drop_among_messages_that_await_consumers_is_confirmed_when_it_is_safe(client: Client) -> None:
+    """A message of the mode before waits for the drop though later ones are nacked at once."""
+    for limit in ({}, {"max-length": 0}):
+        definition = {"pattern": "^q$", "definition": {"confirm-mode": "consumer-ack", **limit}}
+        client.node.administration.policies.set(None, "/", "short", definition)
+        client.node.run_turn()
+        if not limit:
+            client.publish("q", b"awaited")
+    before = client.sent()
+    commit(client.node)
+
+    assert (["1 basic.nack delivery_tag=3 requeue"], ["1 basic.ack delivery_tag=2"]) == (
+        before,
+        client.sent(),
+    )
