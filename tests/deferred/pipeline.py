@@ -160,15 +160,18 @@ class Pipeline:
             self._look()
             self._step(draw.randint(0, most))
         self._rest()
+        is_written = draw.random() < 0.5
+        """False if the inputs of the last transaction are not on disk, nor on their way."""
         self._publish(draw.choice((10, 100)))
-        self._rest()
-        self._transact(200)  # it is killed amid this one
-        self._step(draw.randint(0, 12), commits=0.9)
+        self._rest(commits=is_written)
+        self._transact(200, commits=is_written)  # it is killed amid this one
+        self._step(draw.randint(0, 12 if is_written else 40), commits=0.9 if is_written else 0.0)
 
-    def _rest(self) -> None:
+    def _rest(self, *, commits: bool = True) -> None:
+        node = self.node
         for _ in range(1000):
-            if self.node.is_waiting:
-                self.node.advance()
+            if node.is_waiting if commits else node.clock.soon:
+                node.advance()
                 self._look()
 
     def _step(self, count: int, *, commits: float = 0.3) -> None:
@@ -189,7 +192,7 @@ class Pipeline:
             frames += publish_frames(IN, body, delivery_mode=2)
         self.publisher.receive(frames)
 
-    def _transact(self, most: int = 0) -> None:
+    def _transact(self, most: int = 0, *, commits: bool = True) -> None:
         draw, worker = self.random, self.random.choice(self.workers)
         if worker.client.is_waiting or worker.inputs or not worker.held:
             return
@@ -211,7 +214,7 @@ class Pipeline:
         frames, commit = b"".join(parts), encode_method(1, Tx.Commit())
         if most:
             worker.client.receive(frames)
-            self._rest()
+            self._rest(commits=commits)
             frames = b""
         worker.client.receive(frames + commit)
         self.counts["transactions"] += 1
