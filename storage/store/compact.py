@@ -38,6 +38,7 @@ from leveret.storage.journal.blocks import (
     read_header,
 )
 from leveret.storage.journal.body_sizes import stored_octets
+from leveret.storage.journal.logged import decode_batch
 from leveret.storage.permissions import FILE
 from leveret.storage.store.flush import sync_directory
 from leveret.storage.store.formats import FORMAT_ROW, PLACE, check_format
@@ -160,12 +161,17 @@ def replay(data_dir: Path) -> None:
 def reset_log(data_dir: Path) -> Path | None:
     """Have the next start do without the commits that only a redo log may have; the data must not be in use.
 
-    Returns the new name of the log's file, which is kept; None if there is none. Raises StorageError.
+    Returns the new name of the log's file, which is kept; None if there is none. Raises StorageError, also if a start
+    would find all of these commits: they are not given up.
     """
     path = data_dir / "store" / REDO_LOG
     kept = path.with_name(OLD_LOG)
-    with opened(data_dir):
-        pass
+    with opened(data_dir) as (_, txn, tables):
+        count = _logged_commits(path.parent, txn, tables["meta"]) if "meta" in tables else 0
+    if count:
+        raise StorageError(
+            f"{REDO_LOG} belongs to these data, and has {count} commits for the next start: nothing was changed"
+        )
     if kept.exists():
         raise StorageError(f"{kept} exists: move it away first")
     try:
@@ -177,6 +183,15 @@ def reset_log(data_dir: Path) -> Path | None:
     except OSError as error:
         raise StorageError(f"cannot rename {path}: {error.strerror}") from error
     return kept
+
+
+def _logged_commits(store: Path, txn: Any, meta: Any) -> int:
+    """Return the number of commits that a start would find in a redo log; 0 if it would refuse the log."""
+    try:
+        left = left_behind(store, txn, meta)
+        return 0 if left is None else len([decode_batch(each) for each in left.batches])
+    except (DamagedError, OSError):
+        return 0
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from stored import Stored, example
 
 from leveret.broker.cli import store as store_command
 from leveret.broker.cli.main import main
+from leveret.broker.embedded.thread_broker import Broker
 from leveret.broker.persistence import data_store
 from leveret.broker.persistence.data_store import compact_if_worth_it
 from leveret.storage.store.compact import LEFT_BEHIND, measure
@@ -317,6 +318,16 @@ def test_a_lost_redo_log_is_refused_until_it_is_given_up(tmp_path):
     assert (
         f"leveret: {kept} exists: move it away first\n" == store("reset-log", "--data-dir", str(data)).stderr
     )
+
+
+def test_a_redo_log_that_a_start_would_use_is_not_given_up(tmp_path):
+    """`reset-log` ends with 73, and changes nothing, if the log is whole: its commits are confirmed."""
+    data = killed_with_a_log(tmp_path)
+    done = store("reset-log", "--data-dir", str(data))
+
+    assert (73, True) == (done.exit_code, "commits for the next start: nothing was changed" in done.stderr)
+    with Broker(data_dir=data) as broker:
+        assert 3 == len(list(broker.queue("q").messages))
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a link", "a link to a device"])
