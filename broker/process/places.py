@@ -39,7 +39,7 @@ class Places:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # it has got its place in the same moment
                 self._release(owner)
-            elif owner in self._waiting:
+            elif turn in self._waiting.get(owner, ()):  # a release may have passed it over already
                 self._remove(owner, turn)
             raise
 

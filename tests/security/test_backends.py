@@ -14,10 +14,11 @@ pytest.importorskip("ldap3", reason="a directory needs leveret[ldap]")
 from issuing import NOW, jwk, token
 
 from leveret.broker.auth.backends.assembly import access_control
-from leveret.broker.auth.backends.guarded import FAILURES, PAUSE
+from leveret.broker.auth.backends.backend import BackendError, UnreachableError
+from leveret.broker.auth.backends.guarded import CALLER, FAILURES, PAUSE, Guarded
 from leveret.broker.auth.backends.settings import BackendSettings, HTTPSettings, OAuth2Settings, Step
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser, Question
+from leveret.broker.auth.rights import BackendUser, Login, Question
 from leveret.broker.auth.users import LoginRefusedError, Users
 from leveret.broker.errors import NotYet
 
@@ -131,6 +132,35 @@ async def test_sec_42_a_stranger_closes_no_backend(world, state):
     world.state = "up"
     assert await world.log_in()
     assert all(not counts["not_asked"] for counts, _ in world.access.counts.values())
+
+
+class Slow:
+    """A backend that takes its time, and is asked by too many."""
+
+    module, has_topics, is_local, renews, at_once = "slow", False, False, False, 4
+
+    async def log_in(self, name, _password):
+        await asyncio.sleep(SECONDS / 100)
+        return Login(name)
+
+
+async def test_sec_42_questions_that_find_no_time_close_no_backend():
+    """An address that asks more than a backend can answer in time, under any names, does not make it count as down."""
+    backend = Guarded(Slow(), SECONDS / 20, lambda: 0.0)
+
+    async def ask(peer, name):
+        CALLER.set((peer, name))
+        return await backend.log_in(name, Password("x"))
+
+    crowd = [asyncio.create_task(ask("192.0.2.66", f"stranger-{number}")) for number in range(100)]
+    ends = await asyncio.gather(*crowd, return_exceptions=True)
+    undecided = [end for end in ends if isinstance(end, BackendError)]
+    assert undecided
+    assert not [end for end in undecided if isinstance(end, UnreachableError)], (
+        "so nobody keeps rights by that"
+    )
+    assert Login("own") == await asyncio.create_task(ask("192.0.2.1", "own"))
+    assert not backend.outcomes["not_asked"]
 
 
 async def test_sec_42_an_open_connection_keeps_what_it_was_allowed(world):

@@ -299,6 +299,26 @@ async def test_sec_44_who_waits_gets_a_place_in_turn():
     assert (0, {}) == (len(places._shares), places._waiting)
 
 
+async def test_sec_44_a_place_that_is_not_wanted_any_more_is_passed_on():
+    """Who gives up in the moment of a release is cancelled and nothing else, and the next one has the place."""
+    places = Places(Shares(1, 1))
+    got: list[int] = []
+
+    async def work(number):
+        async with places.of("a"):
+            got.append(number)
+
+    async with places.of("a"):
+        tasks = [asyncio.create_task(work(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [asyncio.CancelledError, type(None), type(None)] == [type(end) for end in ends]
+    assert [1, 2] == got
+    assert (0, {}) == (len(places._shares), places._waiting)
+
+
 async def test_sec_44_handshakes_of_others_go_on(monkeypatch):
     """However many handshakes one address begins, that of another is not given up."""
     forever = asyncio.Event()

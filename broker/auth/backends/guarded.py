@@ -5,7 +5,8 @@ the time they wait counts. If the backend could not be reached for `FAILURES` ca
 answered nobody in between, further questions fail at once for `PAUSE` seconds; then the broker asks something of its
 own, and the outcome decides (a circuit breaker). Callers choose the values of questions, so no answer to one, whatever
 it is, counts as a failure; one caller alone, an address with a name, counts once; and no caller is the one who finds
-out.
+out. A question whose time is over while others were answered was one too many, or has hit a bad value: it is undecided,
+and says nothing about the backend.
 """
 
 import asyncio
@@ -137,6 +138,7 @@ class Guarded(Counted):
         self._places = Places(Shares.of_addresses(backend.at_once))
         self._failures: dict[tuple[str, str], float] = {}
         """The time of the last failure of each caller, the latest last; of `FAILURES` callers at most."""
+        self._answers = 0
         self._closed_until = float("-inf")
         self._is_down = False
         self._logged_at = float("-inf")
@@ -145,6 +147,7 @@ class Guarded(Counted):
     async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._now() < self._closed_until:
             raise NotAskedError("it is down, and will be asked again within a few seconds")
+        answers = self._answers
         try:
             async with asyncio.timeout(self._seconds), self._places.of(CALLER.get()[0]):
                 if self._is_down:
@@ -154,7 +157,11 @@ class Guarded(Counted):
             self._answered()
             raise
         except TimeoutError:
-            self._failed(f"no answer within {self._seconds:g} s")
+            reason = f"no answer within {self._seconds:g} s"
+            if self._answers != answers:
+                self._log(reason)
+                raise BackendError("timeout") from None
+            self._failed(reason)
             raise UnreachableError("timeout") from None
         except UnreachableError as error:
             self._failed(str(error))
@@ -178,6 +185,7 @@ class Guarded(Counted):
         self._answered()
 
     def _answered(self) -> None:
+        self._answers += 1
         self._failures.clear()
         if self._is_down:
             self._is_down = False
