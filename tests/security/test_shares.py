@@ -50,6 +50,7 @@ WITHOUT = {
     "administration.definitions_reading.MOST_PROBLEMS": ONE,
     "administration.peeking.MOST_MESSAGES": ONE,
     "administration.transfers.MOST_KEPT": "of the user who has most, the first goes",
+    "amqp.tables.MAX_APART": ONE,
     "amqp.tables.MAX_ENTRIES": ONE,
     "auth.backends.cache.ENTRIES": TABLE,
     "auth.backends.directory.MOST_ENTRIES": ONE,
@@ -69,6 +70,8 @@ WITHOUT = {
     "administration.transfers.MOST_OF_ONE": "the share of `MOST_RUNNING`",
     "auth.users._CACHED_NAMES": TABLE,
     "channel.settlement.PIECE": PIECE,
+    "channel.transaction.MOST_OPERATIONS": ONE,
+    "client.frames.MOST_UNASKED": "of one connection of the broker's own",
     "counters.confirm_latency.WATCHED_CONFIRMS": ONE,
     "counters.sampling.WATCHED_MESSAGES": ONE,
     "counters.sampling.MOST_EVENTS": "further ones are counted, and nobody is refused",
@@ -96,6 +99,7 @@ WITHOUT = {
     "vhost.fan_out.PIECE": PIECE,
     "vhost.firehose.MOST_WAITING": "the operator's own trace; deliveries wait",
     "vhost.tail.MOST_WAITING": ONE,
+    "vhost.x_death._MOST_VALUES": ONE,
 }
 """Limits that are not shared, or whose share is something else: by module and constant, with the reason."""
 VHOST = "`limits.vhost.*` bound the part of a vhost; an object has no other owner, and the operator sets both"
