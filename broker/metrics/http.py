@@ -39,7 +39,7 @@ SCRAPES = 4
 SCRAPE_SECONDS = 30.0
 """Maximum duration of a scrape by a slow reader; Prometheus gives up after 10 s by default."""
 CONNECTIONS = 32
-"""Maximum number of connections; a further one replaces the oldest, which matters little to periodic scrapes.
+"""Maximum number of connections; a further one replaces the oldest of the address that has most.
 
 They and the backlog are fewer than the descriptors that `broker.server.server.RESERVED_FILES` leaves.
 """

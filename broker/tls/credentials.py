@@ -74,6 +74,7 @@ class Credentials:
         self.options = options
         self.handshake_timeout = handshake_timeout or 0.001
         self._seen = stamps(options.files)
+        self._looking: asyncio.Future[Stamps] | None = None
         self.context, self.certificates = load(options)
         self.reloads = 0
         self.failures = 0
@@ -95,8 +96,10 @@ class Credentials:
         return self.options.prefix
 
     async def reload_changed(self) -> None:
-        """Reload if a file has changed since the last look."""
-        found = await in_time(started(partial(stamps, self.options.files)))
+        """Reload if a file has changed since the last look; one that does not come back is not followed by another."""
+        if self._looking is None or self._looking.done():
+            self._looking = started(partial(stamps, self.options.files))
+        found = await in_time(self._looking)
         if found != self._seen:
             await self.reload()
 

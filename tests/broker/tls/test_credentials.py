@@ -6,13 +6,16 @@ import datetime as dt
 import logging
 import os
 import shutil
+import threading
 
 import msgspec
 import pytest
 from certificates import Authority, Issued, client_context
 
+from leveret.broker.process import deadlined_thread
+from leveret.broker.tls import credentials
 from leveret.broker.tls.acceptor import HANDSHAKES, Acceptor
-from leveret.broker.tls.credentials import Credentials, Watch
+from leveret.broker.tls.credentials import Credentials, Watch, stamps
 from leveret.broker.tls.options import HostOptions, TLSFileError, TLSOptions
 
 SECONDS = 30
@@ -53,6 +56,33 @@ async def test_a_changed_file_is_loaded(tmp_path, ca):
 
     assert ("CN=new", 1, 0) == (tls.certificates[""].subject, tls.reloads, tls.failures)
     assert before is not tls.context
+
+
+async def test_a_look_that_does_not_come_back_is_not_followed_by_another(tmp_path, ca, monkeypatch):
+    """However long a file system does not answer, it keeps one thread; then changes are seen again."""
+    tls = Credentials(placed(tmp_path, ca.server("old")), 5.0)
+    looks, answer = [], threading.Event()
+
+    def stalled(files):
+        looks.append(files)
+        answer.wait(SECONDS)
+        return stamps(files)
+
+    monkeypatch.setattr(credentials, "stamps", stalled)
+    monkeypatch.setattr(deadlined_thread.in_time, "__defaults__", (0.05,))
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await tls.reload_changed()
+    assert 1 == len(looks)
+    answer.set()
+    monkeypatch.setattr(deadlined_thread.in_time, "__defaults__", (SECONDS,))
+    new = ca.server("new")
+    replace(tls.options.keyfile, new.keyfile)
+    replace(tls.options.certfile, new.certfile)
+    for _ in range(2):  # the first may get what was seen before
+        await tls.reload_changed()
+
+    assert "CN=new" == tls.certificates[""].subject
 
 
 async def test_a_bad_file_keeps_the_old_one(tmp_path, ca, caplog):
