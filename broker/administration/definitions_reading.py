@@ -43,8 +43,9 @@ MOST_PROBLEMS: Final = 10_000
 """Number of invalid entries in a section after which the rest of it is not read."""
 MOST_OCTETS: Final = 256 * 1024
 """Maximum size of an entry in bytes."""
-_WITH_MD5: Final = re.compile(r"[0-2]\.|3\.[0-5](\.|$)")
-"""Versions of RabbitMQ that wrote hashes without their algorithm, which was MD5 (rabbit_definitions)."""
+_WITH_MD5: Final = re.compile(r"3\.[0-5]\.")
+"""Versions of RabbitMQ that wrote hashes without their algorithm, which was MD5; others, such as the 0.0.0 of builds
+from source, have the default (rabbit_definitions:hashing_algorithm/2)."""
 _OBJECT, _ARRAY = "an object", "an array"
 _KINDS = {
     b"{": _OBJECT,

@@ -70,6 +70,8 @@ def renamed(written: list[Setting], problems: list[str]) -> list[Setting]:
     older = [setting for setting in written if setting.key.startswith(OLDER)]
     switch = next((each for each in reversed(older) if each.key == f"{OLDER}ssl"), None)
     has_tls = switch is not None and switch.value == "true"
+    if not has_tls:  # which says nothing about a listener
+        older = [each for each in older if each.key not in {f"{OLDER}ssl", f"{OLDER}ssl_opts"}]
     newer, options = "management.ssl." if has_tls else "management.tcp.", f"{OLDER}ssl_opts."
     if switch is not None and switch.value not in {"true", "false"}:
         problems.append(f"{switch.origin}: {switch.key} must be true or false")

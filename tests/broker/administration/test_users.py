@@ -164,11 +164,11 @@ def test_only_administrators(users):
 
 
 @pytest.mark.parametrize(("version", "algorithm"), [
-    ("3.0.0", MD5), ("3.5.7", MD5), ("3.5", MD5), ("2.8.7", MD5),
+    ("3.0.0", MD5), ("3.5.7", MD5), ("3.5", SHA256), ("2.8.7", SHA256), ("0.0.0", SHA256), ("0.0.0+1.g5", SHA256),
     ("3.6.0", SHA256), ("3.10.8", SHA256), ("3.50.1", SHA256), ("4.3.6", SHA256), ("", SHA256), (None, SHA256),
 ])  # fmt: skip
 def test_hashes_of_old_files_are_those_of_their_version(node, version, algorithm):
-    """A hash without an algorithm is MD5 in files of RabbitMQ before 3.6, so that its user can log in."""
+    """A hash without an algorithm is MD5 in files of RabbitMQ 3.0 to 3.5, and else SHA-256, as RabbitMQ takes it."""
     row = {"name": "ann", "password_hash": hash_password(Password("secret"), algorithm), "tags": ""}
     named = {**row, "name": "bob", "hashing_algorithm": SHA512, "password_hash": HASHES[SHA512]}
     file = {"users": [row, named, {"name": "eve", "password": "clear", "tags": ""}]}

@@ -127,6 +127,8 @@ def test_what_asks_for_nothing_is_taken():
             "management.restrictions.operator_policy_changes.disabled=false",
             "management.restrictions.quorum_queue_replica_operations.disabled=true",
             "management.listener.ssl_opts=none",
+            "management.listener.ssl=false",
+            "management.tcp.port=1234",
             "management.headers.frame_options=DENY",
         ]
     )
