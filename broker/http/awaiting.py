@@ -1,6 +1,8 @@
 """Waiting for what a request needs: its body, and callbacks (driver)."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,16 @@ async def called(need: Callback) -> Any:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     need.subscribe(partial(resolve, future))
     return await future
+
+
+async def called_without(
+    held: AsyncExitStack, again: Callable[[], AbstractAsyncContextManager[object]], need: Callback
+) -> Any:
+    """Wait for a callback, give back meanwhile what is held, and hold it again; returns the argument."""
+    await held.aclose()
+    given = await called(need)
+    await held.enter_async_context(again())
+    return given
 
 
 def resolve(future: asyncio.Future[Any], value: Any) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -18,17 +18,9 @@ from aiohttp import web
 
 from leveret.broker.http.accepted import Connections, Use, disconnect, headers_of, is_ours, transports_of
 from leveret.broker.http.answer_writer import AnswerWriter
-from leveret.broker.http.awaiting import called, content_of, resolve
+from leveret.broker.http.awaiting import called, called_without, content_of, resolve
 from leveret.broker.http.call import Callback, ManagedBroker, Stored
-from leveret.broker.http.dispatch import (
-    HEADERS,
-    Admitted,
-    Request,
-    Response,
-    admit,
-    answer,
-    failed,
-)
+from leveret.broker.http.dispatch import HEADERS, Admitted, Request, Response, admit, answer, failed
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.event_streams import EventStreams
 from leveret.broker.http.late_server import BACKLOG, listening
@@ -193,9 +185,7 @@ class ManagementServer:
 
     async def _runner(self, handle: Callable[[web.BaseRequest], Any]) -> Callable[[], asyncio.Protocol]:
         """Return the factory of the protocols of new connections."""
-        server = web.Server(
-            handle, access_log=None, logger=requests_log, keepalive_timeout=IDLE_SECONDS
-        )  # fmt: skip
+        server = web.Server(handle, access_log=None, logger=requests_log, keepalive_timeout=IDLE_SECONDS)
         requests_log.addFilter(is_ours)
         runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
@@ -257,9 +247,10 @@ class ManagementServer:
     ) -> web.StreamResponse:
         """Compute and write the response to a request.
 
-        A place at work is taken for the time of the work, not of waiting for a slow client, unless bodies of messages
-        wait for it; and a body is read only if the user may call what the request asks for; large ones have places of
-        their own, so that few are in memory. `held` keeps what is held until the response is written.
+        A place at work is taken for the time of the work, not of waiting for a slow client or for what others do,
+        unless bodies of messages wait, too. A body is read only if the user may call what the request asks for; large
+        ones have places of their own, so that few are in memory. `held` keeps what is held until the response is
+        written.
         """
         async with asyncio.timeout(REQUEST_SECONDS) as limit:
             response, owner = await self._admitted(received), ""
@@ -326,16 +317,20 @@ class ManagementServer:
             if not is_whole:
                 return failed(bad_request(TOO_LARGE))
             async with contextlib.AsyncExitStack() as working:
-                places = held if work is Work.BODIES else working
+                places, place = (
+                    held if work is Work.BODIES else working,
+                    partial(self._places[work].of, owner),
+                )
                 try:
                     async with asyncio.timeout(PLACE_SECONDS):
-                        await places.enter_async_context(self._places[work].of(owner))
+                        await places.enter_async_context(place())
                 except TimeoutError:
                     return failed(ApiError(503, "service_unavailable", TOO_MANY))
                 if admitted.operation.is_long:
                     limit.reschedule(asyncio.get_running_loop().time() + LONG_SECONDS)
                 lists = self._lists if received.peer else None
-                return await self._run(answer(self._broker, admitted, content, lists), received.path)
+                wait = called if places is held else partial(called_without, working, place)
+                return await self._run(answer(self._broker, admitted, content, lists), received.path, wait)
 
     def _in_slice(self, work: Callable[[], T], name: str) -> T:
         slices = self._broker.turn.slices
@@ -345,8 +340,8 @@ class ManagementServer:
         finally:
             slices.end("request of", name)
 
-    async def _run(self, steps: Any, name: str) -> Response:
-        """Run the steps of a response, and supply what they need."""
+    async def _run(self, steps: Any, name: str, wait: Callable[[Callback], Awaitable[Any]]) -> Response:
+        """Run the steps of a response, and supply what they need; `wait` waits for what others do."""
         given: Any = None
         while True:
             outcome, need = await self._in_turn(partial(self._slice, steps, given, name))
@@ -357,7 +352,7 @@ class ManagementServer:
             elif isinstance(need, Stored):
                 given = await self._stored()
             elif isinstance(need, Callback):
-                given = await called(need)
+                given = await wait(need)
             else:
                 given = await asyncio.to_thread(need)
 

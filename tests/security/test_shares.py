@@ -5,6 +5,8 @@ import asyncio
 import contextlib
 import re
 import socket
+import threading
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -360,10 +362,13 @@ async def test_sec_44_handshakes_of_others_go_on(monkeypatch):
 @pytest.mark.parametrize("work", list(Work))
 async def test_sec_44_requests_of_others_are_answered(work):
     """While one user has as many requests at work as it may, of any kind, others' are answered, and its own short ones."""
-    begun: list = []
+    begun: list[threading.Event] = []
+    is_over = False
 
     def wait(_call):
-        yield Callback(begun.append)
+        if not is_over:
+            begun.append(end := threading.Event())
+            yield partial(end.wait, SECONDS)
         return Item({})
 
     route = Route("wait", "x", {"GET": Operation(wait, "Wait.", work=work)})
@@ -376,11 +381,33 @@ async def test_sec_44_requests_of_others_are_answered(work):
                 assert 200 == answer.status
         other = asyncio.create_task(client.get(f"{url}wait", headers=as_user("root")))
         await until(lambda: len(begun) == SHARES[work] + 1)
-        begun.pop()(None)
+        begun.pop().set()
         assert 200 == (await other).status
-        for each in asked:
-            each.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        is_over = True
+        for each in begun:
+            each.set()
+        assert [200] * 20 == [each.status for each in await asyncio.gather(*asked)]
+        assert not [each for each in server._places.values() if len(each._shares)]
+
+
+async def test_sec_44_who_waits_for_others_has_no_place():
+    """Requests that wait for what others do, as a publish for its confirm, keep their user's others from nothing."""
+    begun: list = []
+
+    def wait(_call):
+        yield Callback(begun.append)
+        return Item({})
+
+    async with serving(Route("wait", "x", {"GET": Operation(wait, "Wait.")})) as (_, server, client):
+        url = f"http://127.0.0.1:{server.address[1]}/api/"
+        asked = [asyncio.create_task(client.get(f"{url}wait", headers=as_user("ann"))) for _ in range(20)]
+        await until(lambda: len(begun) == 20)
+        async with client.get(f"{url}whoami", headers=as_user("ann")) as answer:
+            assert 200 == answer.status
+        for end in begun:
+            end(None)
+        assert [200] * 20 == [each.status for each in await asyncio.gather(*asked)]
+        assert not [each for each in server._places.values() if len(each._shares)]
 
 
 async def test_sec_44_who_waits_too_long_is_told(monkeypatch):

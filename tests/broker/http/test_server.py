@@ -7,8 +7,10 @@ import io
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import aiohttp
 import pytest
@@ -18,7 +20,7 @@ from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.http import server as driver
 from leveret.broker.http.accepted import Use
 from leveret.broker.http.answer_writer import AnswerWriter
-from leveret.broker.http.call import Callback, Content, Item
+from leveret.broker.http.call import Content, Item
 from leveret.broker.http.list_cache import ListCache
 from leveret.broker.http.route import Operation, Route, Router, Work
 from leveret.broker.http.server import AT_WORK, BODY, SHARES, ManagementServer
@@ -168,10 +170,11 @@ async def test_a_reader_that_does_not_read_is_cut(monkeypatch):
 
 async def test_a_few_requests_are_worked_on_at_once():
     """Others wait until one is answered."""
-    begun: list[object] = []
+    begun: list[threading.Event] = []
 
     def wait(_call):
-        yield Callback(begun.append)
+        begun.append(end := threading.Event())
+        yield partial(end.wait, SECONDS)
         return Item({})
 
     route = Route("wait", "x", {"GET": Operation(wait, "Wait.", None)})
@@ -183,10 +186,10 @@ async def test_a_few_requests_are_worked_on_at_once():
             await asyncio.sleep(0)
         assert most == len(begun)
         for answer in begun[:most]:
-            answer(None)
+            answer.set()
         await until(lambda: len(begun) == most + 4)
         for answer in begun[most:]:
-            answer(None)
+            answer.set()
         assert [(200, {})] * (most + 4) == await asyncio.gather(*asked)
 
 
