@@ -9,23 +9,27 @@ from pathlib import Path
 
 MODE = 0o600
 _DESCRIPTORS = Path("/proc/self/fd")
+_OF_SYSTEM = frozenset((Path("/dev"), Path("/dev/fd")))
+"""Folders with names for descriptors of the process, besides `/proc`: such a name is never replaced."""
 
 
 def write_private(path: Path, octets: bytes) -> None:
     """Write a file that only its owner may read: completely and on disk, or not at all.
 
     A file of that name is replaced, and so is a symbolic link, whoever may read what was there before. What is no
-    regular file, such as `/dev/stdout` or a pipe, is written to.
+    regular file, such as a pipe, is written to, and so is `/dev/stdout`, whatever it leads to.
 
     Raises:
         OSError: that is not possible; what was there before is unchanged then.
 
     """
+    folder = path.parent.resolve()
+    is_of_system = folder in _OF_SYSTEM or folder.is_relative_to("/proc")
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.stat().st_mode):
+        if is_of_system or not stat.S_ISREG(path.stat().st_mode):
             path.write_bytes(octets)  # a directory, too, which is an error
             return
-    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    beside = path.with_name(f".{os.fsdecode(os.fsencode(path.name)[:200])}.{os.getpid()}.part")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()  # of a process of this number that was killed
     try:
@@ -38,11 +42,11 @@ def write_private(path: Path, octets: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from leveret.broker.process import private_files
 from leveret.broker.process.private_files import private_copy, write_private
 
 
@@ -58,6 +59,33 @@ def test_a_device_is_written_to():
     write_private(Path(os.devnull), b"gone")
 
     assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs the names of descriptors in /proc")
+@pytest.mark.parametrize("place", ["dev", "fd", "proc"])
+def test_a_name_of_a_descriptor_is_written_to(tmp_path, monkeypatch, place):
+    """/dev/stdout stays what it is, also if the output goes to a file, and root writes."""
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    monkeypatch.setattr(private_files, "_OF_SYSTEM", private_files._OF_SYSTEM | {devices})
+    with (tmp_path / "output").open("wb") as output:
+        number = output.fileno()
+        (devices / "stdout").symlink_to(f"/proc/self/fd/{number}")
+        name = {"dev": devices / "stdout", "fd": f"/dev/fd/{number}", "proc": f"/proc/self/fd/{number}"}[
+            place
+        ]
+        write_private(Path(name), b"written")
+
+    assert b"written" == (tmp_path / "output").read_bytes()
+    assert (devices / "stdout").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "\u00e9" * 127, "\u20ac" * 85])
+def test_a_name_may_be_as_long_as_any(tmp_path, name):
+    """In bytes, of which a letter may have several."""
+    write_private(tmp_path / name, b"new")
+
+    assert b"new" == (tmp_path / name).read_bytes()
 
 
 def test_a_copy_is_gone_afterwards():
