@@ -19,7 +19,6 @@ OWN = {
     "broker.process.resource_alarms": "/proc and /sys",
     "broker.process.log_rotation": "the broker's own log, just renamed",
     "broker.persistence.backup_directory": "creates its mark in a directory that it has made",
-    "broker.persistence.data_lock": "the lock, by O_NOFOLLOW",
     "broker.embedded.forks": "/dev/null",
     "broker.http.socket_path": "directories",
     "broker.export.writer": "creates files; reads those that it has written",

@@ -80,7 +80,7 @@ def test_a_name_of_a_descriptor_is_written_to(tmp_path, monkeypatch, place):
     assert (devices / "stdout").is_symlink()
 
 
-@pytest.mark.parametrize("name", ["x" * 255, "\u00e9" * 127, "\u20ac" * 85])
+@pytest.mark.parametrize("name", ["x" * 255, "\u00e9" * 127, "\u20ac" * 85], ids=["x", "e", "euro"])
 def test_a_name_may_be_as_long_as_any(tmp_path, name):
     """In bytes, of which a letter may have several."""
     write_private(tmp_path / name, b"new")
