@@ -345,12 +345,13 @@ class Client(asyncio.Protocol):
             case Channel.Close():
                 self.send(make(Channel.CloseOk), channel)
                 self._fail_channel(channel, _refusal(method))
-            case Connection.Blocked():
-                self.blocked = method.reason
+            case Connection.Blocked() | Connection.Unblocked():
+                self.blocked = method.reason if isinstance(method, Connection.Blocked) else None
                 self.on_blocked(self.blocked)
-            case Connection.Unblocked():
-                self.blocked = None
-                self.on_blocked(None)
+            case Channel.Flow():  # as brokers other than RabbitMQ block a publisher
+                self.send(make(Channel.FlowOk, method.active), channel)
+                self.blocked = None if method.active else "channel.flow"
+                self.on_blocked(self.blocked)
             case Basic.Cancel():
                 reason = "the broker cancelled a consumer: its queue was deleted, or may not be read"
                 self._fail(UnreachableError(reason))

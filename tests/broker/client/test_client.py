@@ -98,6 +98,22 @@ async def test_a_read_that_takes_long_is_done_in_slices():
     await client.abort()
 
 
+async def test_a_broker_stops_and_resumes_a_channel():
+    """By channel.flow, which is answered: nothing is to be published between the two."""
+    client, theirs = await attached(Incoming())
+    told: list[str | None] = []
+    client.on_blocked = told.append
+    theirs.recv(4096)
+    for active in (False, True):
+        client.data_received(encode_method(1, make(Channel.Flow, active)))
+        assert encode_method(1, make(Channel.FlowOk, active)) == theirs.recv(4096)
+
+    assert ["channel.flow", None] == told
+    assert not client.failed.done()
+    theirs.close()
+    await client.abort()
+
+
 async def test_a_pause_holds_what_was_read():
     """The rest of a read waits until the client reads again, and is then processed before anything else."""
     incoming = Slow()
