@@ -18,7 +18,7 @@ from aiohttp import web
 
 from leveret.broker.http.accepted import Connections, Use, disconnect, headers_of, is_ours, transports_of
 from leveret.broker.http.answer_writer import AnswerWriter
-from leveret.broker.http.awaiting import called, called_without, content_of, resolve
+from leveret.broker.http.awaiting import called, called_without, content_of
 from leveret.broker.http.call import Callback, ManagedBroker, Stored
 from leveret.broker.http.dispatch import HEADERS, Admitted, Request, Response, admit, answer, failed
 from leveret.broker.http.errors import ApiError, bad_request
@@ -350,7 +350,7 @@ class ManagementServer:
             if need is None:
                 given = None
             elif isinstance(need, Stored):
-                given = await self._stored()
+                given = await wait(Callback(self._when_stored))
             elif isinstance(need, Callback):
                 given = await wait(need)
             else:
@@ -386,9 +386,7 @@ class ManagementServer:
             self._broker.run_turn()
             slices.end("request of", name)
 
-    async def _stored(self) -> bool:
-        """Wait until everything changed so far is on disk; False if the disk is full."""
-        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._broker.journal.when_safe(partial(resolve, stored))
+    def _when_stored(self, done: Callable[[bool], object]) -> None:
+        """Call back when everything changed so far is on disk; with False if the disk is full."""
+        self._broker.journal.when_safe(done)
         self._broker.run_turn()
-        return await stored

@@ -9,6 +9,7 @@ import threading
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conformance.wire import Client, ClosedError
@@ -25,7 +26,7 @@ from leveret.broker.auth.sessions import MOST, MOST_OF_ONE, Sessions
 from leveret.broker.auth.users import User
 from leveret.broker.config.keys import KEYS
 from leveret.broker.http import server as driver
-from leveret.broker.http.call import Callback, Item
+from leveret.broker.http.call import Callback, Item, Stored
 from leveret.broker.http.event_streams import STREAMS
 from leveret.broker.http.route import Operation, Route, Work
 from leveret.broker.http.server import SHARES
@@ -390,22 +391,24 @@ async def test_sec_44_requests_of_others_are_answered(work):
         assert not [each for each in server._places.values() if len(each._shares)]
 
 
-async def test_sec_44_who_waits_for_others_has_no_place():
-    """Requests that wait for what others do, as a publish for its confirm, keep their user's others from nothing."""
+@pytest.mark.parametrize("need", ["another", "disk"])
+async def test_sec_44_who_waits_for_others_has_no_place(need):
+    """Requests that wait for the disk or for others, as a publish for its confirm, keep their user's others from nothing."""
     begun: list = []
 
     def wait(_call):
-        yield Callback(begun.append)
+        yield Callback(begun.append) if need == "another" else Stored()
         return Item({})
 
-    async with serving(Route("wait", "x", {"GET": Operation(wait, "Wait.")})) as (_, server, client):
+    async with serving(Route("wait", "x", {"GET": Operation(wait, "Wait.")})) as (node, server, client):
+        node.journal = SimpleNamespace(when_safe=begun.append)
         url = f"http://127.0.0.1:{server.address[1]}/api/"
         asked = [asyncio.create_task(client.get(f"{url}wait", headers=as_user("ann"))) for _ in range(20)]
         await until(lambda: len(begun) == 20)
         async with client.get(f"{url}whoami", headers=as_user("ann")) as answer:
             assert 200 == answer.status
         for end in begun:
-            end(None)
+            end(True)
         assert [200] * 20 == [each.status for each in await asyncio.gather(*asked)]
         assert not [each for each in server._places.values() if len(each._shares)]
 
