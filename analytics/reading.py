@@ -27,7 +27,7 @@ IMPOSSIBLE: Final = "impossible number"
 TIMES: Final = dict.fromkeys(("ts", "since_ms"), (0, 4_102_444_800_000))
 """Columns with times, and what they may be: 1970 to 2099. Memory has a place for each time between two of them."""
 GREATEST: Final = 2**62
-"""What other numbers may be: the modulus of areas."""
+"""The bound of other numbers: the modulus of areas."""
 PLACE: Final = ("dt", "hour")
 """Partition directories below a table's: the date and hour at which a row was written."""
 QUARANTINE: Final = "quarantine"

@@ -119,7 +119,7 @@ class Admitted(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """Who has a share of what requests need: the user, '' for the operator, the address without a login."""
+        """The owner of a request's share: the user, '' for the operator, the address without a login."""
         if self.actor is not None:
             return self.actor.name
         return origin(self.request.peer) if self.request.peer else ""

@@ -59,7 +59,7 @@ class EventStreams:
         """Set when there is a new feed."""
         self._closing = False
         self.places = Shares(STREAMS)
-        """Who has the streams."""
+        """The owners of the streams."""
 
     async def close(self) -> None:
         """End all streams."""

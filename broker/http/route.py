@@ -30,7 +30,7 @@ class Scope(StrEnum):
 
 
 class Work(StrEnum):
-    """What an operation costs: each kind has places of its own, so that none of them waits for another."""
+    """The cost of an operation: each kind has places of its own, so that none of them waits for another."""
 
     SHORT = "short"
     LONG = "long"

@@ -37,7 +37,7 @@ NO_COLLECTIONS: Mapping[str, int] = {
 """The figures about an Erlang process, which clients expect."""
 STATS = len(families.QUEUE_STATS)
 _UNDEFINED = "undefined"
-"""How RabbitMQ writes that there is no such position."""
+"""RabbitMQ's text for a position that does not exist."""
 IDLE_TICKS = 2
 """Samples without a change after which a queue or a channel is idle."""
 _DECLARED = (

@@ -19,7 +19,7 @@ class Places:
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Who waits for a place, by owner; the owner whose turn is next is the first."""
+        """The waiting ones by owner; the owner whose turn is next is the first."""
 
     @contextlib.asynccontextmanager
     async def of(self, owner: str) -> AsyncIterator[None]:

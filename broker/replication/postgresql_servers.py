@@ -42,7 +42,7 @@ class Servers:
         self._each = single_servers(url)
         if far := [host for each in self._each for host in _unverified(each)]:
             log.warning(
-                "replication: the server %s is not verified: whoever is on the way to it can read and change all "
+                "replication: the server %s is not verified: anybody on the way to it can read and change all "
                 "messages; set sslmode=verify-full in replication.url",
                 ", ".join(far),
             )

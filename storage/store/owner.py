@@ -1,4 +1,4 @@
-"""What a file belongs to: each store has an id, made at its first start, and each start a number.
+"""The owner of a file: each store has an id, made at its first start, and each start a number.
 
 Files next to the data file carry them (`storage.store.redo_log`, `storage.store.bodies`), so that those of another
 store, or of another moment, are not taken for its own. Stores of earlier versions have no id.

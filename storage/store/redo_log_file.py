@@ -24,7 +24,7 @@ PAGE = 4096
 CUT_OFF = (
     f"the last entry of {NAME} is left out: a power failure has cut it off unconfirmed, or it is damaged"
 )
-"""What is to be told of a log whose last entry is not whole."""
+"""The warning about a log whose last entry is not whole."""
 
 _HEADER = Struct(">8sI8s8sQ")  # magic, checksum, ids of store and log, number of the start
 _HEADER_MAGIC = b"leveret\n"

@@ -61,7 +61,7 @@ _KEPT = 10
 
 
 class Case(NamedTuple):
-    """What is done to which file."""
+    """A deed and the file that it is done to."""
 
     state: str
     file: str

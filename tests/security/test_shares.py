@@ -307,7 +307,7 @@ async def test_sec_44_who_waits_gets_a_place_in_turn():
 
 
 async def test_sec_44_a_place_that_is_not_wanted_any_more_is_passed_on():
-    """Who gives up in the moment of a release is cancelled and nothing else, and the next one has the place."""
+    """A waiting one that gives up in the moment of a release is cancelled and nothing else, and the next one has the place."""
     places = Places(Shares(1, 1))
     got: list[int] = []
 

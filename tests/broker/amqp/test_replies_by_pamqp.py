@@ -51,7 +51,7 @@ def test_each_method_is_written_by_pamqp_or_by_ours() -> None:
 
 @pytest.mark.parametrize("name", [*BY_PAMQP, "channel.open-ok", "connection.start"])
 def test_the_octets_are_rabbitmqs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What RabbitMQ has sent is decoded and encoded to the same octets, and the named encoder has written them."""
+    """Frames that RabbitMQ has sent are decoded and encoded to the same octets, and the named encoder has written them."""
     frames = recorded()[name]
     written: list[bytes] = []
 

@@ -107,7 +107,7 @@ def test_each_input_is_in_one_place(seed: int) -> None:
 def test_a_publish_is_confirmed_when_the_transaction_that_ends_it_is_safe(
     tmp_path: Path, mode: str, end: Any, arguments: Table
 ) -> None:
-    """Who waits for the confirm of a message that a transaction ends hears of it after the commit, in each mode."""
+    """A publisher that waits for the confirm of a message that a transaction ends hears of it after the commit, in each mode."""
     pipeline = Pipeline(tmp_path, confirm_mode=mode, arguments=arguments)
     pipeline.worker.receive(commit(end=end))
     before = pipeline.sent(pipeline.publisher), pipeline.sent(pipeline.worker)

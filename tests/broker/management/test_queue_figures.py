@@ -109,7 +109,7 @@ def test_the_timestamp_of_the_next_message(node, durable, arguments):
 
 
 class Recount:
-    """What the management API tells of a queue, and the same counted anew in its parts."""
+    """Figures of a queue in the management API, and the same counted again in its parts."""
 
     def __init__(self, node: DiskNode, name: str) -> None:
         self.told = Api(node).get(f"queues/%2F/{name}")
