@@ -276,7 +276,7 @@ class Connection(ReceiveLoop):
         except MalformedMethod as error:
             if number == 0 and error.class_id and not isinstance(error, MethodTooLarge):
                 raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
-            raise malformed(error) from None
+            raise malformed(error, has_channel=number in self.channels) from None
         self._current = method_ids(method)
         if number == 0:
             self._connection_method(method)

@@ -1182,11 +1182,12 @@ def _unknown_tag(tag: int) -> AMQPError:
     return AMQPError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
 
 
-def malformed(error: MalformedMethod) -> AMQPError:
+def malformed(error: MalformedMethod, *, has_channel: bool = True) -> AMQPError:
     """Return the error for a payload that cannot be decoded (as observed, see `broker.amqp.errors`)."""
     if not error.explanation:
         return AMQPError(ReplyCode.INTERNAL_ERROR)
-    code = ReplyCode.PRECONDITION_FAILED if isinstance(error, MethodTooLarge) else ReplyCode.FRAME_ERROR
+    is_soft = has_channel and isinstance(error, MethodTooLarge)
+    code = ReplyCode.PRECONDITION_FAILED if is_soft else ReplyCode.FRAME_ERROR
     return AMQPError(code, error.explanation, error.class_id, error.method_id)
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from crash import moves
+from crash import moves, pipeline
 from crash.kills import DRAIN_EVERY, LITTLE_WINDOW, Cycles, Mix, Totals, check_store, since, tally
 from crash.link import Link, LostError
 from crash.load import CONSUMED, KEPT, Publisher, declare, drain
@@ -191,6 +191,7 @@ async def _fill_and_drain(cycles: Cycles, kind: str) -> str:
     site, rng = cycles.site, cycles.rng
     port = site.start()
     await declare(port)
+    await pipeline.declare(port)
     ledger = site.ledger
     moving = None
     if cycles.moving:

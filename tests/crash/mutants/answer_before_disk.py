@@ -3,8 +3,8 @@
 from leveret.broker.http.server import ManagementServer
 
 
-async def stored(_server):
-    return True
+def when_stored(_server, done):
+    done(True)
 
 
-ManagementServer._stored = stored
+ManagementServer._when_stored = when_stored
