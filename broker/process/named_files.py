@@ -15,6 +15,8 @@ import os
 import stat
 from pathlib import Path
 
+from leveret.storage.regular_files import open_regular
+
 MOST_OCTETS = 16 * 1024 * 1024
 """Default limit of a file in bytes: long lists of revoked certificates have some megabytes."""
 MOST_DEFINITIONS = 1024 * 1024 * 1024
@@ -35,14 +37,13 @@ def read_named(path: Path | str, most: int = MOST_OCTETS, *, is_typed: bool = Fa
         OSError: it cannot be read, is not a regular file, or is larger; `strerror` says so.
 
     """
-    # before it is opened, because that alone has effects on devices
-    if not is_typed:
+    if is_typed:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        # before it is opened, because that alone has effects on devices
         _check_regular(path, Path(path).stat())
-    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if is_typed else os.O_NONBLOCK | os.O_NOCTTY)
-    descriptor = os.open(path, flags)
+        descriptor = open_regular(path, follows_links=True)
     try:
-        if not is_typed:
-            _check_regular(path, os.fstat(descriptor))
         octets = bytearray()
         while len(octets) <= most and (piece := os.read(descriptor, min(PIECE, most + 1 - len(octets)))):
             octets += piece

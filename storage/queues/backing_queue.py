@@ -73,19 +73,7 @@ class PagingCounts(NamedTuple):
         transitions: Counter[str] = Counter()
         for each in counts:
             transitions.update(each.transitions)
-        return cls(
-            ram_msg_count=sum([each.ram_msg_count for each in counts]),
-            ram_ack_count=sum([each.ram_ack_count for each in counts]),
-            ram_octets=sum([each.ram_octets for each in counts]),
-            unacked_octets=sum([each.unacked_octets for each in counts]),
-            delta_octets=sum([each.delta_octets for each in counts]),
-            away_octets=sum([each.away_octets for each in counts]),
-            unacked_away_octets=sum([each.unacked_away_octets for each in counts]),
-            target_ram_count=sum([each.target_ram_count for each in counts]),
-            ingress_rate=sum([each.ingress_rate for each in counts]),
-            egress_rate=sum([each.egress_rate for each in counts]),
-            transitions=transitions,
-        )
+        return cls(**_sums(counts, ("transitions",)), transitions=transitions)
 
 
 class SubQueueCounts(NamedTuple):
@@ -121,18 +109,19 @@ class SubQueueCounts(NamedTuple):
         """Return the sums of the counts of several backing queues."""
         if len(counts) <= 1:
             return counts[0] if counts else cls()
-        return cls(
-            q1=sum([each.q1 for each in counts]),
-            q2=sum([each.q2 for each in counts]),
-            q3=sum([each.q3 for each in counts]),
-            q4=sum([each.q4 for each in counts]),
-            delta=sum([each.delta for each in counts]),
-            delta_transient=sum([each.delta_transient for each in counts]),
-            next_seq=None,
-            next_deliver=None,
-            ack_ingress_rate=sum([each.ack_ingress_rate for each in counts]),
-            ack_egress_rate=sum([each.ack_egress_rate for each in counts]),
-        )
+        positions = ("delta_start", "delta_stop", "next_seq", "next_deliver")
+        return cls(**_sums(counts, positions), next_seq=None, next_deliver=None)
+
+
+def _sums(
+    counts: Sequence[PagingCounts] | Sequence[SubQueueCounts], others: Collection[str]
+) -> dict[str, Any]:
+    """Return the sum of each field but some others."""
+    return {
+        name: sum([getattr(each, name) for each in counts])
+        for name in counts[0]._fields
+        if name not in others
+    }
 
 
 class Peeked(NamedTuple):

@@ -53,6 +53,10 @@ async def test_a_login_ends_in_time():
     assert "did not reply in 0.2 s" in reason
 
 
+PIECE_FRAME = b"\x03\x00\x01" + (PIECE - 8).to_bytes(4, "big") + bytes(PIECE - 8) + b"\xce"
+"""A body frame that is processed at once."""
+
+
 class Slow(Incoming):
     """A receiving side that needs time for each piece."""
 
@@ -83,11 +87,9 @@ async def test_a_read_that_takes_long_is_done_in_slices():
     """Others have their turn between two pieces of it, the socket is not read meanwhile, and nothing is lost."""
     incoming = Slow()
     client, theirs = await attached(incoming)
-    size = PIECE - 8
-    frame = b"\x03\x00\x01" + size.to_bytes(4, "big") + bytes(size) + b"\xce"
-    client.data_received(frame * 4)
+    client.data_received(PIECE_FRAME * 4)
     at_once = incoming.pieces
-    client.data_received(frame)
+    client.data_received(PIECE_FRAME)
 
     assert 1 <= at_once < 4
     assert at_once == incoming.pieces
@@ -118,10 +120,8 @@ async def test_a_pause_holds_what_was_read():
     """The rest of a read waits until the client reads again, and is then processed before anything else."""
     incoming = Slow()
     client, theirs = await attached(incoming)
-    size = PIECE - 8
-    frame = b"\x03\x00\x01" + size.to_bytes(4, "big") + bytes(size) + b"\xce"
     client.on_ready = client.pause_reading
-    client.data_received(frame * 3)
+    client.data_received(PIECE_FRAME * 3)
     for _ in range(5):
         await asyncio.sleep(0)
     assert 1 == incoming.pieces
