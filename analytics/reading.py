@@ -356,16 +356,11 @@ def _reason(table: Table) -> Column:
 def _is_impossible(table: Table, prefix: str, names: Iterable[str]) -> Column:
     """Return whether one of these columns has a value that no broker writes: memory would not hold what follows."""
     found = F.lit(False)
-    others = [F.lit(0.0)]
     for name in names:
-        column = F.col(f"{prefix}{name}")
-        if name in TIMES and name in table.schema.names:
-            found |= F.coalesce(~column.between(*TIMES[name]), F.lit(False))
-        elif name in table.schema.names:
-            others.append(F.abs(column.cast("double")))
-    # One comparison for all of them: Spark plans a comparison of each for minutes.
-    if len(others) > 1:
-        found |= F.greatest(*others) > GREATEST
+        if name in table.schema.names:
+            column = F.col(f"{prefix}{name}")
+            low, high = TIMES.get(name, (-GREATEST, GREATEST))
+            found |= F.coalesce(~column.between(low, high), F.lit(False))
     if prefix and "b" in table.schema.names:
         found |= F.exists(F.col(f"{prefix}b"), is_no_bucket)
     return found
