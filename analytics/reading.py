@@ -171,7 +171,8 @@ class Input:
         if not self.scope.has_range:
             return self.placed(name)
         table = tables()[name]
-        return whole(self._judged(table)) if self.suffix(name) == "parquet" else self._whole_lines(table)
+        is_parquet = self.suffix(name) == "parquet"
+        return whole(self._judged(table) if is_parquet else self._lines(table))
 
     def placed(self, name: str) -> DataFrame:
         """Return the rows of a table with `dt` and `hour`, if it has such directories.
@@ -232,7 +233,11 @@ class Input:
         return Counted(rows, self._aside.get(table.name, {}))
 
     def _exported(self, table: Table) -> DataFrame:
-        read = self._parsed(table)
+        read = self._lines(table)
+        if self.scope.has_range and set(PLACE) <= set(read.columns):
+            read = read.filter(self.scope.hours())
+        read.unpersist()  # parsed only once: cached as by `keep`
+        read.persist(StorageLevel.DISK_ONLY)
         place = [name for name in PLACE if name in read.columns]
         aside: dict[str, int] = {}
         hours: dict[tuple[str, str], int] = {}
@@ -252,18 +257,9 @@ class Input:
             write_all({url(kept): set_aside(read)})
         return whole(read)
 
-    def _whole_lines(self, table: Table) -> DataFrame:
-        """Return all valid rows of a table in JSON Lines."""
-        return whole(lines(self.spark.read, self.directory / table.name, table))
-
-    def _parsed(self, table: Table) -> DataFrame:
-        """Return the lines of a table that may be in the scope, as `lines` does; they are parsed only once."""
-        read = lines(self.spark.read, self.directory / table.name, table)
-        if self.scope.has_range and set(PLACE) <= set(read.columns):
-            read = read.filter(self.scope.hours())
-        # Cached as by `keep`.
-        read.unpersist()
-        return read.persist(StorageLevel.DISK_ONLY)
+    def _lines(self, table: Table) -> DataFrame:
+        """Return the lines of a table in JSON Lines, as `lines` does."""
+        return lines(self.spark.read, self.directory / table.name, table)
 
     def _sights(self, table: Table) -> list[Column]:
         """Return the aggregates of a table that `_seen` needs."""

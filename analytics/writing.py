@@ -17,10 +17,8 @@ AT_ONCE: Final = 4
 def write_all(tables: Mapping[str, DataFrame]) -> None:
     """Write tables as Parquet to their URLs, in place of what is there. All have ended when an error is raised."""
     with ThreadPoolExecutor(min(AT_ONCE, max(1, len(tables)))) as pool:
-        writing = [pool.submit(_write, table, place) for place, table in tables.items()]
+        writing = [
+            pool.submit(table.write.mode("overwrite").parquet, place) for place, table in tables.items()
+        ]
     for each in writing:
         each.result()
-
-
-def _write(table: DataFrame, place: str) -> None:
-    table.write.mode("overwrite").parquet(place)
