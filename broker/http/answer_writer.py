@@ -7,14 +7,11 @@ from functools import partial
 from aiohttp import web
 
 from leveret.broker.http.dispatch import Response
-from leveret.broker.http.stream_writer import InTurn
+from leveret.broker.http.stream_writer import SLICE, InTurn
 from leveret.broker.process.places import Places
 from leveret.broker.scheduling.time_slices import TimeSlices
 
 Following = Callable[[], bytes | None]
-
-SLICE = 2_000_000
-"""Nanoseconds for which pieces are computed before others have a turn."""
 
 
 class AnswerWriter:

@@ -28,7 +28,7 @@ from leveret.broker.http.list_cache import MOST_SECONDS, ListCache
 from leveret.broker.http.listing import encoded
 from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router, Work
-from leveret.broker.http.stream_writer import StreamWriter
+from leveret.broker.http.stream_writer import SLICE, StreamWriter
 from leveret.broker.metadata.recorder import MetadataJournal
 from leveret.broker.process.places import Places
 from leveret.broker.process.recent_log import RECENT
@@ -44,8 +44,6 @@ log = logging.getLogger("leveret.management")
 T = TypeVar("T")
 requests_log = logging.getLogger("leveret.http")
 
-SLICE = 2_000_000
-"""Nanoseconds for which one request is worked on before others have a turn."""
 AT_WORK = 16
 """Maximum number of requests of each kind of work (`route.Work`) that are answered at once; the others wait."""
 SHARES = {Work.SHORT: AT_WORK // 4, Work.LONG: AT_WORK // 4, Work.BODIES: 1}

@@ -15,7 +15,7 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 T = TypeVar("T")
 
 SLICE = 2_000_000
-"""Nanoseconds for which octets are made before others have a turn."""
+"""Nanoseconds for which one request is worked on, or its answer is made, before others have a turn."""
 OCTETS = 64 * 1024
 """Octets that are written at once."""
 IDLE_SECONDS = 15.0
