@@ -190,15 +190,22 @@ def test_no_data(tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
+def stored(running: Running, count: int) -> pika.BlockingConnection:
+    """Publish so many messages that are confirmed; returns the connection, which is open."""
+    connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    channel.confirm_delivery()
+    for _ in range(count):
+        channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+    return connection
+
+
 def test_a_running_broker_is_left_alone(tmp_path):
     """While a broker uses the data each command ends with 73 and names the process; after a stop the data are clean."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
-        connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
-        channel = connection.channel()
-        channel.queue_declare("q", durable=True)
-        channel.confirm_delivery()
-        channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+        connection = stored(running, 1)
         messages = {
             store(word, "--data-dir", str(running.data_dir)).stderr for word in ("check", "stats", "compact")
         }
@@ -270,12 +277,7 @@ def killed_with_a_log(tmp_path: Path) -> Path:
     """Return the data directory of a broker that was killed, some of whose commits are only logged."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
-        connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
-        channel = connection.channel()
-        channel.queue_declare("q", durable=True)
-        channel.confirm_delivery()
-        for _ in range(3):
-            channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+        connection = stored(running, 3)
         running.stopped_by(signal.SIGKILL)
         with contextlib.suppress(pika.exceptions.AMQPError):
             connection.close()
