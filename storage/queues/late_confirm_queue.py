@@ -9,7 +9,8 @@ by the next commit. Callbacks that wait for everything noted so far (`Journal.wh
 
 There are exceptions where the message is kept elsewhere or cannot be written. Messages that move to other queues (dead
 letters) move as in a `VariableQueue`, so the disk has the original or the dead letter and never both. Entries settled
-early are not written if their queue is deleted, or if they were refused because the disk is full.
+early are not written if their queue is deleted, or if they were refused because the disk is full: then their publisher
+hears that, unless another queue dropped its copy, so that the publisher waits for that end alone.
 
 This is for measurements (`storage.early_confirm = false`): it guarantees nothing more and costs a write for each
 message.
