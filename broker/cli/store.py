@@ -78,7 +78,7 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
 @store.command("stats")
 @_options
 def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
-    """Print statistics of each queue and the fraction of garbage in the data file.
+    """Print statistics of each queue and the fraction of garbage in the data file; exit code 65 for damaged data.
 
     \b
     Example:
@@ -90,12 +90,14 @@ def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
         _fail(f"cannot read the data in {found}: {_first(findings)}", exit_codes.DATA)
     if as_json:
         click.echo(json.dumps(stats))
-        return
-    for row in _table(stats["queues"]):
-        click.echo(row)
-    for name, value in stats.items():
-        if name != "queues":
-            click.echo(f"{name}: {value}")
+    else:
+        for row in _table(stats["queues"]):
+            click.echo(row)
+        for name, value in stats.items():
+            if name != "queues":
+                click.echo(f"{name}: {value}")
+    if any(each["damage"] for each in findings):
+        _fail(f"the data in {found} are damaged, so these are not all: {_first(findings)}", exit_codes.DATA)
 
 
 def _table(queues: list[dict[str, Any]]) -> Iterator[str]:

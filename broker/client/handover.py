@@ -4,9 +4,12 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable
+from functools import partial
+from typing import Any
 
 from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.uri import Address
+from leveret.broker.process.deadlined_thread import in_time, started
 
 
 async def connected(address: Address, seconds: float) -> socket.socket:
@@ -14,7 +17,9 @@ async def connected(address: Address, seconds: float) -> socket.socket:
     loop = asyncio.get_running_loop()
     reason = "no address found"
     try:
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        found = await in_time(started(partial(_addresses, address)), seconds)
+    except TimeoutError:
+        found, reason = [], f"no address found in {seconds:g} s"
     except OSError as error:
         found, reason = [], error.strerror or str(error)
     for family, kind, protocol, _, where in found:
@@ -37,6 +42,10 @@ async def connected(address: Address, seconds: float) -> socket.socket:
             return sock
         sock.close()
     raise UnreachableError(f"cannot connect to {address.endpoint}: {reason}")
+
+
+def _addresses(address: Address) -> list[Any]:
+    return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
 
 
 async def handed_over(sock: socket.socket, connecting: Awaitable[object]) -> None:

@@ -307,6 +307,11 @@ def test_a_lost_redo_log_is_refused_until_it_is_given_up(tmp_path):
     assert (65, f"leveret: will not compact damaged data: meta: {why}\n") == (done.exit_code, done.stderr)
     done = store("backup", "--data-dir", str(data), str(tmp_path / "copy"))
     assert (65, f"leveret: no backup was written: {why}\n") == (done.exit_code, done.stderr)
+    done = store("stats", "--data-dir", str(data))
+    assert (65, f"leveret: the data in {data} are damaged, so these are not all: meta: {why}\n") == (
+        done.exit_code,
+        done.stderr,
+    )
 
     done = store("reset-log", "--data-dir", str(data))
     kept = data / "store" / "redo.log.old"

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import time
 
 import pytest
@@ -11,8 +12,11 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, Queue, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.client.client import PIECE, Client
+from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.frames import Incoming
+from leveret.broker.client.handover import connected
 from leveret.broker.client.options import Options
+from leveret.broker.client.uri import Address
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding
 
 GIANT = b"\x01\x00\x00\xff\xff\xff\xff\x00"
@@ -51,6 +55,18 @@ async def test_a_login_ends_in_time():
     reason = await outcome(Hostile(START[:1]), options=Options(seconds=0.2))
 
     assert "did not reply in 0.2 s" in reason
+
+
+async def test_a_name_is_looked_up_in_time(monkeypatch):
+    """A resolver that does not answer is given up, and does not take a thread that others need."""
+    resolver = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolver.wait(SECONDS))
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", None)
+    try:
+        with pytest.raises(UnreachableError, match=r"cannot connect to \S*nowhere\S*: no address found in 0.1 s"):
+            await connected(Address("nowhere", 5672), 0.1)
+    finally:
+        resolver.set()
 
 
 PIECE_FRAME = b"\x03\x00\x01" + (PIECE - 8).to_bytes(4, "big") + bytes(PIECE - 8) + b"\xce"
