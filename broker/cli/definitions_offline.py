@@ -82,7 +82,8 @@ async def import_stored(config: Config, file: Path) -> Outcome:
 
     """
     disk = DataStore(config.data_dir, config.storage, ram_limit=config.storage.ram_limit)
-    server = Server(msgspec.structs.replace(config, listeners=()), disk)
+    shovel = msgspec.structs.replace(config.shovel, enabled=False)  # nothing moves before a broker runs
+    server = Server(msgspec.structs.replace(config, listeners=(), shovel=shovel), disk)
     await server.start()
     try:
         (outcome,) = server.import_definitions(file)

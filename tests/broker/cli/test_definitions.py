@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from running import Running
 
 from leveret.broker.cli.main import main
+from leveret.broker.shovel.shovels import Shovels
 
 QUEUE = {"name": "q", "vhost": "/", "durable": True, "arguments": {"x-max-length": 5}}
 HASH = "3C+HLqzwCZid64laFJT5tq6dENkW0u7fDfzeHbckojVsNToC"
@@ -48,6 +49,18 @@ def test_what_is_imported_is_exported(tmp_path):
     assert [0, 0] == codes
     assert ["ann", "guest"] == sorted(each["name"] for each in found["users"])
     assert [("q", {"x-max-length": 5})] == [(each["name"], each["arguments"]) for each in found["queues"]]
+
+
+def test_an_import_without_a_broker_starts_no_shovel(tmp_path, monkeypatch):
+    """A shovel in the file, or of the data, is stored, and moves nothing before a broker runs."""
+    monkeypatch.setattr(Shovels, "__init__", None)
+    value = {"src-uri": "amqp://", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "r"}
+    shovel = {"vhost": "/", "component": "shovel", "name": "s", "value": value}
+    file = written(tmp_path / "file.json", parameters=[shovel], queues=[QUEUE])
+    done = [definitions("import", "--data-dir", str(tmp_path / "data"), str(file)) for _ in range(2)]
+
+    assert [0, 0] == [each.exit_code for each in done], done
+    assert [shovel] == exported(tmp_path / "data")["parameters"]
 
 
 def test_an_export_is_for_its_owner(tmp_path):

@@ -63,7 +63,9 @@ async def test_a_name_is_looked_up_in_time(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolver.wait(SECONDS))
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", None)
     try:
-        with pytest.raises(UnreachableError, match=r"cannot connect to \S*nowhere\S*: no address found in 0.1 s"):
+        with pytest.raises(
+            UnreachableError, match=r"cannot connect to \S*nowhere\S*: no address found in 0.1 s"
+        ):
             await connected(Address("nowhere", 5672), 0.1)
     finally:
         resolver.set()
