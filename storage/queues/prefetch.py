@@ -32,6 +32,8 @@ from leveret.storage.queues.paging import Paging
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
 
+AHEAD_LOADS = 16
+"""What is read ahead of a consumer has at most the bytes of so many loads, and one load more."""
 _seq_id = attrgetter("seq_id")
 
 
@@ -57,8 +59,9 @@ class Reading(Paging):
         if self.returned:
             self._load_bodies(islice(self.returned, self.read_ahead), RETURNED)
             return
-        ahead = octets = 0
+        ahead = octets = held = 0
         enough, limit = self.read_ahead, self.pager.load_octets
+        most = AHEAD_LOADS * limit
         wanted: list[Entry] = []
         for entry in self.q3:
             if wanted:
@@ -70,10 +73,11 @@ class Reading(Paging):
             elif entry.message is None:
                 wanted.append(entry)
                 octets = entry.size
-            elif ahead >= enough or octets >= limit:
+            elif ahead >= enough or octets >= limit or held >= most:
                 self._ahead = ahead
                 return
             else:
+                held += entry.size
                 if entry.evict:  # it would have to be read again immediately
                     self._keep(entry)
                     octets += entry.size

@@ -50,6 +50,7 @@ from leveret.storage.queues.backing_queue import Look, Piece
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.prefetch import AHEAD_LOADS
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import (
     environment as environment_module,
@@ -1748,6 +1749,25 @@ def test_a_block_of_withdrawn_messages_that_is_read_in_parts_is_not_damaged() ->
             state.load_at_once()
 
     assert not queue.damaged
+    state.teardown()
+
+
+def test_what_is_read_ahead_of_a_consumer_has_a_bound_in_bytes() -> None:
+    """However large messages are and however slow their consumer is, memory has few loads of them."""
+    state = Machine()
+    state.declare_all(messages=0, octets=0, segment=1024, mode="persistent")
+    state.purge(number=0)
+    _published(state, 200, 1000)
+    model = state.pick(0, _ready)
+    queue = model.queue
+    held = 0
+    while queue.ready_count:
+        state.fetch(number=0, count=1, ack_required=False)
+        while state.requests or state.reads:
+            state.load_at_once()
+        held = max(held, sum(entry.size for entry in queue.q3 if entry.message is not None))
+
+    assert AHEAD_LOADS * LOAD_OCTETS <= held <= (AHEAD_LOADS + 1) * LOAD_OCTETS + 2000
     state.teardown()
 
 
