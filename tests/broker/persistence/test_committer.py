@@ -500,6 +500,33 @@ def test_a_held_commit_begins_as_soon_as_nothing_is_deferred(disk):
     assert (False, True, 2) == begun
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_the_end_of_a_hold_begins_no_commit_that_cannot_begin(disk, is_full):
+    """What was held begins no commit while another one is in flight, or before a full disk is to be tried again."""
+
+    async def run():
+        host, queue = started(disk)
+        commits, journal = disk.commits, disk.journal
+        other = disk.make_backing(disk.next_id(), {})
+        queue.publish([message(10)], persistent=True)
+        if is_full:
+            commits._full = True
+        else:
+            commits._commit()
+        under_way = journal.in_flight
+        queue.publish([message(1000)], persistent=True)
+        host.turn._stored.add(other)  # it has not run yet
+        commits.wake()
+        was_held = commits.is_held
+        host.turn._stored.clear()
+        commits.wake()
+        found = was_held, commits.is_held, under_way is None, journal.in_flight is under_way
+        await asyncio.wait_for(disk.stop([queue, other]), 10)
+        return found
+
+    assert (True, False, is_full, True) == asyncio.run(run())
+
+
 def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
     """Publishers wait while many bytes wait for their files, and go on when these are written."""
     monkeypatch.setattr(committer, "FILES_HIGH", 2500)
