@@ -206,14 +206,17 @@ def test_what_was_begun_is_completed(channel, queue):
     assert [] == list(channel.settlements.finish())
 
 
-@pytest.mark.parametrize("count", [0, 3, 2 * PIECE + 1])
-def test_everything_is_requeued(channel, queue, count):
-    """All unacked deliveries return to their queue, in pieces if they are many."""
+@pytest.mark.parametrize(
+    ("count", "pieces"),
+    [(0, []), (3, []), (PIECE, []), (2 * PIECE + 1, [PIECE, 2 * PIECE, 2 * PIECE + 1])],
+)
+def test_everything_is_requeued(channel, queue, count, pieces):
+    """All unacked deliveries return to their queue: if they are many, in pieces between which it delivers nothing."""
     channel.deliver(count)
-    sizes = [len(queue.requeued) for _ in channel.settlements.requeue_all(channel)]
+    found = [(len(queue.requeued), queue.suspended) for _ in channel.settlements.requeue_all(channel)]
 
     assert ([10 * tag for tag in range(1, count + 1)], {}) == (queue.requeued, channel.unacked)
-    assert all(size % PIECE == 0 or size == count for size in sizes)
+    assert [(size, 1) for size in pieces] == found
     assert 0 == queue.suspended
 
 
