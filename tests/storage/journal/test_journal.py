@@ -107,7 +107,8 @@ def test_nothing_is_confirmed_before_its_commit(
 def test_what_is_acked_before_the_cut_is_never_written(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """A message acked before the cut is confirmed at once, and the batch has nothing of it."""
+    """A message acked before the cut is confirmed at once, and the batch has nothing of it, nor a delivery count."""
+    queue.journal_returns[1] = 1
     queue.settle(queue.take(message(publisher), 1))
 
     assert [("accepted", 1)] == publisher.outcomes
@@ -116,6 +117,7 @@ def test_what_is_acked_before_the_cut_is_never_written(
 
     assert not batch.needs_sync
     assert 0 == journal.written
+    assert {} == queue.journal_returns
 
 
 def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
@@ -393,7 +395,7 @@ def test_numbers_of_bodies_never_repeat_after_a_failure(
 
 
 def test_a_file_comes_before_its_record(journal: Journal, publisher: Publisher) -> None:
-    """Records of a body in a file are noted for all copies once the file is there; its row says it is in a file."""
+    """A body's file makes the records of all copies urgent once it is there; its row says it is in a file."""
     queues = [FakeQueue(journal, qid) for qid in (1, 2)]
     large = message(publisher, size=1000, copies=2)
     entries = [Entry(1, large, 1000, durable=True) for _ in queues]
@@ -403,6 +405,7 @@ def test_a_file_comes_before_its_record(journal: Journal, publisher: Publisher) 
     assert [100] == list(journal.files)
     assert not journal.has_work
     assert journal.file_written(100)
+    assert journal.urgent
 
     batch = journal.cut()
 
@@ -412,16 +415,18 @@ def test_a_file_comes_before_its_record(journal: Journal, publisher: Publisher) 
 
 
 def test_a_file_that_nobody_needs(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
-    """A message settled before its file is there has no record; settled before the cut, its file is removed."""
+    """A message settled before its file is there has no record and no count; settled before the cut, no file."""
     for settle_first in (True, False):
         large = message(publisher, size=1000)
         entry = Entry(1, large, 1000, durable=True)
         journal.write_blob(queue, entry, large)
         msg_id = large.msg_id
         if settle_first:
+            queue.journal_returns[1] = 1
             queue.settle(entry)
 
         assert journal.file_written(msg_id) is not settle_first
+        assert {} == queue.journal_returns
 
         if not settle_first:
             queue.settle(entry)

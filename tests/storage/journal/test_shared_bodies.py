@@ -196,6 +196,18 @@ def test_a_shared_body_without_room_stays_in_memory(disk: Disk, what: str) -> No
     assert [0] * 5 == [disk.rows(table) for table in ("blocks", "acks", "bodies", "refs", "sweeps")]
 
 
+def test_a_shared_body_counts_once_in_the_bytes_of_a_commit(disk: Disk) -> None:
+    """A commit that pages a body for several records, of one queue or more, counts its bytes once."""
+    messages = [Message(b"\x00\x01q", content(number, 5000), 1) for number in range(4)]
+    one, two, _ = disk.queues
+    for queue in (one, one, two):
+        queue.publish(messages)
+    disk.page(one, two)
+    batch = disk.commit(4 * (len(messages[0].content) + OVERHEAD) + 6 * OVERHEAD)
+
+    assert [8, 2] == [len(entries) for _, entries in batch.entries]
+
+
 def test_what_is_paged_at_once_is_bounded(tmp_path: Path) -> None:
     """Queues that have much to page do so in parts, each when the last is on disk, and all of them get there."""
     disk = Disk(tmp_path, 4)
