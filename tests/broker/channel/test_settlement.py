@@ -177,6 +177,16 @@ def test_a_transaction_collects_settlements(channel, queue):
     assert ([3], []) == (list(channel.unacked), queue.discarded)
 
 
+def test_a_queue_delivers_while_a_transaction_collects_what_returns_to_it(channel, queue):
+    """A transaction returns nothing before its commit, so no queue waits while it collects in pieces."""
+    channel.tx = SimpleNamespace(settle=lambda _taken, _outcome: None)
+    channel.deliver(2 * PIECE)
+    channel.settle(0, True, multiple=True)
+
+    assert [0, 0] == [queue.suspended for _ in channel.steps]
+    assert {} == channel.unacked
+
+
 @pytest.mark.parametrize("outcome", [None, False, True])
 def test_many_deliveries_are_settled_in_pieces(channel, queue, outcome):
     """No step settles more than a piece, and a queue delivers nothing while messages are returned to it."""
