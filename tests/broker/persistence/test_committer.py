@@ -6,6 +6,7 @@ import mmap
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 from conformance.wire import Client
@@ -317,6 +318,49 @@ def test_a_commit_that_only_pages_does_not_end_a_full_disk(disk, monkeypatch):
     assert all(durable for durable, _ in tried)
 
 
+def test_a_commit_that_pages_nothing_does_not_tell_of_room(disk):
+    """After a failure the bytes that a commit may page grow only with messages that were paged."""
+
+    async def run():
+        host, queue = started(disk)
+        commits = disk.commits
+        commits._page_octets = committer.PROBE_OCTETS
+        disk.environment.commit = fail
+        queue.publish([message(10)], persistent=True)
+        commits.wake()
+        while not host.full:
+            await asyncio.sleep(0)
+        found = commits._page_octets
+        disk.environment.commit = commit
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return found
+
+    def fail(_batch):
+        raise committer.DiskFullError("no room", paged=Done.ALL)
+
+    commit = disk.environment.commit
+    assert committer.PROBE_OCTETS == asyncio.run(run())
+
+
+def test_nothing_is_committed_before_paging_is_tried_again(disk):
+    """If messages to be paged are all that waits, the next commit begins when they may be."""
+
+    async def run():
+        _, queue = started(disk)
+        commits = disk.commits
+        queue.publish([message(10)], persistent=False)
+        queue.set_lazy(lazy=True)
+        disk.journal.cut(0)
+        disk.journal.settled()
+        commits._page_due = asyncio.get_running_loop().time() + 1000.0
+        commits.wake()
+        found = disk.journal.has_work, disk.journal.has_unpaged, commits._due == commits._page_due
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return found
+
+    assert (False, True, True) == asyncio.run(run())
+
+
 def test_a_stop_does_not_wait_for_room_for_transient_messages(disk, caplog):
     """Transient messages do not delay a stop for space, as they would not survive it; the stop is clean."""
     commit = disk.environment.commit
@@ -525,6 +569,29 @@ def test_the_end_of_a_hold_begins_no_commit_that_cannot_begin(disk, is_full):
         return found
 
     assert (True, False, is_full, True) == asyncio.run(run())
+
+
+def test_a_hold_that_ends_before_a_queue_has_run_is_followed_by_the_next_step(disk):
+    """A held commit is not cut while a touched queue has input, and begins in the next step, which runs it."""
+
+    async def run():
+        host, queue = started(disk)
+        commits, journal = disk.commits, disk.journal
+        queue.publish([message(10)], persistent=True)
+        host.turn._stored.add(queue)  # it has not run yet
+        commits._commit()
+        was_held = commits.is_held
+        host.turn._stored.clear()
+        host.turn.queues.append(SimpleNamespace(has_input=True))
+        commits.wake()
+        is_cut = journal.in_flight is not None
+        host.turn.queues.clear()
+        await asyncio.sleep(0)
+        found = was_held, is_cut, commits.is_held, journal.in_flight is not None
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return found
+
+    assert (True, False, False, True) == asyncio.run(run())
 
 
 def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
