@@ -6,6 +6,7 @@ import mmap
 import os
 import signal
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -610,6 +611,48 @@ def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
         return few, many, disk.commits.backlogged
 
     assert (False, True, False) == asyncio.run(run())
+
+
+def test_bodies_without_room_for_files_are_no_backlog(disk, monkeypatch):
+    """On a full disk publishers wait for the alarm alone: acks, which free space, are read."""
+    monkeypatch.setattr(committer, "FILES_HIGH", 1500)
+    monkeypatch.setattr(disk.environment.bodies, "write", no_room)
+
+    async def run():
+        host, queue = started(disk)
+        queue.publish([message(1000), message(1000)], persistent=True)
+        before = disk.commits.backlogged
+        disk.commits.wake()
+        async with asyncio.timeout(10):
+            while not host.full:
+                await asyncio.sleep(0)
+        found = before, disk.commits.backlogged, disk.commits.overloaded
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return found
+
+    assert (True, False, False) == asyncio.run(run())
+
+
+def test_a_stop_waits_for_files_under_way(disk, monkeypatch, tmp_path):
+    """A message whose file is being written when the broker stops is there after the next start."""
+    write = disk.environment.bodies.write
+
+    def write_late(*arguments):
+        time.sleep(0.1)
+        write(*arguments)
+
+    monkeypatch.setattr(disk.environment.bodies, "write", write_late)
+
+    async def run():
+        _, queue = started(disk)
+        queue.publish([message(1000)], persistent=True)
+        disk.commits.wake()
+        await asyncio.wait_for(disk.stop([queue]), 10)
+
+    asyncio.run(run())
+    again = committer.Environment(tmp_path / "data", sync=False)
+    assert 1 == len(list(again.rows("blocks")))
+    again.close()
 
 
 def test_so_many_records_are_committed_at_once(tmp_path):

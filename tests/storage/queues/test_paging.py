@@ -1,6 +1,9 @@
 """Policy of paging, seen in a queue's counts: what leaves memory first, how much of it at once, and what stays."""
 
+from math import inf
+
 from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
@@ -106,6 +109,17 @@ def test_one_step_pages_so_many_at_most() -> None:
     disk.queue.reduce_memory_use(2000)
 
     assert (10_000 - 2048, 10_000 - 2048 - 4000) == (first, disk.queue.ram_msg_count)
+
+
+def test_bodies_on_their_way_to_disk_count_as_gone() -> None:
+    """Bodies that leave memory with the next commit make no others leave meanwhile."""
+    disk = Disk()
+    disk.publish(100)
+    disk.queue.set_ram_target(inf, 50 * (100 + OVERHEAD))
+    before = disk.queue.ram_msg_count
+    disk.queue.reduce_memory_use()
+
+    assert (50, 50) == (before, disk.queue.ram_msg_count)
 
 
 def test_a_head_stays_that_can_be_delivered_immediately() -> None:
