@@ -464,6 +464,53 @@ def test_a_copy_that_died_in_a_failed_batch_takes_nothing_from_the_others(
     assert [] == batch.durable.unrefs
 
 
+def test_a_file_goes_whose_queue_was_deleted_in_a_failed_batch(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """A body's file is removed if its message ended with its queue while the commit of its record failed."""
+    large = message(publisher, size=1000)
+    entry = Entry(1, large, 1000, durable=True)
+    journal.write_blob(queue, entry, large)
+    journal.file_written(100)
+    journal.cut()
+    entry.state = GONE
+    large.accepted()
+    journal.sweep(queue.qid, 0, 1)
+    journal.settled(DiskFullError("full"))
+
+    assert [100] == journal.cut().durable.unrefs
+
+
+def test_bodies_of_what_moved_lose_their_references_after_a_full_disk(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """Ends that found no room lose no reference to those that are noted meanwhile, nor the other way round."""
+    entries = [queue.take(message(publisher, number, size=60), number) for number in (1, 2, 3)]
+    journal.cut()
+    journal.settled()
+    journal.dead(entries[0], moved=True)
+    journal.cut()
+    journal.dead(entries[1], moved=True)
+    journal.settled(DiskFullError("full"))
+    batch = journal.cut()
+
+    assert batch.durable.moves is not None
+    assert [100, 101] == sorted(batch.durable.moves.unrefs)
+
+
+def test_what_ended_is_not_lost_with_its_file(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """Messages whose file is not written count as unwritten unless they have ended."""
+    large = [message(publisher, number, size=1000) for number in (1, 2)]
+    entries = [Entry(number, each, 1000, durable=True) for number, each in enumerate(large)]
+    for entry, each in zip(entries, large, strict=True):
+        journal.write_blob(queue, entry, each)
+    queue.settle(entries[0])
+
+    assert (1, 0) == journal.unwritten()
+
+
 def test_bodies_are_dropped_after_the_commit(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
@@ -626,6 +673,24 @@ def test_transient_messages_are_paged_little_by_little(journal: Journal, publish
     assert [small[6]] == queues[1].journal_paged
     assert [1] == page(five)
     assert not journal.has_unpaged
+
+
+def test_ends_of_paged_messages_wait_for_a_cut_that_pages(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """The end of a paged message is in the next batch that pages, however many that do not come before it."""
+    entry = Entry(1, message(publisher), 100, durable=False)
+    queue.journal_paged.append(entry)
+    journal.touch(queue)
+    journal.cut()
+    journal.settled()
+    journal.dead(entry)
+    for _ in range(2):
+        assert not journal.cut(0).paged
+        journal.settled()
+        assert journal.has_unpaged
+
+    assert 1 == len(journal.cut().paged.deletes)
 
 
 def test_what_is_too_large_to_be_paged_keeps_no_other_queue_waiting(
