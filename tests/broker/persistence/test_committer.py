@@ -552,7 +552,7 @@ def test_a_held_commit_begins_as_soon_as_nothing_is_deferred(disk):
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_the_end_of_a_hold_begins_no_commit_that_cannot_begin(disk, is_full):
-    """What was held begins no commit while another one is in flight, or before a full disk is to be tried again."""
+    """The end of a hold begins no commit while one is in flight, or before a full disk is to be tried again."""
 
     async def run():
         host, queue = started(disk)
