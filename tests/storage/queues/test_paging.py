@@ -122,6 +122,18 @@ def test_bodies_on_their_way_to_disk_count_as_gone() -> None:
     assert (50, 50) == (before, disk.queue.ram_msg_count)
 
 
+def test_what_is_to_be_paged_counts_for_the_backlog_of_the_disk() -> None:
+    """Bytes that wait to be paged are bytes that the journal holds, until a commit has taken them."""
+    disk = Disk()
+    disk.publish(10)
+    disk.queue.set_ram_target(0, 1 << 40)
+    journal = disk.journal
+
+    assert journal.octets == journal.octets_to_page >= 10 * 100
+    disk.page(0)
+    assert (0, 0) == (journal.octets, journal.octets_to_page)
+
+
 def test_a_head_stays_that_can_be_delivered_immediately() -> None:
     """However many others there are, the first ready message keeps its body, unless none may be in memory at all."""
     disk = Disk()
