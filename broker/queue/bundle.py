@@ -5,8 +5,7 @@ queue of retained messages, its record in a block, and its end when it leaves; a
 
 Layout (big-endian): the address is empty, the content a header frame of class `_CLASS`, which no client can publish,
 with the number of messages as its weight and the sum of their body sizes, then one frame with the records. A record has
-the channel number of the content (2), the octets of the address (2) and of the content (4), address, content. A weight
-of 0 says that the number is not known: then the records are counted.
+the channel number of the content (2), the octets of the address (2) and of the content (4), address, content.
 
 Hot path: see docs/performance.md.
 """
@@ -20,7 +19,6 @@ BUNDLE_OCTETS = 256 * 1024
 """Bytes of records above which a bundle takes no more messages."""
 ALONE_OCTETS = 64 * 1024
 """Bytes of a record from which a message is in no bundle: to copy it would cost more than a bundle saves."""
-_MOST_COUNTED = 0xFFFF
 _ADDRESS = b"\0\0"
 _CLASS = 0xFFFF
 _CLASS_AT = 7
@@ -116,8 +114,7 @@ def _joined(heads: list[bytes], contents: Sequence[bytes], octets: int, *, is_sa
     parts[1:-1:2] = heads
     parts[2:-1:2] = contents
     size = sum(map(len, heads)) + sum(map(len, contents))
-    weight = count if count <= _MOST_COUNTED else 0
-    parts[0] = _HEAD.pack(_HEADER, 0, _HEADER_OCTETS, _CLASS, weight, octets, 0, _END, _BODY, 0, size)
+    parts[0] = _HEAD.pack(_HEADER, 0, _HEADER_OCTETS, _CLASS, count, octets, 0, _END, _BODY, 0, size)
     content = b"".join(parts)
     if not is_saved:
         return Message(_ADDRESS, content, 0)
@@ -146,8 +143,7 @@ def bundle_length(message: Message) -> int:
     """Return the number of messages of a bundle; 1 if the message is none."""
     if not is_bundle(message):
         return 1
-    (count,) = _COUNT(message.content)
-    return count or sum([1 for _ in _records(message.content)])
+    return int(_COUNT(message.content)[0])
 
 
 def _records(content: bytes) -> Iterator[tuple[int, int, int, int]]:

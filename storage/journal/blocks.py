@@ -14,7 +14,7 @@ Layout (big-endian)::
 
     block    crc32 of the rest of the header and the directory (4), qid (8), first and last seq_id (8 each),
              records (4), octets of content (8), flags (1: some record is a reference; 2: some record expires;
-             4: the directory has octets of bodies; 8: checksums of records cover their place),
+             4 and 8 are set in every block),
              directory: offset of each record from the start (4 each), octets of each body (8 each), records
     record   crc32 of the rest, started with the crc32 of the block's key xor the record's number (4),
              octets of the rest (4), seq_id (8), expiry in ms since the epoch or 0 (8), kind (1), priority (1),
@@ -25,14 +25,11 @@ Layout (big-endian)::
 
 So an intact page that belongs elsewhere, in another block or in the same one, is detected.
 
-Blocks of format 1 (`storage.store.formats`) have no body sizes: `bodies_of` computes them from the records. Checksums
-of their records start with the crc32 of the qid alone, those of their bitmaps with nothing, until they are rewritten.
-
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
@@ -60,7 +57,7 @@ _HEADER_REST = Struct(">QQQIQB").pack
 _HEADER_OCTETS = _HEADER.size
 _LAST = Struct(">Q").unpack_from
 _LAST_AT = 20  # after checksum, qid and first seq_id
-_REFERENCES, _EXPIRIES, _BODIES, _PLACES = 1, 2, 4, 8
+_REFERENCES, _EXPIRIES, _ALWAYS = 1, 2, 12
 _RECORD_HEAD = Struct(">II").pack
 _RECORD_START = Struct(">II").unpack_from
 _RECORD_REST = Struct(">QQBBH")
@@ -219,10 +216,6 @@ class Header(NamedTuple):
     octets: int
     has_references: bool
     has_expiries: bool
-    has_bodies: bool
-    """True if the directory has body sizes; false for blocks of format 1."""
-    has_places: bool
-    """True if a record's checksum covers its block and place; false for blocks of format 1."""
 
 
 class Record(NamedTuple):
@@ -347,7 +340,7 @@ def join_block(
     count = len(lengths)
     offsets = accumulate(lengths[:-1], initial=_HEADER_OCTETS + 12 * count)
     directory = Struct(f">{count}I{count}Q").pack(*offsets, *bodies)
-    flags = _REFERENCES * references | _EXPIRIES * expiries | _BODIES | _PLACES
+    flags = _REFERENCES * references | _EXPIRIES * expiries | _ALWAYS
     head = _HEADER_REST(qid, first, last, count, octets, flags)
     return b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
 
@@ -362,37 +355,24 @@ def read_header(key: bytes | memoryview, value: bytes | memoryview) -> Header:
         crc, qid, first, last, count, octets, flags = _HEADER.unpack_from(value)
     except StructError:
         raise DamagedError("a block is shorter than its header") from None
-    end = _HEADER_OCTETS + (12 if flags & _BODIES else 4) * count
+    end = _HEADER_OCTETS + 12 * count
     if crc32(value[4:end]) != crc or len(value) < end:
         raise DamagedError(f"the header of a block of queue {qid} is damaged")
     if pack_key(qid, first) != key:
         raise DamagedError(f"it is block {qid}/{first}")
-    return Header(
-        qid,
-        first,
-        last,
-        count,
-        octets,
-        bool(flags & _REFERENCES),
-        bool(flags & _EXPIRIES),
-        bool(flags & _BODIES),
-        bool(flags & _PLACES),
-    )
+    return Header(qid, first, last, count, octets, bool(flags & _REFERENCES), bool(flags & _EXPIRIES))
 
 
-def _seed_of(header: Header) -> tuple[int, int]:
-    """Return the start value of the checksums of a block's records, and the mask of the record number in it."""
-    if header.has_places:
-        return crc32(pack_key(header.qid, header.first)), -1
-    return crc32(header.qid.to_bytes(8, "big")), 0
+def _seed_of(header: Header) -> int:
+    """Return the start value of the checksums of a block's records."""
+    return crc32(pack_key(header.qid, header.first))
 
 
 def moved_record(record: bytes, header: Header, place: int, new_key: bytes, new_place: int) -> bytes:
     """Return a record with the checksum for another place or block; a damaged record stays damaged."""
-    seed, mask = _seed_of(header)
     crc, length = _RECORD_START(record)
     rest = record[8:]
-    is_whole = length == len(rest) and crc == crc32(rest, seed ^ (place & mask))
+    is_whole = length == len(rest) and crc == crc32(rest, _seed_of(header) ^ place)
     return _RECORD_HEAD(crc32(rest, crc32(new_key) ^ new_place) ^ (not is_whole), len(rest)) + rest
 
 
@@ -406,32 +386,14 @@ def offsets_of(value: bytes, header: Header) -> tuple[int, ...]:
     return Struct(f">{header.records}I").unpack_from(value, _HEADER_OCTETS)
 
 
-def bodies_of(value: bytes | memoryview, header: Header, body_of: Callable[[int], int]) -> Sequence[int]:
-    """Return the body size in bytes of each record of a block.
-
-    A block of format 1 does not store them: they are computed from its records, and are 0 for a damaged one.
-
-    Args:
-        value: the block.
-        header: its header.
-        body_of: returns the body size in bytes of a content stored apart, by msg_id; 0 for one that is missing. Called
-            for blocks of format 1 only.
-    """
-    if header.has_bodies:
-        return Struct(f">{header.records}Q").unpack_from(value, _HEADER_OCTETS + 4 * header.records)
-    return [
-        0
-        if isinstance(record, int)
-        else body_of(record.msg_id)
-        if record.content is None
-        else body_octets(record.content)
-        for record in read_records(value, header)  # type: ignore[arg-type] # octets of either kind
-    ]
+def bodies_of(value: bytes | memoryview, header: Header) -> Sequence[int]:
+    """Return the body size in bytes of each record of a block."""
+    return Struct(f">{header.records}Q").unpack_from(value, _HEADER_OCTETS + 4 * header.records)
 
 
-def live_octets(value: bytes | memoryview, header: Header, dead: int, body_of: Callable[[int], int]) -> int:
-    """Return the body bytes of a block's records whose bit is not set in `dead`; `body_of` as for `bodies_of`."""
-    bodies = bodies_of(value, header, body_of)
+def live_octets(value: bytes | memoryview, header: Header, dead: int) -> int:
+    """Return the body bytes of a block's records whose bit is not set in `dead`."""
+    bodies = bodies_of(value, header)
     if not dead:
         return sum(bodies)
     return sum([body for index, body in enumerate(bodies) if not dead >> index & 1])
@@ -439,7 +401,7 @@ def live_octets(value: bytes | memoryview, header: Header, dead: int, body_of: C
 
 def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record | int]:
     """Yield the records of a block whose bit is not set in `dead`; only the index of a damaged one."""
-    seed, mask = _seed_of(header)
+    seed = _seed_of(header)
     unpack = RECORD.unpack_from
     for index, offset in enumerate(offsets_of(value, header)):
         if dead and dead >> index & 1:
@@ -450,7 +412,7 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
             yield index
             continue
         stop = offset + 8 + length
-        if stop > len(value) or crc32(value[offset + 8 : stop], seed ^ (index & mask)) != crc:
+        if stop > len(value) or crc32(value[offset + 8 : stop], seed ^ index) != crc:
             yield index
             continue
         at = offset + _RECORD_OCTETS
@@ -473,8 +435,8 @@ def plain_entries(
     """
     if header.has_references:
         return None
-    seed, mask = _seed_of(header)
-    bodies = bodies_of(value, header, _nothing_apart) if header.has_bodies else ()
+    seed = _seed_of(header)
+    bodies = bodies_of(value, header)
     unpack = RECORD.unpack_from
     first, end = wanted.start, wanted.stop
     address = b""
@@ -486,7 +448,7 @@ def plain_entries(
                 continue
             crc, length, seq_id, expires, _, _, octets = unpack(value, offset)
             stop = offset + 8 + length
-            if crc32(value[offset + 8 : stop], seed ^ (index & mask)) != crc:
+            if crc32(value[offset + 8 : stop], seed ^ index) != crc:
                 return None
             if not first <= seq_id < end:
                 continue
@@ -502,16 +464,11 @@ def plain_entries(
             entry.state = STORED
             entry.block = block
             entry.index = index
-            entry.body = bodies[index] if bodies else body_octets(content)
+            entry.body = bodies[index]
             entries.append(entry)
     except (StructError, IndexError):
         return None
     return entries
-
-
-def _nothing_apart(_msg_id: int) -> int:
-    """Return 0, for blocks without contents stored apart."""
-    return 0
 
 
 def bits_of(indexes: Iterable[int]) -> int:
@@ -554,8 +511,7 @@ def read_bitmap(bitmap: bytes | None, header: Header) -> Bitmap:
     """
     if bitmap is None:
         return Bitmap()
-    is_whole = is_bound(pack_key(header.qid, header.first), bitmap)
-    if not is_whole and (header.has_places or is_no_old_bitmap(bitmap)):
+    if not is_bound(pack_key(header.qid, header.first), bitmap):
         return Bitmap(is_damaged=True)
     stop = 4 + (header.records + 7) // 8
     dead = int.from_bytes(bitmap[4:stop], "little")
@@ -565,10 +521,5 @@ def read_bitmap(bitmap: bytes | None, header: Header) -> Bitmap:
 
 
 def is_bound(key: bytes, bitmap: bytes) -> bool:
-    """Return whether a bitmap was written for the block with this key, by format 2."""
+    """Return whether a bitmap was written for the block with this key."""
     return bitmap[:4] == _CRC(crc32(bitmap[4:], crc32(key)))
-
-
-def is_no_old_bitmap(bitmap: bytes) -> bool:
-    """Return whether a bitmap cannot have been written by format 1, for any block."""
-    return bitmap[:4] != _CRC(crc32(bitmap[4:]))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from leveret.storage.journal.blocks import Entry
-from leveret.storage.message import body_octets
 
 DELTA, BODIES, RETURNED, UNACKED = "delta", "bodies", "returned", "unacked"
 """Kinds of reads: part of the delta, or bodies of entries in q3, of requeued ones, or of unacked ones."""
@@ -37,11 +36,6 @@ class Loaded(NamedTuple):
     more if the queue has nothing on disk for some distance after it."""
     bodies: dict[int, bytes | str]
     """Contents stored apart from their records, by msg_id; the kind of damage (`storage.damage`) for a damaged one."""
-
-    def body_octets(self, msg_id: int) -> int:
-        """Return the body size in bytes of a content stored apart; 0 if it was not read."""
-        content = self.bodies.get(msg_id)
-        return body_octets(content) if isinstance(content, bytes) else 0
 
 
 class Loading(Protocol):

@@ -210,7 +210,7 @@ class Reading(Paging):
                 block.has_bad_bitmap = True
             return Bitmap(block.bits, block.returns)
         self._note_damage(header.first, BITMAP)
-        bodies = bodies_of(raw.value, header, lambda _: 0)
+        bodies = bodies_of(raw.value, header)
         octets = [
             bodies[record.place]
             for record in read_records(raw.value, header)
@@ -288,7 +288,7 @@ class Reading(Paging):
         durable: bool,
     ) -> list[Entry]:
         """Make entries of a block's records that belong to a part of the delta; drop damaged ones."""
-        bodies = bodies_of(raw.value, header, found.body_octets)
+        bodies = bodies_of(raw.value, header)
         entries: list[Entry] = []
         address = b""
         for record in read_records(raw.value, header, dead):
@@ -330,7 +330,7 @@ class Reading(Paging):
         places = [record for record in read_records(raw.value, header, dead) if isinstance(record, int)]
         if len(places) != block.away:  # some are those of messages in memory, and nobody knows which
             return
-        bodies = bodies_of(raw.value, header, lambda _: 0)
+        bodies = bodies_of(raw.value, header)
         for place in places:
             entry = Entry(0, None, 0, durable=False)
             entry.block = block

@@ -163,7 +163,7 @@ class Withdrawing(Portions):
             if block is not None:
                 dead |= block.bits | block.noted
                 returns = block.returns
-            bodies = bodies_of(raw.value, header, found.body_octets)
+            bodies = bodies_of(raw.value, header)
             for record in read_records(raw.value, header, dead):
                 if isinstance(record, int) or record.seq_id not in wanted:
                     continue

@@ -50,8 +50,6 @@ from leveret.storage.store.redo_log_file import CUT_OFF, NAME as REDO_LOG, left_
 from leveret.storage.store.row_checksums import Saved, read_saved, unpack_number
 from leveret.storage.store.tables import MAP_SIZE, TABLES, body_checksum, unused_octets
 
-_ADDED = (delayed.TABLE,)
-"""Tables that data of earlier versions does not have."""
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
 _COUNT = Struct(">I")
@@ -192,8 +190,7 @@ class Check:
             try:
                 self._db[name] = env.open_db(name.encode(), create=False)
             except lmdb.Error as error:
-                if not (name in _ADDED and isinstance(error, lmdb.NotFoundError)):
-                    self._found(Finding(name, f"{_OPEN_FAILED}: {error}"))
+                self._found(Finding(name, f"{_OPEN_FAILED}: {error}"))
 
     def _check_tables(self) -> None:
         for name, check in (
@@ -258,7 +255,7 @@ class Check:
         self._boot, self._span = numbers.get(b"boot", 0), numbers.get(b"span", 0)
         self._check_log()
         try:
-            self._saved = read_saved(b"clean", rows.get(b"clean", b""))
+            self._saved = read_saved(b"clean", rows[b"clean"]) if b"clean" in rows else None
         except DamagedError as error:
             self._found(Finding("meta", str(error)))
 
@@ -364,7 +361,7 @@ class Check:
         before = header.first - 1
         octets = 0
         try:
-            bodies = bodies_of(value, header, self._stored_octets)
+            bodies = bodies_of(value, header)
             for record in read_records(value, header):
                 if isinstance(record, int):
                     self._found(Finding(where, f"record {record} is damaged"))
@@ -447,8 +444,8 @@ class Check:
                 self._found(Finding(where, "all records are settled, but the block was not deleted"))
 
     def _check_queues(self) -> None:
-        """Check the state saved by a clean stop; it is ignored after any other stop."""
-        if "meta" not in self._db or self._txn.get(b"clean", db=self._db["meta"]) is None:
+        """Check the state saved by a clean stop; it is ignored after any other stop, and without an intact mark."""
+        if self._saved is None:
             return
         saved: dict[int, int] = {}
         for key, value in self._table("queues", _U64.size):

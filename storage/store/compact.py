@@ -37,11 +37,10 @@ from leveret.storage.journal.blocks import (
     read_bitmap,
     read_header,
 )
-from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.journal.logged import decode_batch
 from leveret.storage.permissions import FILE
 from leveret.storage.store.flush import sync_directory
-from leveret.storage.store.formats import FORMAT_ROW, PLACE, check_format
+from leveret.storage.store.formats import PLACE, check_format
 from leveret.storage.store.lmdb_file import refuse_cut_off, refuse_links
 from leveret.storage.store.redo_log_file import NAME as REDO_LOG, ROW as REDO_ROW, left_behind
 from leveret.storage.store.tables import (
@@ -131,7 +130,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
             stat = os.statvfs(store)
             if stat.f_bavail * stat.f_frsize < needed + needed // 20:
                 raise DiskFullError(f"not enough disk space to compact: {needed} bytes are needed in {store}")
-            records = _Copy(txn, tables, new, data_dir / "blobs").run()
+            records = _Copy(txn, tables, new).run()
         _take_over(store / "data.mdb", new)
         replacing()
         new.replace(store / "data.mdb")
@@ -218,13 +217,12 @@ def opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
 
 
 class _Copy:
-    """Copies all tables into a new file, in the format of this version."""
+    """Copies all tables into a new file."""
 
-    def __init__(self, txn: Any, tables: dict[str, Any], path: Path, blobs: Path) -> None:
+    def __init__(self, txn: Any, tables: dict[str, Any], path: Path) -> None:
         self._txn = txn
         self._tables = tables
         self._path = path
-        self._blobs = blobs
         self._omitted = 0
         self._marks: dict[bytes, bytes] = {}
         """Bitmaps of blocks that could not be rewritten, and those that have delivery counts."""
@@ -247,8 +245,7 @@ class _Copy:
                     rows = iter(sorted(self._marks.items()))
                 elif name == "meta":
                     # transactions are counted anew, and nothing is only logged
-                    meta = {**dict(self._txn.cursor(table)), b"format": FORMAT_ROW}
-                    rows = iter(sorted(each for each in meta.items() if each[0] != REDO_ROW))
+                    rows = (each for each in self._txn.cursor(table) if each[0] != REDO_ROW)
                 else:
                     rows = iter(self._txn.cursor(table))
                 _fill(env, env.open_db(name.encode()), rows)
@@ -267,10 +264,10 @@ class _Copy:
             bitmap = None if acks is None else self._txn.get(key, db=acks)
             try:
                 header = read_header(key, value)
-                if bitmap is None and header.has_places:
+                if bitmap is None:
                     yield key, value
                     continue
-                new = rewritten(key, value, bitmap, self._body_octets)
+                new = rewritten(key, value, bitmap)
             except DamagedError:
                 if bitmap is not None:
                     self._marks[key] = bitmap
@@ -282,10 +279,6 @@ class _Copy:
                 if marks is not None:
                     self._marks[new_key] = marks
                 yield new_key, block
-
-    def _body_octets(self, msg_id: int) -> int:
-        """Return the body size in bytes of a content stored apart; 0 if it is missing."""
-        return stored_octets(self._txn, self._tables["bodies"], self._blobs, msg_id)
 
 
 def _fill(env: Any, table: Any, rows: Iterator[tuple[bytes, bytes]]) -> None:
@@ -311,13 +304,10 @@ def _put(env: Any, table: Any, rows: list[tuple[bytes, bytes]]) -> None:
             cursor.putmulti(rows, append=True)
 
 
-def rewritten(
-    key: bytes, value: bytes, bitmap: bytes | None, body_of: Callable[[int], int]
-) -> tuple[bytes, bytes, bytes | None] | None:
+def rewritten(key: bytes, value: bytes, bitmap: bytes | None) -> tuple[bytes, bytes, bytes | None] | None:
     """Return a block without its dead records: key, block, bitmap; None if nothing is left of it.
 
-    The new bitmap has the delivery counts of the old one; None if there are none. `body_of` returns the size in bytes
-    of a body stored apart, by msg_id; it is called for blocks of format 1 only.
+    The new bitmap has the delivery counts of the old one; None if there are none.
 
     Raises DamagedError if the block cannot be parsed.
     """
@@ -327,7 +317,7 @@ def rewritten(
     if not extents:
         return None
     places = [place for place in range(header.records) if not dead >> place & 1]
-    bodies = bodies_of(value, header, body_of)
+    bodies = bodies_of(value, header)
     records = [value[start:stop] for start, stop in extents]
     seq_ids = []
     octets = 0

@@ -27,14 +27,13 @@ from leveret.storage.damage import Damages
 from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.journal.batch import Batch, Changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
-from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.journal.logged import LoggedChanges, small_changes
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, tighten
 from leveret.storage.store import delayed_rows
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.flush import sync_directory
-from leveret.storage.store.formats import FORMAT, NEEDED, PLACE, check_format
+from leveret.storage.store.formats import PLACE, check_format
 from leveret.storage.store.lmdb_file import refuse_links, refuse_lost
 from leveret.storage.store.mapped_memory import file_octets
 from leveret.storage.store.redo_log import LogEntry, RedoLog
@@ -90,7 +89,7 @@ class Environment:
         sync: flush every commit. Without it a power failure loses confirmed messages, and may destroy all data: for
             measurements only.
 
-    Raises UnknownFormatError for data that a later version wrote, StorageError if it cannot be opened.
+    Raises UnknownFormatError for data of another format, StorageError if it cannot be opened.
     """
 
     is_replica = False
@@ -119,7 +118,7 @@ class Environment:
         self._is_full = False
         """True if the last commit found no space."""
         self.saved: Saved | None = None
-        """State saved by the clean stop before this start; None after format 1, which has none."""
+        """State saved by the clean stop before this start; None if there is none."""
         self._gone_lines: list[int] = []
         """Lines of delayed messages that are deleted and still have rows."""
         try:
@@ -166,9 +165,6 @@ class Environment:
                 log.warning("storage: the data was a copy of a replicated log, and is not any more")
         self._is_marked, self.saved = started.is_marked, started.saved
         self.store.store_id = self.paged.store_id = started.owner.store
-        if started.format != FORMAT:
-            text = "storage: data format upgraded from %d to %d; versions before %s cannot read the data any more"
-            log.warning(text, started.format, FORMAT, NEEDED)
         with contextlib.suppress(PermissionError):  # another user created it earlier
             sync_directory(self.data_dir.resolve().parent)
         sync_directory(self.data_dir)
@@ -518,10 +514,6 @@ class Environment:
             return FileSnapshot((self.store, self.bodies), (self.paged, self._paged_bodies))
         except lmdb.Error as error:
             raise StorageError(f"cannot look into the data in {self.data_dir} now: {error}") from error
-
-    def body_octets(self, txn: Any, msg_id: int) -> int:
-        """Return the body size in bytes of a content stored apart, inside a read transaction; 0 if it is missing."""
-        return stored_octets(txn, self.store.db["bodies"], self.blobs, msg_id)
 
     def blob_path(self, msg_id: int) -> Path:
         """Return the path of a very large body."""

@@ -1,19 +1,13 @@
-"""Data formats on disk: the one this version writes, those it reads, and the errors for others.
+"""The data format on disk: the one that this version reads and writes, and the error for another.
 
-The row `format` of the table `meta` is text: the number of the format and, from 2 on, the version that is needed to
-read it, in words. A version that does not know the number shows the whole text, which names the version to install
-(docs/upgrade.md, docs/adr/0021-store-formats.md).
+The row `format` of the table `meta` is text: the number of the format, and the version that is needed to read it, in
+words. A version that does not know the number shows the whole text, which names the version to install
+(docs/upgrade.md).
 
-Formats:
-
-1. Version 0.1.0.
-2. Since 0.2.0. A block's directory has the size of each body (`storage.journal.blocks`), the row that a clean stop
-   saves of a queue has the size of all its bodies (`storage.store.recovery`), and a bitmap may be followed by
-   delivery counts. Checksums of records cover their block and place, those of bitmaps their block, those of bodies
-   the whole id. Small rows end with a checksum (`storage.store.row_checksums`). A new store has an id, which its
-   redo log and its files of bodies have, too (`storage.store.owner`); one of an earlier version is used without.
-   Blocks of format 1 are read as they are: their body sizes are computed when needed, and a compaction rewrites the
-   blocks.
+Formats 1 to `FORMAT` - 1 were those of unreleased builds. A version with a new format changes `FORMAT` and `NEEDED`.
+If it upgrades older data, `fault_of` accepts their numbers, too, and `storage.store.start` writes `FORMAT_ROW` in the
+transaction that counts the start, so that no kill leaves a state between the two. Rows are not converted then: those of
+the new form are marked as such, the others are read for as long as they exist (docs/adr/0021-store-formats.md).
 """
 
 from pathlib import Path
@@ -23,9 +17,7 @@ from leveret.storage.errors import UnknownFormatError
 PLACE = b"replicated"
 """Key, in the table `meta`, of the place in a replicated log that the data are a copy of (`storage.store.replica`)."""
 FORMAT = 2
-"""The format that this version writes."""
-READABLE = (1, FORMAT)
-"""The formats that this version reads."""
+"""The format that this version reads and writes."""
 NEEDED = "0.2.0"
 """The first version that reads `FORMAT`."""
 FORMAT_ROW = f"{FORMAT} (needs leveret {NEEDED} or newer)".encode()
@@ -39,10 +31,10 @@ def number_of(row: bytes | None) -> int | None:
 
 def fault_of(row: bytes | None) -> str:
     """Describe a format's error for an administrator; "" for one that this version reads."""
-    if number_of(row) in READABLE:
+    if number_of(row) == FORMAT:
         return ""
     shown = "no format" if row is None else f"format {row.decode('ascii', 'replace')}"
-    return f"{shown}, this version reads formats {' and '.join(map(str, READABLE))}"
+    return f"{shown}, this version reads format {FORMAT}"
 
 
 def check_format(data_dir: Path, row: bytes | None) -> None:

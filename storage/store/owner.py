@@ -1,7 +1,7 @@
 """The owner of a file: each store has an id, made at its first start, and each start a number.
 
 Files next to the data file carry them (`storage.store.redo_log`, `storage.store.bodies`), so that those of another
-store, or of another moment, are not taken for its own. Stores of earlier versions have no id.
+store, or of another moment, are not taken for its own.
 """
 
 import os
@@ -22,7 +22,7 @@ class Owner(NamedTuple):
     """The data that a file belongs to."""
 
     store: bytes
-    """The id of the store, eight bytes; empty for one that an earlier version has made."""
+    """The id of the store, eight bytes; empty before its first start."""
     boot: int
     """The number of the last start."""
 

@@ -11,8 +11,6 @@ or to no record is removed, other damage is reported and left in place.
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable
-from contextlib import suppress
-from functools import partial
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
 
@@ -22,9 +20,7 @@ from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
     Header,
     is_bound,
-    is_no_old_bitmap,
     live_octets,
-    pack_key,
     read_bitmap,
     read_header,
     read_records,
@@ -41,10 +37,8 @@ log = logging.getLogger("leveret.storage")
 
 _QID = Struct(">Q")
 _STATE = Struct(">QQQQQB")
-_EXPIRING, _BODIES = 1, 2
+_EXPIRING, _ALWAYS = 1, 2  # flags: some message expires; set in every row
 _COUNT = Struct(">I")
-TOLD_EVERY = 10_000
-"""Blocks of format 1 to count between two log lines."""
 
 
 class Recovered(NamedTuple):
@@ -54,21 +48,15 @@ class Recovered(NamedTuple):
     first: int
     stop: int
     octets: int
-    """Bytes of all bodies; -1 if unknown."""
+    """Bytes of all bodies."""
     redelivered_below: int
     expiring: bool = False
     """True if any message has an expiry time."""
 
 
-def read_state(key: bytes, value: bytes, saved: Saved | None) -> Recovered:
-    """Parse a queue's row saved by a clean stop; raises DamagedError or struct.error.
-
-    A row of format 1, which is one without `saved`, has the size of contents, which is not used, and may have no flags.
-    """
-    row = unseal(key, value, saved.boot) if saved else value + b"\0" * (len(value) == _STATE.size - 1)
-    messages, first, stop, octets, redelivered_below, flags = _STATE.unpack(row)
-    if not flags & _BODIES:
-        octets = -1
+def read_state(key: bytes, value: bytes, saved: Saved) -> Recovered:
+    """Parse a queue's row saved by a clean stop; raises DamagedError or struct.error."""
+    messages, first, stop, octets, redelivered_below, flags = _STATE.unpack(unseal(key, value, saved.boot))
     return Recovered(messages, first, stop, octets, redelivered_below, bool(flags & _EXPIRING))
 
 
@@ -84,7 +72,6 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     saved = _saved(environment) if environment.was_clean and not damaged else None
     if saved is not None:
         found = saved
-        _count_octets(environment, found)
     else:
         found, references = _walk(environment)
         _repair_bodies(environment, references)
@@ -106,13 +93,16 @@ def _saved(environment: Environment) -> dict[int, Recovered] | None:
 
     The affected queue is unknown then, because its id may be damaged.
     """
+    saved = environment.saved
+    if saved is None:  # the first start
+        return {}
     found = {}
     rows = list(environment.rows("queues"))
     try:
         for key, value in rows:
-            found[_QID.unpack(key)[0]] = read_state(key, value, environment.saved)
-        if environment.saved is not None and len(rows) != environment.saved.queues:
-            raise DamagedError(f"{len(rows)} queues instead of {environment.saved.queues}")
+            found[_QID.unpack(key)[0]] = read_state(key, value, saved)
+        if len(rows) != saved.queues:
+            raise DamagedError(f"{len(rows)} queues instead of {saved.queues}")
     except (DamagedError, StructError) as error:
         log.warning(
             "storage: the state saved by the clean shutdown is damaged, scanning all messages: %s", error
@@ -125,68 +115,7 @@ def _damaged_bitmaps(environment: Environment) -> list[bytes]:
     """Return the keys of bitmaps that are not those written for their blocks."""
     store = environment.store
     with store.env.begin() as txn:
-        return [
-            key
-            for key, bits in txn.cursor(store.db["acks"])
-            if not is_bound(key, bits) and _is_damaged(key, bits, txn.get(key, db=store.db["blocks"]))
-        ]
-
-
-def _is_damaged(key: bytes, bits: bytes, block: bytes | None) -> bool:
-    """Return whether a bitmap not bound to its key is not a valid one of format 1 either, for its block."""
-    if block is None:
-        return is_no_old_bitmap(bits)
-    try:
-        return read_bitmap(bits, read_header(key, block)).is_damaged
-    except DamagedError:
-        return is_no_old_bitmap(bits)
-
-
-def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None:
-    """Count the body bytes of queues for which an earlier version has not saved them."""
-    uncounted = {qid: 0 for qid, recovered in found.items() if recovered.octets < 0}
-    if not uncounted:
-        return
-    store = environment.store
-    progress = Progress(environment)
-    with store.env.begin() as txn:
-        cursor = txn.cursor(store.db["blocks"])
-        for qid in sorted(uncounted):
-            more = cursor.set_range(pack_key(qid, 0))
-            while more and cursor.key()[:8] == _QID.pack(qid):
-                key, value = cursor.item()
-                with suppress(DamagedError):  # reported when it is read
-                    header = read_header(key, value)
-                    dead = read_bitmap(txn.get(key, db=store.db["acks"]), header).dead
-                    uncounted[qid] += live_octets(value, header, dead, partial(environment.body_octets, txn))
-                    progress.counted(header)
-                more = cursor.next()
-    progress.end()
-    for qid, octets in uncounted.items():
-        found[qid] = found[qid]._replace(octets=octets)
-
-
-class Progress:
-    """Logs the progress of counting body bytes in blocks of format 1, whose records must be read for it."""
-
-    def __init__(self, environment: Environment) -> None:
-        with environment.store.env.begin() as txn:
-            self._blocks = int(txn.stat(environment.store.db["blocks"])["entries"])
-        self._done = 0
-
-    def counted(self, header: Header) -> None:
-        """Count a finished block."""
-        if header.has_bodies:
-            return
-        self._done += 1
-        if self._done % TOLD_EVERY == 0:
-            text = "storage: measured %d blocks of format 1, of %d blocks in all"
-            log.info(text, self._done, self._blocks)
-
-    def end(self) -> None:
-        """Log the end of the counting."""
-        if self._done:
-            log.info("storage: measured %d blocks of format 1", self._done)
+        return [key for key, bits in txn.cursor(store.db["acks"]) if not is_bound(key, bits)]
 
 
 def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]:
@@ -195,7 +124,6 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
     references: Counter[int] = Counter()
     store = environment.store
     damaged = 0
-    progress = Progress(environment)
     read_ahead(store.path / "data.mdb")
     with store.env.begin(buffers=True) as txn:
         # both tables are in key order: bitmaps are found during the same iteration
@@ -214,14 +142,12 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
             dead, _, is_damaged = read_bitmap(bits if ahead == key else None, header)
             if is_damaged:
                 environment.damages.note((header.qid, header.first), BITMAP)
-            octets = live_octets(value, header, dead, partial(environment.body_octets, txn))
+            octets = live_octets(value, header, dead)
             _count(found, header, header.records - dead.bit_count(), octets)
-            progress.counted(header)
             if header.has_references:
                 for record in read_records(bytes(value), header, dead):
                     if not isinstance(record, int) and record.msg_id:
                         references[record.msg_id] += 1
-    progress.end()
     if damaged:
         log.error("storage: %d blocks are damaged; their messages are lost", damaged)
     return found, references
@@ -291,6 +217,6 @@ def saved_rows(queues: Iterable[VariableQueue]) -> list[tuple[str, bytes, bytes 
             state = queue.saved()
             if state[0]:
                 *numbers, expiring = state
-                row = _STATE.pack(*numbers, _EXPIRING * expiring | _BODIES)
+                row = _STATE.pack(*numbers, _EXPIRING * expiring | _ALWAYS)
                 rows.append(("queues", _QID.pack(queue.qid), row))
     return rows

@@ -28,7 +28,6 @@ CUT_OFF = (
 
 _HEADER = Struct(">8sI8s8sQ")  # magic, checksum, ids of store and log, number of the start
 _HEADER_MAGIC = b"leveret\n"
-_NO_STORE = bytes(8)
 ENTRY = Struct(">4sIQQI")
 """Of an entry: the id of the log, checksum, number, transaction of the data file on which it rests, bytes."""
 ID = 4
@@ -37,10 +36,7 @@ _ALIKE = 2
 """Of an entry that is not whole, id, number and transaction: if so many are right, it was to be the next one."""
 _PLACE = Struct(">B8sQ?")
 _LAYOUT = 2
-"""The layout of the file: in the first one entries began at once, and the row had no layout."""
-_OLD_PLACE = Struct(">8sQ")
-_OLD_ENTRY = Struct(">4sIQI")
-_OLD_ENTRY_SEED = Struct(">QI")
+"""The layout of the file, and the only one that is read."""
 _NUMBERS = Struct(">QQI")
 
 
@@ -106,7 +102,7 @@ def read_log(folder: Path, row: bytes | None, owner: Owner, transaction: int) ->
     """
     octets = _contents(folder)
     header = _header_of(octets)
-    place = None if row is None or _is_old(row, octets) else read_place(row)
+    place = None if row is None else read_place(row)
     if place is not None and place.is_in_use:
         if len(octets) < SIZE:
             what = f"is cut off, it has {len(octets)} bytes" if octets else "is missing or empty"
@@ -172,7 +168,7 @@ def _contents(folder: Path) -> memoryview:
 def packed_header(owner: Owner, log_id: bytes) -> bytes:
     """Return the header of a log."""
     checksum = crc32(log_id, crc32(b"%s %d" % owner))
-    return _HEADER.pack(_HEADER_MAGIC, checksum, owner.store or _NO_STORE, log_id, owner.boot)
+    return _HEADER.pack(_HEADER_MAGIC, checksum, owner.store, log_id, owner.boot)
 
 
 def _header_of(octets: memoryview) -> tuple[Owner, bytes] | None:
@@ -180,22 +176,8 @@ def _header_of(octets: memoryview) -> tuple[Owner, bytes] | None:
     if len(octets) < _HEADER.size:
         return None
     _, _, store, log_id, boot = _HEADER.unpack_from(octets)
-    owner = Owner(store if store != _NO_STORE else b"", boot)
+    owner = Owner(store, boot)
     return (owner, log_id) if octets[: _HEADER.size] == packed_header(owner, log_id) else None
-
-
-def _is_old(row: bytes, octets: memoryview) -> bool:
-    """Return whether a row is of the first layout; raises DamagedError if there are commits that only its log has."""
-    found = unseal(ROW, row)
-    if len(found) != _OLD_PLACE.size:
-        return False
-    log_id, number = _OLD_PLACE.unpack(found)
-    if len(octets) >= _OLD_ENTRY.size:
-        _, checksum, at, size = _OLD_ENTRY.unpack_from(octets)
-        seed = crc32(_OLD_ENTRY_SEED.pack(at, size), crc32(log_id))
-        if at == number + 1 and crc32(octets[_OLD_ENTRY.size :][:size], seed) == checksum:
-            raise DamagedError(f"{NAME} has commits of an earlier version: start and stop that version once")
-    return True
 
 
 class _Found(NamedTuple):

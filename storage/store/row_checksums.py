@@ -4,8 +4,6 @@ Theory. Damage in such a row could not be detected, as there is no other data to
 end deletes messages, a wrong number of starts assigns ids twice, a queue with wrong positions hides messages. So each
 is followed by a checksum that covers its key as well. The state saved by a clean stop is valid only as a whole: the
 mark of the stop has the number of rows, and the checksum of each covers the start that wrote them all.
-
-Rows of format 1 (`storage.store.formats`) end without a checksum; they are read as they are.
 """
 
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
@@ -44,9 +42,8 @@ def pack_number(key: bytes, number: int) -> bytes:
 
 def unpack_number(key: bytes, value: bytes) -> int:
     """Parse a number; raises DamagedError if it is none."""
-    octets = value if len(value) == _U64.size else unseal(key, value)
     try:
-        return int(_U64.unpack(octets)[0])
+        return int(_U64.unpack(unseal(key, value))[0])
     except StructError:
         raise DamagedError(f"row {key!r} is damaged: not a number") from None
 
@@ -63,10 +60,8 @@ class Saved(NamedTuple):
         return seal(key, _SAVED.pack(*self))
 
 
-def read_saved(key: bytes, value: bytes) -> Saved | None:
-    """Parse a mark; None for one of format 1, which has no fields. Raises DamagedError."""
-    if not value:
-        return None
+def read_saved(key: bytes, value: bytes) -> Saved:
+    """Parse a mark; raises DamagedError."""
     try:
         return Saved(*_SAVED.unpack(unseal(key, value)))
     except StructError:

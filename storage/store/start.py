@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.reads import Range
-from leveret.storage.store.formats import FORMAT, FORMAT_ROW, check_format, number_of
+from leveret.storage.store.formats import FORMAT_ROW, check_format
 from leveret.storage.store.owner import BOOT, STORE, Owner, new_store_row, read_owner
 from leveret.storage.store.row_checksums import Saved, pack_number, read_saved, unpack_number
 from leveret.storage.store.tables import SWEEP_KEY, EnvironmentTables
@@ -23,14 +23,12 @@ class Started(NamedTuple):
 
     owner: Owner
     """The store, and the number of this start."""
-    format: int
-    """The format that the data had; this version's for new data."""
     was_clean: bool
     """True if the previous start ended by a clean stop with intact state, or there was none."""
     is_marked: bool
     """True if the mark of a clean stop is in the file."""
     saved: Saved | None
-    """The contents of the mark."""
+    """The contents of the mark; None if there is none, or it is damaged."""
     sweeps: list[Range]
     """Ranges that are still to be deleted."""
 
@@ -38,7 +36,7 @@ class Started(NamedTuple):
 def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
     """Check the format and count a start.
 
-    Raises UnknownFormatError for data of a later version, DamagedError if ids might be assigned twice.
+    Raises UnknownFormatError for data of another format, DamagedError if the store has no id or might assign one twice.
     """
     meta = store.db["meta"]
     is_first = not any(txn.stat(db)["entries"] for db in store.db.values())
@@ -52,7 +50,7 @@ def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
     if written != FORMAT_ROW:
         txn.put(b"format", FORMAT_ROW, db=meta)
     txn.put(BOOT, pack_number(BOOT, boot), db=meta)
-    if store.span > 1:  # it may have been damaged, or is of format 1
+    if store.span > 1:  # it may have been damaged
         txn.put(b"span", pack_number(b"span", store.span), db=meta)
     is_marked, saved, was_clean = _mark(txn, meta)
     sweeps, damaged = _sweeps(txn, store.db["sweeps"])
@@ -62,9 +60,10 @@ def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
             txn.delete(key, db=store.db["sweeps"])
         txn.delete(b"clean", db=meta)
         is_marked = was_clean = False
-    return Started(
-        read_owner(txn, meta), number_of(written) or FORMAT, was_clean or is_first, is_marked, saved, sweeps
-    )
+    owner = read_owner(txn, meta)
+    if not owner.store:
+        raise DamagedError(f"the data in {data_dir} is damaged: the id of the store is missing")
+    return Started(owner, was_clean or is_first, is_marked, saved, sweeps)
 
 
 def _starts(txn: Any, meta: Any, data_dir: Path) -> int:

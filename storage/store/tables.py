@@ -71,8 +71,6 @@ _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 SWEEP_KEY = Struct(">QQ")
 """Key of an unfinished sweep: the queue, and the first sequence number. Its value is where the sweep stops."""
-_WHOLE_ID = 1 << 39
-"""Set in ids of bodies whose checksums cover the whole id: format 1 never counted that far."""
 
 
 class _LostEnvironment:
@@ -623,17 +621,15 @@ def unused_octets(env: Any, txn: Any, tables: Iterable[Any]) -> int:
 
 def first_msg_id(boot: int) -> int:
     """Return the first body id that the start with this number assigns."""
-    return boot << 40 | _WHOLE_ID
+    return boot << 40
 
 
 def body_checksum(msg_id: int, content: bytes, store: bytes = b"") -> bytes:
     """Return the checksum that precedes a content stored apart from its records, in a row or in a file.
 
-    It covers the id; for ids assigned by format 1 only the lower half, which repeats with each start. In a file it
-    covers the id of the store, too: the names of files are those of other stores.
+    It covers the id; in a file the id of the store, too: the names of files are those of other stores.
     """
-    seed = crc32(_U64.pack(msg_id)) if msg_id & _WHOLE_ID else msg_id & 0xFFFFFFFF
-    return _COUNT.pack(crc32(content, crc32(store, seed)))
+    return _COUNT.pack(crc32(content, crc32(store, crc32(_U64.pack(msg_id)))))
 
 
 def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:

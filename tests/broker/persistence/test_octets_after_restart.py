@@ -9,7 +9,6 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
-from old_format import make_old
 from pika.adapters.blocking_connection import BlockingChannel
 from running import Running
 
@@ -151,16 +150,13 @@ def room_of(name: str) -> int:
     return sum(sizes[: 2 * acked : 2]) + room
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
-def test_limits_of_octets_are_exact_after_a_restart(start, end, old):
+def test_limits_of_octets_are_exact_after_a_restart(start, end):
     """A queue within its limit loses nothing, and is full at exactly so many bytes of bodies, whatever its history."""
     first = start()
     left = {name: fill(first, name, limit_of(name)) for name in CASES}
     assert left == {name: first.count(name) for name in CASES}
     first.end(end)
-    if old:
-        make_old(first.running.data_dir)
     second = start()
 
     assert left == {name: second.count(name) for name in CASES}

@@ -95,11 +95,3 @@ def test_messages_too_large_for_bundles_are_not_small():
     assert are_small([one, one], record_octets(one))
     assert not are_small([one, one], record_octets(one) - 1)
     assert not are_small([large], 10 * ALONE_OCTETS)
-
-
-def test_a_bundle_without_its_number_of_messages_is_counted():
-    """The messages of a bundle that does not say how many it has, as earlier versions wrote them, are counted."""
-    bundle = bundled([message(b"ab", b"body", 1)] * 3, is_saved=False)
-    content = bundle.content[:9] + b"\0\0" + bundle.content[11:]
-
-    assert 3 == bundle_length(Message(bundle.address, content, 0))

@@ -1,7 +1,5 @@
 """Blocks: reading returns what was written, and nothing else."""
 
-from zlib import crc32
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -27,7 +25,7 @@ from leveret.storage.message import Message
 
 QID = 7 << 32 | 5
 SEGMENT = 64
-HUNDRED = Header(7, 0, 99, 100, 0, False, False, True, True)
+HUNDRED = Header(7, 0, 99, 100, 0, False, False)
 """Header of a block of a hundred records."""
 HUNDRED_KEY = pack_key(7, 0)
 
@@ -189,15 +187,6 @@ def test_a_bitmap_of_another_block_settles_nothing() -> None:
 
         assert (0, {}) == (read_bitmap(bitmap, HUNDRED).dead, read_bitmap(bitmap, HUNDRED).returns)
         assert (0b1011, {5: 2}) == (read_bitmap(bitmap, other).dead, read_bitmap(bitmap, other).returns)
-
-
-def test_a_bitmap_of_format_1_counts_for_blocks_of_format_1_only() -> None:
-    """A bitmap of format 1 has a checksum that does not cover its place, so a block of today does not believe it."""
-    octets = (0b1011).to_bytes(13, "little")
-    bitmap = crc32(octets).to_bytes(4, "big") + octets
-
-    assert 0b1011 == read_bitmap(bitmap, HUNDRED._replace(has_places=False)).dead
-    assert 0 == read_bitmap(bitmap, HUNDRED).dead
 
 
 def test_an_empty_bitmap_is_damaged() -> None:

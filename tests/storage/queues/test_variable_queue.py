@@ -35,7 +35,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from internals import has_unfinished
-from old_format import make_old
 from walks import unacked_of, walked
 
 from leveret.storage.errors import DiskFullError, Done, StorageError
@@ -1158,7 +1157,7 @@ class Machine(RuleBasedStateMachine):
     def cut_nothing(self) -> None:
         self.batch = self.journal.cut()
 
-    def stop_and_start(self, *, failing: bool, old: bool) -> None:
+    def stop_and_start(self, *, failing: bool) -> None:
         for model in self.all_queues:  # what is withdrawn has moved before an orderly stop
             self.ack_those(model, [copy for copy in model.having(UNACKED) if copy.withdrawn])
         self.commit_all()
@@ -1175,25 +1174,24 @@ class Machine(RuleBasedStateMachine):
             recover(
                 self.environment, {int.from_bytes(key, "big") for key, _ in self.environment.rows("defs")}
             )
-        self.start(clean=True, old=old)
+        self.start(clean=True)
 
     @rule(
         what=st.sampled_from(["purge", "purge", "delete", "stop", "crash", "crash"]),
         number=st.integers(0, 5),
         twice=st.booleans(),
-        old=st.sampled_from([False, False, True]),
     )
-    def disaster(self, what: str, number: int, twice: bool, old: bool) -> None:
+    def disaster(self, what: str, number: int, twice: bool) -> None:
         if what == "purge":
             self.purge(number)
         elif what == "delete":
             self.delete(number, acks=twice)
         elif what == "stop":
-            self.stop_and_start(failing=twice, old=old)
+            self.stop_and_start(failing=twice)
         else:
-            self.crash(recovering=twice, old=old)
+            self.crash(recovering=twice)
 
-    def crash(self, *, recovering: bool, old: bool) -> None:
+    def crash(self, *, recovering: bool) -> None:
         self.publisher.open.clear()
         if self.batch is not None:
             self.note("crash in flight" if not self.committed else "crash before settling")
@@ -1202,16 +1200,13 @@ class Machine(RuleBasedStateMachine):
         if recovering:  # and again before anything was written
             self.environment.close()
             Environment(self.data_dir, sync=False).close()
-        self.start(clean=False, old=old)
+        self.start(clean=False)
 
-    def start(self, *, clean: bool, old: bool) -> None:
-        """Start again; `old`: on data that look as if version 0.1.0 had written them."""
+    def start(self, *, clean: bool) -> None:
+        """Start again."""
         self.finish_looks()
         self.walks = []
         self.environment.close()
-        if old:
-            self.note("format 1")
-            make_old(self.data_dir)
         before = self.graves | self.queues
         self.queues = {}
         self.graves = {}
@@ -1231,8 +1226,6 @@ class Machine(RuleBasedStateMachine):
             for copy in model.copies.values():
                 copy.redelivered = not clean or copy.redelivered or copy.fetched
                 copy.fetched = False
-                copy.noted_returns *= not old
-                copy.most_returns *= not old
                 copy.returns = copy.most_returns
                 copy.cut_returns = 0
                 copy.state = READY
@@ -1413,19 +1406,19 @@ class LoggedMachine(Machine):
             if not (self.journal.has_work or self.journal.has_unpaged or has_unfinished(self.environment)):
                 break
 
-    def disaster(self, what: str, number: int, twice: bool, old: bool) -> None:
+    def disaster(self, what: str, number: int, twice: bool) -> None:
         if what == "stop":
             for model in self.all_queues:
                 self.ack_those(model, [copy for copy in model.having(UNACKED) if copy.withdrawn])
             self.commit_all()
-        super().disaster("crash" if what == "stop" else what, number, twice=False, old=False)
+        super().disaster("crash" if what == "stop" else what, number, twice=False)
 
-    def crash(self, *, recovering: bool, old: bool) -> None:
+    def crash(self, *, recovering: bool) -> None:
         if self.logged:
             self.note("crash before all was applied")
         while self.logged:
             self.apply_next()
-        super().crash(recovering=recovering, old=old)
+        super().crash(recovering=recovering)
 
 
 class LateLoggedMachine(LoggedMachine):
@@ -1531,13 +1524,11 @@ class RedoMachine(Machine):
             self.settle()
             super().commit_all()
 
-    def crash(self, *, recovering: bool, old: bool) -> None:
+    def crash(self, *, recovering: bool) -> None:
         redo = self.environment.store.redo
         if redo is not None and redo.waiting:
             self.note(f"crash with {'several' if len(redo.waiting) > 1 else 'a'} logged")
-            if old:  # version 0.1.0 has no log
-                self.environment.apply_logged()
-        super().crash(recovering=recovering, old=old)
+        super().crash(recovering=recovering)
 
 
 class LateRedoMachine(RedoMachine):
@@ -1604,7 +1595,7 @@ def test_a_delivery_count_that_a_crash_has_taken_is_not_written_later(machine: t
     state.declare_all(messages=0, octets=300, segment=16, mode="persistent")
     state.fetch(number=0, count=1, ack_required=True)
     state.requeue(number=0, seed=0)
-    state.disaster(what="crash", number=0, twice=False, old=False)
+    state.disaster(what="crash", number=0, twice=False)
     state.ack_in_flight(number=0, count=1, size=0)
     state.teardown()
 
@@ -1666,11 +1657,11 @@ def test_a_walk_that_reads_while_its_queue_is_purged_shows_nothing_that_had_left
     """A walk shows no message that another one had withdrawn before it began, though the purge forgets the gaps."""
     state = Machine()
     state.declare_all(messages=0, octets=0, segment=16, mode="persistent")
-    state.disaster(what="stop", number=0, twice=False, old=False)
+    state.disaster(what="stop", number=0, twice=False)
     state.ack_in_flight(count=1, number=0, size=0)
     state.walk(number=0, seed=0, steps=5)
     state.walk(number=0, seed=0, steps=5)
-    state.disaster(what="purge", number=0, twice=False, old=False)
+    state.disaster(what="purge", number=0, twice=False)
     state.finish_walks()
     state.teardown()
 
@@ -1702,7 +1693,7 @@ def test_a_gap_is_kept_while_the_delta_may_begin_before_it() -> None:
     for count in (4, 5):
         _published(state, count, 20)
         state.commit_all()
-        state.stop_and_start(failing=False, old=False)
+        state.stop_and_start(failing=False)
     _published(state, 40, 20)
     model = state.queues[min(state.queues)]
     queue = model.queue

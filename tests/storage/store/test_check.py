@@ -143,7 +143,7 @@ DAMAGE = {
     "a block elsewhere": ("blocks", "it is block"),
     "a block twice": ("blocks", "duplicate seq_id"),
     "an id of tomorrow": ("meta", "the counter of starts is missing"),
-    "another format": ("meta", "the data has format 9, this version reads formats 1 and 2"),
+    "another format": ("meta", "the data has format 9, this version reads format 2"),
     "an endless sweep": ("sweeps", "has an invalid end"),
     "an end that nobody wrote": ("sweeps", "has an invalid end"),
     "a wrong sum": ("queues", "180 messages, 5 in the saved state"),
@@ -194,9 +194,7 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
         case "a block twice":
             from leveret.storage.store.compact import rewritten
 
-            key, value, _ = rewritten(
-                *blocks[0], pack_bits(blocks[0][0], read_header(*blocks[0]).records, 1), len
-            )
+            key, value, _ = rewritten(*blocks[0], pack_bits(blocks[0][0], read_header(*blocks[0]).records, 1))
             surgery.put("blocks", key, value)
         case "an id of tomorrow":
             surgery.delete("meta", b"boot")
@@ -225,7 +223,7 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
         case "a short key":
             surgery.put("acks", b"abc", pack_bits(b"abc", 8, 1))
         case "a narrow span":
-            surgery.put("meta", b"span", (2).to_bytes(8, "big"))
+            surgery.put("meta", b"span", pack_number(b"span", 2))
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
@@ -252,7 +250,8 @@ def test_what_goes_at_the_next_start_is_no_damage(tmp_path):
         qid = int.from_bytes(rows[0][1:], "big")
     before, _ = checked(tmp_path)
     with Surgery(tmp_path) as surgery:
-        surgery.put("sweeps", pack_key(qid, 0), b"\xff" * 8)
+        key = pack_key(qid, 0)
+        surgery.put("sweeps", key, pack_number(key, (1 << 64) - 1))
     after, _ = checked(tmp_path)
 
     assert [("blobs/00ab.part", False), ("blocks", False)] == sorted(

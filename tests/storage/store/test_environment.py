@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
@@ -13,14 +14,16 @@ from internals import has_unfinished
 from writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
-from leveret.storage.errors import DiskFullError, Done, StorageError, UnknownFormatError
+from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError, UnknownFormatError
 from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
 from leveret.storage.store import bodies as bodies_module, tables as table_module
 from leveret.storage.store.environment import Environment
+from leveret.storage.store.owner import STORE
 from leveret.storage.store.recovery import Recovered, recover
+from leveret.storage.store.redo_log_file import ROW
 from leveret.storage.store.tables import body_checksum, first_msg_id
 
 
@@ -102,16 +105,27 @@ def test_files_have_nothing_of_the_memory_of_the_process(tmp_path: Path) -> None
     assert [] == [path for path in files if left_over in path.read_bytes()]
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
-    """Data that a later version wrote are left alone, with a text that says so."""
+@pytest.mark.parametrize("row", ["1", "3 (needs leveret 9.9 or newer)"])
+def test_another_format_is_refused(tmp_path: Path, row: str) -> None:
+    """Data of an older or a newer format are left alone, with a text that says so."""
     made = Environment(tmp_path, sync=False)
     with made.store.env.begin(write=True) as txn:
-        txn.put(b"format", b"3 (needs leveret 9.9 or newer)", db=made.store.db["meta"])
+        txn.put(b"format", row.encode(), db=made.store.db["meta"])
     made.close()
-    with pytest.raises(
-        UnknownFormatError,
-        match=r"format 3 \(needs leveret 9.9 or newer\), this version reads formats 1 and 2",
-    ):
+    before = (tmp_path / "store" / "data.mdb").read_bytes()
+    with pytest.raises(UnknownFormatError, match=re.escape(f"format {row}, this version reads format 2")):
+        Environment(tmp_path, sync=False)
+    assert before == (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+def test_a_store_without_its_id_is_refused(tmp_path: Path) -> None:
+    """Its files could not be told from those of another store."""
+    made = Environment(tmp_path, sync=False)
+    with made.store.env.begin(write=True) as txn:
+        for name in (STORE, ROW):
+            txn.delete(name, db=made.store.db["meta"])
+    made.close()
+    with pytest.raises(DamagedError, match="the id of the store is missing"):
         Environment(tmp_path, sync=False)
 
 

@@ -1,17 +1,15 @@
-"""Formats of the data on disk: what a version says of one that it does not know, and data of version 0.1.0."""
+"""Formats of the data on disk: what a version says of one that it does not know; sizes and counts on disk."""
 
 from pathlib import Path
 
 import lmdb
 import pytest
-from old_format import make_old
 from stored import Stored, content_of, example
 
 from leveret import __version__
 from leveret.storage.errors import UnknownFormatError
 from leveret.storage.journal import blocks
 from leveret.storage.journal.blocks import (
-    bodies_of,
     pack_bits,
     read_bitmap,
     read_header,
@@ -22,7 +20,6 @@ from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
-from leveret.storage.store.metadata_reader import stored_definitions
 from leveret.storage.store.recovery import Recovered, recover
 from leveret.storage.store.tables import MAP_SIZE
 
@@ -79,6 +76,7 @@ def test_the_row_names_the_version_that_is_needed():
 @pytest.mark.parametrize(
     ("row", "text"),
     [
+        (b"1", "format 1"),
         (b"3 (needs leveret 0.9.0 or newer)", "format 3 (needs leveret 0.9.0 or newer)"),
         (b"x", "format x"),
         (None, "no format"),
@@ -89,50 +87,17 @@ def test_an_unknown_format_is_refused_by_name(row, text):
     with pytest.raises(UnknownFormatError) as caught:
         check_format(Path("/data"), row)
 
-    assert f"the data in /data has {text}, this version reads formats 1 and 2" == str(caught.value)
+    assert f"the data in /data has {text}, this version reads format 2" == str(caught.value)
 
 
 @pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize("old", [False, True])
-def test_octets_are_exact_after_a_start(tmp_path, clean, old):
-    """Octets of bodies are those of the live messages: rows, bodies apart and files, after either end, of both formats."""
+def test_octets_are_exact_after_a_start(tmp_path, clean):
+    """Octets of bodies are those of the live messages: rows, bodies apart and files, after either end."""
     example(tmp_path, clean=clean)
-    if old:
-        make_old(tmp_path)
     found = [each.octets for each in recovered(tmp_path)]
 
     assert octets_on_disk(tmp_path) == found
     assert [] == findings(tmp_path)
-
-
-def test_a_store_of_version_0_1_0_is_used_as_it_is(tmp_path, caplog):
-    """A store of version 0.1.0 gets the new format at once, logged; blocks stay, definitions are readable before."""
-    example(tmp_path)
-    make_old(tmp_path)
-    before = dict(rows_of(tmp_path, "blocks"))
-
-    assert 5 == len(stored_definitions(tmp_path))
-    recovered(tmp_path)
-    recovered(tmp_path)
-    assert FORMAT_ROW == dict(rows_of(tmp_path, "meta"))[b"format"]
-    assert before == dict(rows_of(tmp_path, "blocks"))
-    text = "storage: data format upgraded from 1 to 2; versions before 0.2.0 cannot read the data any more"
-    assert 1 == caplog.messages.count(text)
-
-
-def test_a_compaction_writes_the_new_format(tmp_path):
-    """Every block has the octets of its bodies then, those of bodies apart and in files included."""
-    example(tmp_path)
-    make_old(tmp_path)
-    before = octets_on_disk(tmp_path)
-    make_old(tmp_path)
-    compact(tmp_path)
-    headers = [read_header(key, value) for key, value in rows_of(tmp_path, "blocks")]
-
-    assert FORMAT_ROW == dict(rows_of(tmp_path, "meta"))[b"format"]
-    assert all(header.has_bodies for header in headers)
-    assert [] == findings(tmp_path)
-    assert before == [each.octets for each in recovered(tmp_path)]
 
 
 def returned(data_dir: Path, counts: dict[int, int]) -> Stored:
@@ -222,25 +187,3 @@ def test_contents_are_as_large_as_they_say():
     """The octets of a body are those that its header declares."""
     assert 5 == body_octets(content_of("three"))
     assert 0 == body_octets(content_of("three")[:18])
-
-
-def test_blocks_of_format_1_have_their_bodies_counted(tmp_path):
-    """Records give the sizes of bodies if the directory does not, and the sizes of large bodies are looked up."""
-    example(tmp_path)
-    sizes = {
-        key: list(bodies_of(value, read_header(key, value), len))
-        for key, value in rows_of(tmp_path, "blocks")
-    }
-    make_old(tmp_path)
-    counted = {}
-    for key, value in rows_of(tmp_path, "blocks"):
-        header = read_header(key, value)
-        apart = {
-            record.msg_id: sizes[key][record.place]
-            for record in read_records(value, header)
-            if not isinstance(record, int) and record.msg_id
-        }
-        counted[key] = list(bodies_of(value, header, apart.__getitem__))
-        assert not header.has_bodies
-
-    assert sizes == counted

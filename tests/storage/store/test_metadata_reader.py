@@ -30,7 +30,7 @@ def test_what_cannot_be_read(tmp_path):
         txn.put(b"format", b"3 (needs leveret 0.9.0 or newer)", db=env.open_db(b"meta", txn=txn))
     with pytest.raises(
         UnknownFormatError,
-        match=r"has format 3 \(needs leveret 0.9.0 or newer\), this version reads formats 1 and 2",
+        match=r"has format 3 \(needs leveret 0.9.0 or newer\), this version reads format 2",
     ):
         stored_definitions(tmp_path)
     (tmp_path / "store" / "data.mdb").write_bytes(b"no database" * 1000)

@@ -14,7 +14,6 @@ import pytest
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
 from writer import QID, Writer, seq_ids
-from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
 from leveret.storage.journal.blocks import LAST_SEQ_ID, Entry
@@ -31,8 +30,7 @@ from leveret.storage.store.owner import Owner
 from leveret.storage.store.pace import Pace
 from leveret.storage.store.recovery import recover
 from leveret.storage.store.redo_log import MOST_SECONDS, RESERVE, RedoLog
-from leveret.storage.store.redo_log_file import CUT_OFF, PAGE, ROW, SIZE, Place, read_log, read_place
-from leveret.storage.store.row_checksums import seal
+from leveret.storage.store.redo_log_file import CUT_OFF, PAGE, SIZE, Place, read_log, read_place
 
 START = Place(b"this log", 7, is_in_use=True)
 OWNER = Owner(b"store no", 3)
@@ -805,23 +803,3 @@ def test_a_directory_without_data_is_told(tmp_path: Path, caplog: pytest.LogCapt
         Environment(tmp_path).close()
 
     assert [f"storage: no data in {tmp_path} yet: a new store was made"] == caplog.messages
-
-
-# -- of the first layout -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("has_commits", [False, True])
-def test_a_log_of_the_first_layout_is_used_if_it_has_no_commits(tmp_path: Path, has_commits: bool) -> None:
-    """Data that an earlier version has stopped open as they are; with commits in its log that version is named."""
-    row = seal(ROW, b"this log" + (7).to_bytes(8, "big"))
-    number, octets = 7 + has_commits, b"a batch"
-    numbers = number.to_bytes(8, "big"), len(octets).to_bytes(4, "big")
-    checksum = crc32(octets, crc32(b"".join(numbers), crc32(b"this log"))).to_bytes(4, "big")
-    entry = b"redo" + checksum + b"".join(numbers) + octets
-    (tmp_path / "redo.log").write_bytes(entry.ljust(SIZE, b"\0"))
-
-    if has_commits:
-        with pytest.raises(DamagedError, match=r"redo.log has commits of an earlier version: start and stop"):
-            read_log(tmp_path, row, OWNER, TRANSACTION)
-    else:
-        assert read_log(tmp_path, row, OWNER, TRANSACTION) is None
