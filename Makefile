@@ -107,11 +107,8 @@ size: $(VENV)/.installed
 
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m leveret config --markdown > docs/configuration.md
-	$(BIN)/python -m leveret.broker.export.reference > docs/export.md
-	$(BIN)/python -m leveret.broker.metrics.reference > docs/metrics.md
-	$(BIN)/python -m leveret.broker.management.reference > docs/http-api.md
 	$(BIN)/python -m leveret ctl help --markdown > docs/command-line.md
-	$(BIN)/python -m leveret.broker.export.tables_json > analytics/tables.json
+	$(BIN)/python -m docs.generate
 	$(BIN)/python tests/conformance/run.py --write-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
 	@echo "the site is in build/site/index.html"

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 import leveret
+from docs.generate import FILES
 from leveret.broker.amqp.commands import Access, Frame
 from leveret.broker.config.config import load
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.reference import EXAMPLE, render
-from leveret.broker.management import reference as http_api
-from leveret.broker.metrics import reference as page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -67,14 +66,10 @@ def test_every_key_can_be_linked_to():
     assert [] == [key.name for key in KEYS if page.count(f'<a id="{key.name}"') != 1]
 
 
-def test_the_page_of_metrics_is_current():
-    """docs/metrics.md is generated from the declarations of the metrics; `make docs` brings it up to date."""
-    assert page.render() == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-
-
-def test_the_page_of_the_http_api_is_current():
-    """docs/http-api.md is generated from the routes; `make docs` brings it up to date."""
-    assert http_api.render() == (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_generated_file_is_current(path):
+    """Each page that is generated from declarations, and the file of tables, are; `make docs` brings them up to date."""
+    assert FILES[path]() == path.read_text(encoding="utf-8")
 
 
 def test_the_version_has_an_entry_in_the_changelog():

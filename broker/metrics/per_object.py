@@ -2,7 +2,7 @@
 
 A group is a name accepted by `/metrics/detailed?family=`. A label `channel` for a connection is RabbitMQ's choice.
 Channels count without regard to exchange and queue, and queues without regard to channel and exchange, so their series
-have fewer labels than RabbitMQ's, and no additional ones (`broker.metrics.rabbitmq_differences`).
+have fewer labels than RabbitMQ's, and no additional ones (`docs/generate/rabbitmq_differences.py`).
 
 Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detailed.md.
 """

@@ -1,15 +1,6 @@
-from pathlib import Path
-
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
-from leveret.analytics import schemas
 from leveret.analytics.schemas import CORRUPT, tables
-from leveret.broker.export.tables_json import render
-
-
-def test_what_is_read_is_what_the_broker_declares():
-    """The file of tables that the jobs read is made of the broker's declaration."""
-    assert render() == (Path(schemas.__file__).parent / "tables.json").read_text(encoding="utf-8")
 
 
 def test_nested_types_are_spark_s():

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from docs.generate.metrics import render
 from leveret.broker.cli.main import main
 from leveret.broker.config.foreign_keys import ForeignKeys
 from leveret.broker.config.keys import KEYS
-from leveret.broker.metrics.reference import render
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_0_1_0: dict[str, Any] = json.loads(Path(__file__).with_name("public_names_0.1.0.json").read_text())

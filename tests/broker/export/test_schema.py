@@ -1,14 +1,11 @@
 """The declaration of the export's tables, and the schemas and pages made from it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from leveret.broker.export.reference import render
 from leveret.broker.export.schema import EVENTS, TABLES, columns, spark_schema
 from leveret.broker.export.tables import BenchCost, Bucket, Event, LatencyHist, Row
 
@@ -105,16 +102,3 @@ def test_events_are_described():
 
     assert set(EVENTS) == noted
     assert {Event, LatencyHist} < set(TABLES.values())
-
-
-def test_the_page_is_current():
-    """docs/export.md is generated from the declaration; `make docs` brings it up to date."""
-    assert render() == (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
-
-
-def test_the_page_is_written_by_its_module():
-    """`python -m leveret.broker.export.reference` prints the page."""
-    words = [sys.executable, "-m", "leveret.broker.export.reference"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-
-    assert render() == done.stdout

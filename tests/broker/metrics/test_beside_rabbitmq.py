@@ -1,6 +1,6 @@
 """Metrics compared with those of a real RabbitMQ after the same work: names, types, labels and values.
 
-Known differences are listed in `broker.metrics.rabbitmq_differences`; one that is not listed fails here, and so does one
+Known differences are listed in `docs/generate/rabbitmq_differences.py`; one that is not listed fails here, and so does one
 that is listed and does not exist.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from conformance.brokers import rabbitmq_server
 from grafana.beside import LEFT, OVERVIEW, SINGLE, DayMetrics, plain, scrape_leveret, scrape_rabbitmq
 
-from leveret.broker.metrics.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
+from docs.generate.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
 
 pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
 MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connection_channels")

@@ -5,9 +5,9 @@ import re
 from fakes import Client, Node
 from grafana.exposition import Scraped
 
+from docs.generate.metrics import render
 from leveret.broker.metrics.aggregates import REPLICATION
 from leveret.broker.metrics.node import Identity, Process
-from leveret.broker.metrics.reference import render
 from leveret.broker.metrics.scrape import Scraper
 
 NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)

@@ -1,6 +1,5 @@
-"""Generates docs/http-api.md from the routes: `python -m leveret.broker.management.reference`."""
+"""The reference of the HTTP API, from its routes."""
 
-import sys
 from collections.abc import Iterator
 
 from leveret.broker.http.openapi import LISTS
@@ -75,7 +74,3 @@ def _text(operation: Operation) -> str:
 def _key(key: Key) -> str:
     name = f"**`{key.name}`**" if key.is_required else f"`{key.name}`"
     return f"{name} ({key.doc})" if key.doc else name
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

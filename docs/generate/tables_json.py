@@ -1,10 +1,9 @@
-"""`python -m leveret.broker.export.tables_json > analytics/tables.json`: the export's tables, for readers elsewhere.
+"""The export's tables, for readers elsewhere.
 
-Analysis runs where the broker need not be installed, so it reads the declaration from a file. `make docs` writes it.
+Analysis runs where the broker need not be installed, so it reads the declaration from a file.
 """
 
 import json
-import sys
 from typing import Any
 
 import msgspec
@@ -37,7 +36,3 @@ def render() -> str:
         for table in TABLES
     )
     return "{\n" + ",\n".join(tables) + "\n}\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

@@ -1,8 +1,7 @@
-"""Generates docs/export.md from the declaration of the tables: `python -m leveret.broker.export.reference`."""
+"""The page of the exported tables, from their declaration."""
 # ruff: noqa: E501 - a page of prose and tables, in lines as docs have them
 
 import inspect
-import sys
 from collections.abc import Iterator
 
 from leveret.broker.counters.sampling import SAMPLE_EVERY
@@ -13,7 +12,7 @@ _HEAD = f"""\
 # Exported tables
 
 This page is generated from the declaration of the tables (`make docs`); edit `broker/export/tables.py` or
-`broker/export/reference.py`, not this file.
+`docs/generate/export.py`, not this file.
 
 If `export.dir` is set ([configuration](configuration.md#export-for-analysis)) the broker exports the state of its
 objects every `export.interval` as JSON Lines, which Spark, DuckDB, pandas or `jq` can read, and from which
@@ -139,7 +138,3 @@ def _lines() -> Iterator[str]:
         "`bench_run`, `bench_sample` and `bench_cost` are written by `make bench NAME=paper` in files of the same format, "
         "so that the same analysis jobs can read them."
     )
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

@@ -1,9 +1,9 @@
-"""Generates docs/metrics.md from the declarations of the metrics: `python -m leveret.broker.metrics.reference`."""
+"""The page of the metrics, from their declarations."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from docs.generate.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES
 from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
@@ -14,13 +14,12 @@ from leveret.broker.metrics.aggregates import (
     Family,
 )
 from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES, Group
-from leveret.broker.metrics.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES
 
 _HEAD = """\
 # Metrics
 
 This page is generated from the declarations of the metrics (`make docs`); edit `broker/metrics/aggregates.py`,
-`broker/metrics/per_object.py` and `broker/metrics/rabbitmq_differences.py`, not this file.
+`broker/metrics/per_object.py` and `docs/generate/rabbitmq_differences.py`, not this file.
 
 The broker serves metrics in Prometheus' text format and health checks over HTTP, on `127.0.0.1:15692`
 ([configuration](configuration.md#metrics-and-health-checks)). There is no login, so restrict access to hosts that may
@@ -135,7 +134,3 @@ def _differences() -> Iterator[str]:
         yield ""
     yield f"Metric names of later RabbitMQ releases: {', '.join([f'`{name}`' for name in LATER])}."
     yield ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())
