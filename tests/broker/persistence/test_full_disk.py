@@ -280,6 +280,6 @@ def test_an_unknown_format_is_refused(tmp_path):
         _, err = running.process.communicate(timeout=15)
 
     assert 65 == running.process.returncode
-    text = "has format 3 (needs leveret 9.9 or newer), this version reads formats 1 and 2"
+    text = "has format 3 (needs leveret 9.9 or newer), this version reads format 2"
     assert f"leveret: the data in {running.data_dir} {text}\n" == err
     assert before == (running.data_dir / "store" / "data.mdb").read_bytes()
