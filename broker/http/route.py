@@ -1,10 +1,11 @@
 """Routes: paths of the API, the operations on them, and the rights that these need."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from leveret.broker.administration.access import Right
@@ -12,6 +13,7 @@ from leveret.broker.http.call import Answer, Call, Steps
 from leveret.broker.http.errors import bad_request
 
 Handler = Callable[[Call], Answer | Steps]
+H = TypeVar("H", bound=Callable[..., Answer | Steps])
 
 _BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 
@@ -55,6 +57,11 @@ class Key:
     kind: str = "string"
     is_required: bool = False
     doc: str = ""
+
+
+def required(name: str, kind: str = "string", doc: str = "") -> Key:
+    """Return a key that must be there."""
+    return Key(name, kind, is_required=True, doc=doc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,70 @@ class Route:
         """The methods of the path, as in the header `Allow`."""
         head = ("HEAD",) if self.has_head and "GET" in self.operations else ()
         return (*head, *self.operations, "OPTIONS")
+
+
+class Routes:
+    """The routes of a module: each is declared by a decorator of its handler, whose docstring is the summary.
+
+    Handlers of one path become one route, with its methods in the order in which they are declared.
+
+    Args:
+        group: heading of the routes in the reference.
+        defaults: fields of `Operation` that most of them have; `scope` is that of the paths with a vhost.
+
+    """
+
+    def __init__(self, group: str, **defaults: Any) -> None:
+        self._group = group
+        self._defaults = defaults
+        self._routes: dict[str, Route] = {}
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes.values())
+
+    def get(self, *paths: str, **fields: Any) -> Callable[[H], H]:
+        """Declare a handler of GET.
+
+        Args:
+            paths: its paths.
+            fields: fields of `Operation` and `Route` beside the defaults, such as another summary (`doc`); and
+                `arguments`, those of the handler beside the call.
+
+        """
+        return self._declare("GET", paths, (200,), fields)
+
+    def list(self, *paths: str, **fields: Any) -> Callable[[H], H]:
+        """Declare a handler of GET that answers with a list; the arguments are those of `get`."""
+        return self.get(*paths, kind="array", **fields)
+
+    def put(self, *paths: str, **fields: Any) -> Callable[[H], H]:
+        """Declare a handler of PUT, of an object that is created or changed; the arguments are those of `get`."""
+        return self._declare("PUT", paths, (201, 204), fields)
+
+    def post(self, *paths: str, **fields: Any) -> Callable[[H], H]:
+        """Declare a handler of POST that answers without a body; the arguments are those of `get`."""
+        return self._declare("POST", paths, (204,), fields)
+
+    def delete(self, *paths: str, **fields: Any) -> Callable[[H], H]:
+        """Declare a handler of DELETE; the arguments are those of `get`."""
+        return self._declare("DELETE", paths, (204,), fields)
+
+    def _declare(
+        self, method: str, paths: tuple[str, ...], statuses: tuple[int, ...], fields: Mapping[str, Any]
+    ) -> Callable[[H], H]:
+        def declare(handler: H) -> H:
+            doc = " ".join((handler.__doc__ or "").split())
+            given = {"doc": doc, "statuses": statuses, **self._defaults, **fields}
+            group, has_head = given.pop("group", self._group), given.pop("has_head", True)
+            called = partial(handler, **given.pop("arguments")) if "arguments" in given else handler
+            for path in paths:
+                scope = {} if "{vhost}" in path else {"scope": fields.get("scope", Scope.NONE)}
+                route = self._routes.get(path) or Route(path, group, has_head=has_head)
+                operations = {**route.operations, method: Operation(called, **given | scope)}
+                self._routes[path] = Route(path, route.group, operations, route.has_head)
+            return handler
+
+        return declare
 
 
 class Router:

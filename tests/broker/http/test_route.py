@@ -4,7 +4,7 @@ import pytest
 
 from leveret.broker.http.call import Item
 from leveret.broker.http.errors import ApiError
-from leveret.broker.http.route import Operation, Route, Router
+from leveret.broker.http.route import Key, Operation, Route, Router, Routes, Scope, required
 
 ANY = {"GET": Operation(lambda _call: Item({}), "Nothing.")}
 ROUTER = Router(
@@ -66,3 +66,39 @@ def test_methods_of_a_route():
     """A path with GET has HEAD, and every path has OPTIONS."""
     assert ("HEAD", "GET", "OPTIONS") == Route("x", "x", ANY).methods
     assert ("PUT", "OPTIONS") == Route("x", "x", {"PUT": ANY["GET"]}).methods
+
+
+def test_a_handler_is_a_route_by_its_decorator():
+    """Its docstring is the summary, handlers of one path are one route, and most fields have defaults."""
+    routes = Routes("queues", scope=Scope.VHOST)
+
+    @routes.list("queues", "queues/{vhost}", doc="All queues.")
+    @routes.get("queues/{vhost}/{queue}")
+    def get(_call):
+        """One queue.
+
+        There is one.
+        """
+        return Item({})
+
+    @routes.put("queues/{vhost}/{queue}", body=(required("durable", "boolean"),), group="ignored")
+    @routes.post("queues/{vhost}/{queue}/pause", arguments={"paused": True}, needs=None, group="pauses")
+    def put(_call, *, paused=False):
+        """Do it."""
+        return paused
+
+    found = {route.path: route for route in routes}
+    one = found["queues/{vhost}/{queue}"]
+    pause = found["queues/{vhost}/{queue}/pause"]
+
+    assert ["GET", "PUT"] == list(one.operations)
+    assert ("queues", "pauses") == (one.group, pause.group)
+    assert ("One queue. There is one.", "Do it.") == tuple(each.doc for each in one.operations.values())
+    assert ("object", "array") == (one.operations["GET"].kind, found["queues"].operations["GET"].kind)
+    assert [(200,), (201, 204)] == [each.statuses for each in one.operations.values()]
+    assert (Key("durable", "boolean", is_required=True),) == one.operations["PUT"].body
+    assert [Scope.NONE, Scope.VHOST, Scope.VHOST] == [
+        found[path].operations["GET"].scope for path in ("queues", "queues/{vhost}", one.path)
+    ]
+    assert pause.operations["POST"].handler(None) is True
+    assert get(None) == one.operations["GET"].handler(None)
