@@ -5,16 +5,28 @@ from leveret.broker.administration.vhosts import shown_vhost_limits
 from leveret.broker.auth.users import USER_LIMITS, VHOST_LIMITS
 from leveret.broker.http.call import Answer, Call, Done, Listing
 from leveret.broker.http.errors import bad_request, vhost_not_found
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Routes, Scope, required
 from leveret.broker.management import recorded_state
 from leveret.broker.vhost.parameters import LIMITS, LIMITS_NAME
 
+ROUTES = Routes("limits")
+_VALUE = (required("value", "integer", doc="negative for no limit"),)
 
+
+@ROUTES.list("vhost-limits", "vhost-limits/{vhost}", scope=Scope.VISIBLE, has_head=False)
 def list_vhost_limits(call: Call) -> Answer:
-    """List the limits of a vhost, or of all that the user may see."""
+    """Limits of a vhost, or of all that the user may see."""
     return Listing(call.administration.vhosts.limits(call.actor, call.vhost), sort=("vhost",), is_paged=False)
 
 
+@ROUTES.put(
+    "vhost-limits/{vhost}/{limit}",
+    doc=f"Set one of {', '.join(VHOST_LIMITS)}.",
+    needs=Right.ADMINISTRATOR,
+    body=_VALUE,
+    statuses=(204,),
+    state=recorded_state.vhost_limits,
+)
 def put_vhost_limit(call: Call) -> Answer:
     """Set a limit of a vhost."""
     vhost = call.names["vhost"]
@@ -26,6 +38,7 @@ def put_vhost_limit(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.delete("vhost-limits/{vhost}/{limit}", needs=Right.ADMINISTRATOR, state=recorded_state.vhost_limits)
 def delete_vhost_limit(call: Call) -> Answer:
     """Remove a limit of a vhost."""
     vhost = found_vhost(call.broker, call.names["vhost"]).name
@@ -35,12 +48,21 @@ def delete_vhost_limit(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.list("user-limits", "user-limits/{user}", has_head=False)
 def list_user_limits(call: Call) -> Answer:
-    """List the limits of a user, or of all users."""
+    """Limits of a user, or of all users."""
     rows = call.administration.users.limits(call.actor, call.names.get("user"))
     return Listing(rows, sort=("user",), is_paged=False)
 
 
+@ROUTES.put(
+    "user-limits/{user}/{limit}",
+    doc=f"Set one of {', '.join(USER_LIMITS)}.",
+    needs=Right.ADMINISTRATOR,
+    body=_VALUE,
+    statuses=(204,),
+    state=recorded_state.user_limits,
+)
 def put_user_limit(call: Call) -> Answer:
     """Set a limit of a user."""
     user = call.names["user"]
@@ -51,52 +73,8 @@ def put_user_limit(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.delete("user-limits/{user}/{limit}", needs=Right.ADMINISTRATOR, state=recorded_state.user_limits)
 def delete_user_limit(call: Call) -> Answer:
     """Remove a limit of a user."""
     call.administration.users.clear_limits(call.actor, call.names["user"], call.names["limit"])
     return Done()
-
-
-_ADMINISTRATOR = Right.ADMINISTRATOR
-_VALUE = (Key("value", "integer", is_required=True, doc="negative for no limit"),)
-_VHOSTS = Operation(
-    list_vhost_limits,
-    "Limits of a vhost, or of all that the user may see.",
-    scope=Scope.VISIBLE,
-    kind="array",
-)
-_USERS = Operation(list_user_limits, "Limits of a user, or of all users.", kind="array")
-ROUTES = (
-    Route("vhost-limits", "limits", {"GET": _VHOSTS}, has_head=False),
-    Route("vhost-limits/{vhost}", "limits", {"GET": _VHOSTS}, has_head=False),
-    Route(
-        "vhost-limits/{vhost}/{limit}",
-        "limits",
-        {
-            "PUT": Operation(
-                put_vhost_limit, f"Set one of {', '.join(VHOST_LIMITS)}.", _ADMINISTRATOR, body=_VALUE,
-                statuses=(204,), state=recorded_state.vhost_limits,
-            ),
-            "DELETE": Operation(
-                delete_vhost_limit, "Remove a limit of a vhost.", _ADMINISTRATOR, statuses=(204,),
-                state=recorded_state.vhost_limits,
-            ),
-        },
-    ),
-    Route("user-limits", "limits", {"GET": _USERS}, has_head=False),
-    Route("user-limits/{user}", "limits", {"GET": _USERS}, has_head=False),
-    Route(
-        "user-limits/{user}/{limit}",
-        "limits",
-        {
-            "PUT": Operation(
-                put_user_limit, f"Set one of {', '.join(USER_LIMITS)}.", _ADMINISTRATOR, body=_VALUE,
-                statuses=(204,), state=recorded_state.user_limits,
-            ),
-            "DELETE": Operation(
-                delete_user_limit, "Remove a limit of a user.", _ADMINISTRATOR, statuses=(204,),
-                state=recorded_state.user_limits,
-            ),
-        },
-    ),
-)  # fmt: skip

@@ -7,25 +7,32 @@ from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, text
 from leveret.broker.http.errors import bad_request, not_found
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Routes, required
 from leveret.broker.management import recorded_state
 
+ROUTES = Routes("permissions", needs=Right.ADMINISTRATOR)
 KINDS = ("configure", "write", "read")
 
 
+_SORT = ("vhost", "user")
+
+
+@ROUTES.list("permissions")
 def list_permissions(call: Call) -> Answer:
-    """List the permissions of all users in all vhosts."""
+    """All permissions."""
     return Listing(call.administration.users.permissions(call.actor), sort=_SORT, is_paged=False)
 
 
+@ROUTES.list("users/{user}/permissions")
 def list_permissions_of_user(call: Call) -> Answer:
-    """List the permissions of a user in all vhosts."""
+    """Permissions of a user."""
     rows = call.administration.users.permissions(call.actor, user=call.names["user"])
     return Listing(rows, sort=_SORT, is_paged=False)
 
 
+@ROUTES.get("permissions/{vhost}/{user}")
 def get_permissions(call: Call) -> Answer:
-    """Return the permissions of a user in a vhost."""
+    """Permissions of a user in a vhost."""
     vhost, user = call.names["vhost"], call.names["user"]
     if not call.broker.users.may_access(user, vhost):
         raise not_found()
@@ -33,6 +40,11 @@ def get_permissions(call: Call) -> Answer:
     return Item({"user": user, "vhost": vhost} | {kind: getattr(row, kind) for kind in KINDS})
 
 
+@ROUTES.put(
+    "permissions/{vhost}/{user}",
+    body=tuple(required(kind, doc="pattern of names") for kind in KINDS),
+    state=recorded_state.permissions,
+)
 def put_permissions(call: Call) -> Answer:
     """Set the permissions of a user in a vhost."""
     body = call.body(*KINDS)
@@ -46,8 +58,9 @@ def put_permissions(call: Call) -> Answer:
     return Done(201 if is_new else 204)
 
 
+@ROUTES.delete("permissions/{vhost}/{user}", state=recorded_state.permissions)
 def delete_permissions(call: Call) -> Answer:
-    """Remove the permissions of a user in a vhost, and close its connections to it."""
+    """Remove the access of a user to a vhost."""
     vhost, user = call.names["vhost"], call.names["user"]
     if not call.broker.users.may_access(user, vhost):
         raise not_found()
@@ -58,25 +71,38 @@ def delete_permissions(call: Call) -> Answer:
 # -- topic permissions ----------------------------------------------------------------------------------------------
 
 
+@ROUTES.list("topic-permissions")
 def list_topic_permissions(call: Call) -> Answer:
-    """List the topic permissions of all users in all vhosts."""
+    """All topic permissions."""
     return Listing(call.administration.users.topic_permissions(call.actor), sort=_SORT, is_paged=False)
 
 
+@ROUTES.list("users/{user}/topic-permissions")
 def list_topic_permissions_of_user(call: Call) -> Answer:
-    """List the topic permissions of a user in all vhosts."""
+    """Topic permissions of a user."""
     rows = call.administration.users.topic_permissions(call.actor, user=call.names["user"])
     return Listing(rows, sort=_SORT, is_paged=False)
 
 
+@ROUTES.list("topic-permissions/{vhost}/{user}", "topic-permissions/{vhost}/{user}/{exchange}")
 def get_topic_permissions(call: Call) -> Answer:
-    """List the topic permissions of a user in a vhost, of all exchanges or of one."""
+    """Topic permissions of a user in a vhost."""
     rows = list(_topic_rows(call))
     if not rows:
         raise not_found()
     return Listing(rows, sort=("exchange",), is_paged=False)
 
 
+@ROUTES.put(
+    "topic-permissions/{vhost}/{user}",
+    "topic-permissions/{vhost}/{user}/{exchange}",
+    body=(
+        required("exchange", doc="a topic exchange, which need not exist"),
+        required("write", doc="pattern of the routing keys of publishes"),
+        required("read", doc="pattern of the routing keys of bindings"),
+    ),
+    state=recorded_state.topic_permissions,
+)
 def put_topic_permissions(call: Call) -> Answer:
     """Restrict the routing keys of a user at a topic exchange."""
     body = call.body("exchange", "write", "read")
@@ -92,8 +118,13 @@ def put_topic_permissions(call: Call) -> Answer:
     return Done(201 if is_new else 204)
 
 
+@ROUTES.delete(
+    "topic-permissions/{vhost}/{user}",
+    "topic-permissions/{vhost}/{user}/{exchange}",
+    state=recorded_state.topic_permissions,
+)
 def delete_topic_permissions(call: Call) -> Answer:
-    """Remove the topic permissions of a user in a vhost, of all exchanges or of one."""
+    """Remove topic permissions."""
     if not any(_topic_rows(call)):
         raise not_found()
     call.administration.users.clear_topic_permissions(
@@ -128,79 +159,3 @@ def _invalid(error: BadRequestError) -> Exception:
     if not isinstance(cause, InvalidPatternError):
         return error
     return bad_request(["invalid_regexp", cause.pattern, cause.reason])
-
-
-_SORT = ("vhost", "user")
-_ADMINISTRATOR = Right.ADMINISTRATOR
-_TOPIC_GET = Operation(
-    get_topic_permissions, "Topic permissions of a user in a vhost.", _ADMINISTRATOR, kind="array")  # fmt: skip
-_TOPIC_PUT = Operation(
-    put_topic_permissions,
-    "Restrict the routing keys of a user at a topic exchange.",
-    _ADMINISTRATOR,
-    body=(
-        Key("exchange", is_required=True, doc="a topic exchange, which need not exist"),
-        Key("write", is_required=True, doc="pattern of the routing keys of publishes"),
-        Key("read", is_required=True, doc="pattern of the routing keys of bindings"),
-    ),
-    statuses=(201, 204),
-    state=recorded_state.topic_permissions,
-)
-_TOPIC_DELETE = Operation(
-    delete_topic_permissions,
-    "Remove topic permissions.",
-    _ADMINISTRATOR,
-    statuses=(204,),
-    state=recorded_state.topic_permissions,
-)
-_TOPIC_OPERATIONS = {"GET": _TOPIC_GET, "PUT": _TOPIC_PUT, "DELETE": _TOPIC_DELETE}
-ROUTES = (
-    Route(
-        "permissions",
-        "permissions",
-        {"GET": Operation(list_permissions, "All permissions.", _ADMINISTRATOR, kind="array")},
-    ),
-    Route(
-        "permissions/{vhost}/{user}",
-        "permissions",
-        {
-            "GET": Operation(get_permissions, "Permissions of a user in a vhost.", _ADMINISTRATOR),
-            "PUT": Operation(
-                put_permissions,
-                "Set the permissions of a user in a vhost.",
-                _ADMINISTRATOR,
-                body=tuple(Key(kind, is_required=True, doc="pattern of names") for kind in KINDS),
-                statuses=(201, 204),
-                state=recorded_state.permissions,
-            ),
-            "DELETE": Operation(
-                delete_permissions,
-                "Remove the access of a user to a vhost.",
-                _ADMINISTRATOR,
-                statuses=(204,),
-                state=recorded_state.permissions,
-            ),
-        },
-    ),
-    Route(
-        "topic-permissions",
-        "permissions",
-        {"GET": Operation(list_topic_permissions, "All topic permissions.", _ADMINISTRATOR, kind="array")},
-    ),
-    Route("topic-permissions/{vhost}/{user}", "permissions", _TOPIC_OPERATIONS),
-    Route("topic-permissions/{vhost}/{user}/{exchange}", "permissions", _TOPIC_OPERATIONS),
-    Route(
-        "users/{user}/permissions",
-        "permissions",
-        {"GET": Operation(list_permissions_of_user, "Permissions of a user.", _ADMINISTRATOR, kind="array")},
-    ),
-    Route(
-        "users/{user}/topic-permissions",
-        "permissions",
-        {
-            "GET": Operation(
-                list_topic_permissions_of_user, "Topic permissions of a user.", _ADMINISTRATOR, kind="array"
-            )
-        },
-    ),
-)

@@ -7,20 +7,34 @@ from typing import Any
 from leveret.broker.administration.access import Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Key, Routes, required
 from leveret.broker.management import recorded_state
 
+ROUTES = Routes("users", needs=Right.ADMINISTRATOR)
 
+
+@ROUTES.list("users")
 def list_users(call: Call) -> Answer:
-    """List all users."""
+    """All users."""
     return Listing(call.administration.users.all(call.actor), sort=("name",), is_paged=False)
 
 
+@ROUTES.get("users/{user}")
 def get_user(call: Call) -> Answer:
-    """Return one user."""
+    """One user."""
     return Item(call.administration.users.get(call.actor, call.names["user"]))
 
 
+@ROUTES.put(
+    "users/{user}",
+    body=(
+        required("tags", "any", doc="a list, or one text with commas"),
+        Key("password"),
+        Key("password_hash", doc="instead of the password; empty for none, as without both"),
+        Key("hashing_algorithm", doc="of the hash"),
+    ),
+    state=recorded_state.user,
+)
 def put_user(call: Call) -> Answer:
     """Create a user, or change its password and tags."""
     name = call.names["user"]
@@ -42,14 +56,16 @@ def put_user(call: Call) -> Answer:
     return Done(201 if is_new else 204)
 
 
+@ROUTES.delete("users/{user}", state=recorded_state.user)
 def delete_user(call: Call) -> Answer:
-    """Delete a user, and close its connections."""
+    """Delete a user and close its connections."""
     call.administration.users.delete(call.actor, call.names["user"])
     return Done()
 
 
+@ROUTES.post("users/bulk-delete", body=(required("users", "array", doc="names"),), state=recorded_state.users)
 def delete_users(call: Call) -> Answer:
-    """Delete several users, all of them or none."""
+    """Delete several users."""
     names = call.body("users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise bad_request("'users' must be a list of names")
@@ -61,8 +77,9 @@ def delete_users(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.list("users/without-permissions")
 def list_users_without_permissions(call: Call) -> Steps:
-    """List the users that have access to no vhost."""
+    """Users that have access to no vhost."""
     permitted = set()
     for at, (name, _vhost, _row) in enumerate(call.broker.users.permission_rows()):
         permitted.add(name)
@@ -72,8 +89,9 @@ def list_users_without_permissions(call: Call) -> Steps:
     return Listing((user for user in users if user["name"] not in permitted), sort=("name",), is_paged=False)
 
 
+@ROUTES.get("whoami", needs=Right.MANAGEMENT)
 def whoami(call: Call) -> Answer:
-    """Return the user who asks."""
+    """The user who asks."""
     actor = call.actor
     if actor is None:
         return Item({"name": "", "tags": ["administrator"], "is_internal_user": True})
@@ -97,63 +115,3 @@ def tags_of(body: Mapping[str, Any]) -> list[str]:
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise bad_request("'tags' must be a list of texts, or one text with commas between them")
     return [each for each in given if each]
-
-
-_ADMINISTRATOR = Right.ADMINISTRATOR
-ROUTES = (
-    Route("whoami", "users", {"GET": Operation(whoami, "The user who asks.")}),
-    Route("users", "users", {"GET": Operation(list_users, "All users.", _ADMINISTRATOR, kind="array")}),
-    Route(
-        "users/bulk-delete",
-        "users",
-        {
-            "POST": Operation(
-                delete_users,
-                "Delete several users.",
-                _ADMINISTRATOR,
-                body=(Key("users", "array", is_required=True, doc="names"),),
-                statuses=(204,),
-                state=recorded_state.users,
-            )
-        },
-    ),
-    Route(
-        "users/without-permissions",
-        "users",
-        {
-            "GET": Operation(
-                list_users_without_permissions,
-                "Users that have access to no vhost.",
-                _ADMINISTRATOR,
-                kind="array",
-            )
-        },
-    ),
-    Route(
-        "users/{user}",
-        "users",
-        {
-            "GET": Operation(get_user, "One user.", _ADMINISTRATOR),
-            "PUT": Operation(
-                put_user,
-                "Create a user, or change its password and tags.",
-                _ADMINISTRATOR,
-                body=(
-                    Key("tags", "any", is_required=True, doc="a list, or one text with commas"),
-                    Key("password"),
-                    Key("password_hash", doc="instead of the password; empty for none, as without both"),
-                    Key("hashing_algorithm", doc="of the hash"),
-                ),
-                statuses=(201, 204),
-                state=recorded_state.user,
-            ),
-            "DELETE": Operation(
-                delete_user,
-                "Delete a user and close its connections.",
-                _ADMINISTRATOR,
-                statuses=(204,),
-                state=recorded_state.user,
-            ),
-        },
-    ),
-)

@@ -8,13 +8,15 @@ from leveret.broker.administration.definitions_document import as_words
 from leveret.broker.administration.vhosts import NO_TYPE
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Key, Routes
 from leveret.broker.management import recorded_state
 from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import Span
 from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
+
+ROUTES = Routes("vhosts", needs=Right.ADMINISTRATOR)
 
 
 def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
@@ -62,19 +64,34 @@ def _metadata(vhost: VHost) -> dict[str, Any]:
     return shown
 
 
+_BY_USER = ("vhost", "user")
+
+
+@ROUTES.list("vhosts", needs=Right.MANAGEMENT)
 def list_vhosts(call: Call) -> Answer:
-    """List the vhosts that the user may see."""
+    """Vhosts that the user may see."""
     return Listing(visible_vhosts(call.broker, call.actor), fields(call), sort=("name",))
 
 
+@ROUTES.get("vhosts/{vhost}")
 def get_vhost(call: Call) -> Answer:
-    """Return one vhost."""
+    """One vhost."""
     vhost = found_vhost(call.broker, call.names["vhost"])
     return Item({name: compute(vhost) for name, compute in fields(call).items()})
 
 
+@ROUTES.put(
+    "vhosts/{vhost}",
+    body=(
+        Key("description"),
+        Key("tags", "any", doc="a list, or one text with commas"),
+        Key("default_queue_type", doc="the type of queues declared without one"),
+        Key("tracing", "boolean", doc="switches the firehose on or off, until the broker stops"),
+    ),
+    state=recorded_state.vhost,
+)
 def put_vhost(call: Call) -> Answer:
-    """Create a vhost, or set its metadata."""
+    """Create a vhost, in which its creator gets all permissions, or set its metadata."""
     name = call.names["vhost"]
     # null is as if the key were not there, except for `tracing`, as in RabbitMQ
     body = {key: value for key, value in call.body().items() if value is not None or key == "tracing"}
@@ -101,26 +118,30 @@ def put_vhost(call: Call) -> Answer:
     return Done(201 if is_new else 204)
 
 
+@ROUTES.delete("vhosts/{vhost}", state=recorded_state.vhost)
 def delete_vhost(call: Call) -> Answer:
-    """Close the connections to a vhost, and delete it with everything in it."""
+    """Delete a vhost with everything in it."""
     call.administration.vhosts.delete(call.actor, call.names["vhost"])
     return Done()
 
 
+@ROUTES.post("vhosts/{vhost}/deletion/protection", state=recorded_state.vhost)
 def protect_vhost(call: Call) -> Answer:
     """Protect a vhost from deletion."""
     call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=True)
     return Done()
 
 
+@ROUTES.delete("vhosts/{vhost}/deletion/protection", state=recorded_state.vhost)
 def unprotect_vhost(call: Call) -> Answer:
     """Allow the deletion of a vhost."""
     call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=False)
     return Done()
 
 
+@ROUTES.post("vhosts/{vhost}/start/{node}")
 def start_vhost(call: Call) -> Answer:
-    """Start a vhost that failed on a node: here none fails alone."""
+    """Start a vhost that failed."""
     node = call.names["node"]
     if node != call.broker.node_name:
         raise bad_request(f"Request to node {node} failed with nodedown")
@@ -128,86 +149,15 @@ def start_vhost(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.list("vhosts/{vhost}/permissions")
 def list_permissions(call: Call) -> Answer:
-    """List the permissions of all users in a vhost."""
+    """Permissions in a vhost."""
     users = call.administration.users
     return Listing(users.permissions(call.actor, vhost=call.names["vhost"]), sort=_BY_USER, is_paged=False)
 
 
+@ROUTES.list("vhosts/{vhost}/topic-permissions")
 def list_topic_permissions(call: Call) -> Answer:
-    """List the topic permissions of all users in a vhost."""
+    """Topic permissions in a vhost."""
     rows = call.administration.users.topic_permissions(call.actor, vhost=call.names["vhost"])
     return Listing(rows, sort=_BY_USER, is_paged=False)
-
-
-_BY_USER = ("vhost", "user")
-_ADMINISTRATOR = Right.ADMINISTRATOR
-ROUTES = (
-    Route("vhosts", "vhosts", {"GET": Operation(list_vhosts, "Vhosts that the user may see.", kind="array")}),
-    Route(
-        "vhosts/{vhost}",
-        "vhosts",
-        {
-            "GET": Operation(get_vhost, "One vhost.", _ADMINISTRATOR),
-            "PUT": Operation(
-                put_vhost,
-                "Create a vhost, in which its creator gets all permissions, or set its metadata.",
-                _ADMINISTRATOR,
-                body=(
-                    Key("description"),
-                    Key("tags", "any", doc="a list, or one text with commas"),
-                    Key("default_queue_type", doc="the type of queues declared without one"),
-                    Key("tracing", "boolean", doc="switches the firehose on or off, until the broker stops"),
-                ),
-                statuses=(201, 204),
-                state=recorded_state.vhost,
-            ),
-            "DELETE": Operation(
-                delete_vhost,
-                "Delete a vhost with everything in it.",
-                _ADMINISTRATOR,
-                statuses=(204,),
-                state=recorded_state.vhost,
-            ),
-        },
-    ),
-    Route(
-        "vhosts/{vhost}/deletion/protection",
-        "vhosts",
-        {
-            "POST": Operation(
-                protect_vhost,
-                "Protect a vhost from deletion.",
-                _ADMINISTRATOR,
-                statuses=(204,),
-                state=recorded_state.vhost,
-            ),
-            "DELETE": Operation(
-                unprotect_vhost,
-                "Allow the deletion of a vhost.",
-                _ADMINISTRATOR,
-                statuses=(204,),
-                state=recorded_state.vhost,
-            ),
-        },
-    ),
-    Route(
-        "vhosts/{vhost}/start/{node}",
-        "vhosts",
-        {"POST": Operation(start_vhost, "Start a vhost that failed.", _ADMINISTRATOR, statuses=(204,))},
-    ),
-    Route(
-        "vhosts/{vhost}/permissions",
-        "vhosts",
-        {"GET": Operation(list_permissions, "Permissions in a vhost.", _ADMINISTRATOR, kind="array")},
-    ),
-    Route(
-        "vhosts/{vhost}/topic-permissions",
-        "vhosts",
-        {
-            "GET": Operation(
-                list_topic_permissions, "Topic permissions in a vhost.", _ADMINISTRATOR, kind="array"
-            )
-        },
-    ),
-)
