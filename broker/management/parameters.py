@@ -3,26 +3,34 @@
 from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import bad_request, escaped, not_found, vhost_not_found
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Routes, Scope, required
 from leveret.broker.management import recorded_state
 
+ROUTES = Routes("parameters", needs=Right.POLICYMAKER)
+_VALUE = (required("value", "any"),)
 
+
+@ROUTES.list("parameters", "parameters/{component}", "parameters/{component}/{vhost}", scope=Scope.VHOST)
 def list_parameters(call: Call) -> Answer:
-    """List the parameters of all vhosts or one, of all components or one."""
+    """Parameters of vhosts that the user may see."""
     rows = call.administration.policies.parameters(call.actor, call.vhost, call.names.get("component"))
     return Listing(rows, sort=("vhost", "name"), is_paged=False)
 
 
+@ROUTES.get("parameters/{component}/{vhost}/{name}", scope=Scope.VHOST)
 def get_parameter(call: Call) -> Answer:
-    """Return one parameter."""
+    """One parameter."""
     for row in call.administration.policies.parameters(call.actor, call.vhost, call.names["component"]):
         if row["name"] == call.names["name"]:
             return Item(row)
     raise not_found()
 
 
+@ROUTES.put(
+    "parameters/{component}/{vhost}/{name}", scope=Scope.VHOST, body=_VALUE, state=recorded_state.parameter
+)
 def put_parameter(call: Call) -> Answer:
-    """Set a parameter."""
+    """Set a parameter; limits and operator policies need an administrator."""
     vhost, component, name = (call.names[key] for key in ("vhost", "component", "name"))
     value = call.body("value")["value"]
     if vhost not in call.broker.vhosts:
@@ -36,6 +44,7 @@ def put_parameter(call: Call) -> Answer:
     return Done(204 if any(row["name"] == name for row in present) else 201)
 
 
+@ROUTES.delete("parameters/{component}/{vhost}/{name}", scope=Scope.VHOST, state=recorded_state.parameter)
 def delete_parameter(call: Call) -> Answer:
     """Remove a parameter."""
     names = call.names
@@ -45,22 +54,25 @@ def delete_parameter(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.list("global-parameters")
 def list_global_parameters(call: Call) -> Answer:
-    """List the global parameters."""
+    """All global parameters."""
     rows = call.administration.policies.global_parameters(call.actor)
     return Listing(rows, sort=("name",), is_paged=False)
 
 
+@ROUTES.get("global-parameters/{name}")
 def get_global_parameter(call: Call) -> Answer:
-    """Return one global parameter."""
+    """One global parameter."""
     for row in call.administration.policies.global_parameters(call.actor):
         if row["name"] == call.names["name"]:
             return Item(row)
     raise not_found()
 
 
+@ROUTES.put("global-parameters/{name}", body=_VALUE, state=recorded_state.global_parameter)
 def put_global_parameter(call: Call) -> Answer:
-    """Set a global parameter to any value."""
+    """Set a global parameter."""
     name = call.names["name"]
     value = call.body("value")["value"]
     is_new = name not in call.broker.global_parameters.list()
@@ -68,54 +80,8 @@ def put_global_parameter(call: Call) -> Answer:
     return Done(201 if is_new else 204)
 
 
+@ROUTES.delete("global-parameters/{name}", state=recorded_state.global_parameter)
 def delete_global_parameter(call: Call) -> Answer:
     """Remove a global parameter."""
     call.administration.policies.clear_global_parameter(call.actor, call.names["name"])
     return Done()
-
-
-_POLICYMAKER = Right.POLICYMAKER
-_VALUE = (Key("value", "any", is_required=True),)
-_LIST = Operation(
-    list_parameters, "Parameters of vhosts that the user may see.", _POLICYMAKER, Scope.VHOST, kind="array"
-)
-ROUTES = (
-    Route("parameters", "parameters", {"GET": _LIST}),
-    Route("parameters/{component}", "parameters", {"GET": _LIST}),
-    Route("parameters/{component}/{vhost}", "parameters", {"GET": _LIST}),
-    Route(
-        "parameters/{component}/{vhost}/{name}",
-        "parameters",
-        {
-            "GET": Operation(get_parameter, "One parameter.", _POLICYMAKER, Scope.VHOST),
-            "PUT": Operation(
-                put_parameter, "Set a parameter; limits and operator policies need an administrator.",
-                _POLICYMAKER, Scope.VHOST, body=_VALUE, statuses=(201, 204), state=recorded_state.parameter,
-            ),
-            "DELETE": Operation(
-                delete_parameter, "Remove a parameter.", _POLICYMAKER, Scope.VHOST, statuses=(204,),
-                state=recorded_state.parameter,
-            ),
-        },
-    ),
-    Route(
-        "global-parameters",
-        "parameters",
-        {"GET": Operation(list_global_parameters, "All global parameters.", _POLICYMAKER, kind="array")},
-    ),
-    Route(
-        "global-parameters/{name}",
-        "parameters",
-        {
-            "GET": Operation(get_global_parameter, "One global parameter.", _POLICYMAKER),
-            "PUT": Operation(
-                put_global_parameter, "Set a global parameter.", _POLICYMAKER, body=_VALUE,
-                statuses=(201, 204), state=recorded_state.global_parameter,
-            ),
-            "DELETE": Operation(
-                delete_global_parameter, "Remove a global parameter.", _POLICYMAKER, statuses=(204,),
-                state=recorded_state.global_parameter,
-            ),
-        },
-    ),
-)  # fmt: skip

@@ -1,30 +1,54 @@
 """Policies and operator policies: `/api/policies`, `/api/operator-policies`."""
 
-from collections.abc import Mapping
-from functools import partial
-
 from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import bad_request, escaped, vhost_not_found
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management import recorded_state
 
+ROUTES = Routes("policies", scope=Scope.VHOST)
+_BODY = (
+    required("pattern", doc="regular expression that names match"),
+    required("definition", "object", doc="settings by their names"),
+    Key("priority", "number", doc="the highest that matches applies; 0"),
+    Key("apply-to", doc="all, queues, exchanges, classic_queues, quorum_queues or streams; all"),
+)
+_POLICY = {"needs": Right.POLICYMAKER, "arguments": {"operator": False}}
+_OPERATOR = {"needs": Right.ADMINISTRATOR, "arguments": {"operator": True}}
 KEYS = ("pattern", "definition", "priority", "apply-to")
 
 
+@ROUTES.list("policies", "policies/{vhost}", scope=Scope.VHOST, arguments={"operator": False})
+@ROUTES.list(
+    "operator-policies",
+    "operator-policies/{vhost}",
+    doc="Operator policies of a vhost, or of all that the user may see.",
+    scope=Scope.VHOST,
+    arguments={"operator": True},
+)
 def list_policies(call: Call, *, operator: bool) -> Answer:
-    """List the policies of a vhost, or of all that the user may see."""
+    """Policies of a vhost, or of all that the user may see."""
     return Listing(
         call.administration.policies.all(call.actor, call.vhost, operator=operator), is_paged=False
     )
 
 
+@ROUTES.get("policies/{vhost}/{policy}", **_POLICY)
+@ROUTES.get("operator-policies/{vhost}/{policy}", doc="Return an operator policy.", **_OPERATOR)
 def get_policy(call: Call, *, operator: bool) -> Answer:
-    """Return one policy."""
+    """Return a policy."""
     vhost, name = call.names["vhost"], call.names["policy"]
     return Item(call.administration.policies.get(call.actor, vhost, name, operator=operator))
 
 
+@ROUTES.put("policies/{vhost}/{policy}", body=_BODY, state=recorded_state.policy, **_POLICY)
+@ROUTES.put(
+    "operator-policies/{vhost}/{policy}",
+    doc="Set an operator policy.",
+    body=_BODY,
+    state=recorded_state.operator_policy,
+    **_OPERATOR,
+)
 def put_policy(call: Call, *, operator: bool) -> Answer:
     """Set a policy."""
     vhost, name = call.names["vhost"], call.names["policy"]
@@ -41,55 +65,16 @@ def put_policy(call: Call, *, operator: bool) -> Answer:
     return Done(201 if is_new else 204)
 
 
+@ROUTES.delete("policies/{vhost}/{policy}", state=recorded_state.policy, **_POLICY)
+@ROUTES.delete(
+    "operator-policies/{vhost}/{policy}",
+    doc="Remove an operator policy.",
+    state=recorded_state.operator_policy,
+    **_OPERATOR,
+)
 def delete_policy(call: Call, *, operator: bool) -> Answer:
     """Remove a policy."""
     call.administration.policies.clear(
         call.actor, call.names["vhost"], call.names["policy"], operator=operator
     )
     return Done()
-
-
-_BODY = (
-    Key("pattern", is_required=True, doc="regular expression that names match"),
-    Key("definition", "object", is_required=True, doc="settings by their names"),
-    Key("priority", "number", doc="the highest that matches applies; 0"),
-    Key("apply-to", doc="all, queues, exchanges, classic_queues, quorum_queues or streams; all"),
-)
-
-
-def _one(*, operator: bool, needs: Right) -> Mapping[str, Operation]:
-    what = "an operator policy" if operator else "a policy"
-    state = recorded_state.operator_policy if operator else recorded_state.policy
-    return {
-        "GET": Operation(
-            partial(get_policy, operator=operator), f"Return {what}.", needs, Scope.VHOST
-        ),
-        "PUT": Operation(
-            partial(put_policy, operator=operator),
-            f"Set {what}.",
-            needs,
-            Scope.VHOST,
-            body=_BODY,
-            statuses=(201, 204),
-            state=state,
-        ),
-        "DELETE": Operation(
-            partial(delete_policy, operator=operator), f"Remove {what}.", needs, Scope.VHOST, statuses=(204,),
-            state=state,
-        ),
-    }  # fmt: skip
-
-
-def _list(*, operator: bool) -> Mapping[str, Operation]:
-    doc = f"{'Operator policies' if operator else 'Policies'} of a vhost, or of all that the user may see."
-    return {"GET": Operation(partial(list_policies, operator=operator), doc, scope=Scope.VHOST, kind="array")}
-
-
-ROUTES = (
-    Route("policies", "policies", _list(operator=False)),
-    Route("policies/{vhost}", "policies", _list(operator=False)),
-    Route("policies/{vhost}/{policy}", "policies", _one(operator=False, needs=Right.POLICYMAKER)),
-    Route("operator-policies", "policies", _list(operator=True)),
-    Route("operator-policies/{vhost}", "policies", _list(operator=True)),
-    Route("operator-policies/{vhost}/{policy}", "policies", _one(operator=True, needs=Right.ADMINISTRATOR)),
-)
