@@ -8,12 +8,16 @@ from leveret.broker.administration.access import visible_vhosts
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, table
 from leveret.broker.http.errors import not_found
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.management.properties_key import canonical, location, properties_key
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
 
+ROUTES = Routes("bindings", scope=Scope.VHOST)
+_BODY = (Key("routing_key", doc="empty by default"), Key("arguments", "object"))
+_TO_QUEUE = "bindings/{vhost}/e/{source}/q/{queue}"
+_TO_EXCHANGE = "bindings/{vhost}/e/{source}/e/{exchange}"
 DEFAULT_EXCHANGE = "amq.default"
 """Name of the default exchange in paths."""
 STEP = 64
@@ -60,8 +64,10 @@ def listing(rows: Iterable[BindingRow]) -> Answer:
     return Listing(rows, FIELDS, _ORDER)
 
 
+@ROUTES.list("bindings")
+@ROUTES.list("bindings/{vhost}", doc="The bindings of a virtual host.")
 def list_bindings(call: Call) -> Answer:
-    """List the bindings of one vhost or of all."""
+    """All bindings."""
     vhosts = visible_vhosts(call.broker, call.actor, call.vhost)
     return listing(chain.from_iterable(map(all_bindings, vhosts)))
 
@@ -115,20 +121,23 @@ def exchange_name(name: str) -> str:
     return "" if name == DEFAULT_EXCHANGE else name
 
 
+@ROUTES.list("queues/{vhost}/{queue}/bindings")
 def list_queue_bindings(call: Call) -> Answer:
-    """List the bindings to a queue."""
+    """The bindings to a queue."""
     vhost = call.broker.vhosts[found_vhost(call)]
     return listing(bindings_to(vhost, "queue", call.names["queue"]))
 
 
+@ROUTES.list("exchanges/{vhost}/{exchange}/bindings/source")
 def list_source_bindings(call: Call) -> Answer:
-    """List the bindings from an exchange."""
+    """The bindings from an exchange."""
     vhost = call.broker.vhosts[found_vhost(call)]
     return listing(bindings_from(vhost, exchange_name(call.names["exchange"])))
 
 
+@ROUTES.list("exchanges/{vhost}/{exchange}/bindings/destination")
 def list_destination_bindings(call: Call) -> Answer:
-    """List the bindings to an exchange."""
+    """The bindings to an exchange."""
     vhost = call.broker.vhosts.get(call.names["vhost"])
     name = exchange_name(call.names["exchange"])
     return listing(() if vhost is None else bindings_to(vhost, "exchange", name))
@@ -148,13 +157,17 @@ def _destination(call: Call) -> tuple[str, str]:
     return "exchange", exchange_name(call.names["exchange"])
 
 
+@ROUTES.list(_TO_QUEUE, doc="Bindings from an exchange to a queue.")
+@ROUTES.list(_TO_EXCHANGE)
 def list_between(call: Call) -> Answer:
-    """List the bindings between an exchange and a queue or an exchange."""
+    """Bindings from an exchange to an exchange."""
     return listing(_between(call))
 
 
+@ROUTES.post(_TO_QUEUE, doc="Bind a queue to an exchange.", body=_BODY, statuses=(201,))
+@ROUTES.post(_TO_EXCHANGE, body=_BODY, statuses=(201,))
 def post_binding(call: Call) -> Answer:
-    """Bind a queue or an exchange."""
+    """Bind an exchange to an exchange."""
     body = call.body()
     kind, destination = _destination(call)
     given = body.get("routing_key", "")
@@ -174,14 +187,16 @@ def post_binding(call: Call) -> Answer:
     return Done(201, location(destination, properties_key(routing_key, made)))
 
 
+@ROUTES.get(f"{_TO_QUEUE}/{{props}}", f"{_TO_EXCHANGE}/{{props}}")
 def get_binding(call: Call) -> Steps:
-    """Return one binding."""
+    """One binding."""
     row = yield from _found(call)
     return Item({name: compute(row) for name, compute in FIELDS.items()})
 
 
+@ROUTES.delete(f"{_TO_QUEUE}/{{props}}", f"{_TO_EXCHANGE}/{{props}}")
 def delete_binding(call: Call) -> Steps:
-    """Remove one binding."""
+    """Remove a binding."""
     row = yield from _found(call)
     with changing(call):
         call.administration.topology.unbind(
@@ -205,70 +220,3 @@ def _found(call: Call) -> Any:
         if not number % STEP:
             yield None
     raise not_found()
-
-
-_VHOST = Scope.VHOST
-_BODY = (
-    Key("routing_key", doc="empty by default"),
-    Key("arguments", "object"),
-)
-
-
-def _routes(path: str, what: str) -> tuple[Route, Route]:
-    return (
-        Route(
-            path,
-            "bindings",
-            {
-                "GET": Operation(
-                    list_between, f"Bindings from an exchange to {what}.", scope=_VHOST, kind="array"
-                ),
-                "POST": Operation(
-                    post_binding, f"Bind {what} to an exchange.", scope=_VHOST, body=_BODY, statuses=(201,)
-                ),
-            },
-        ),
-        Route(
-            f"{path}/{{props}}",
-            "bindings",
-            {
-                "GET": Operation(get_binding, "One binding.", scope=_VHOST),
-                "DELETE": Operation(delete_binding, "Remove a binding.", scope=_VHOST, statuses=(204,)),
-            },
-        ),
-    )
-
-
-ROUTES = (
-    Route("bindings", "bindings", {"GET": Operation(list_bindings, "All bindings.", kind="array")}),
-    Route(
-        "bindings/{vhost}",
-        "bindings",
-        {"GET": Operation(list_bindings, "The bindings of a virtual host.", scope=Scope.VHOST, kind="array")},
-    ),
-    *_routes("bindings/{vhost}/e/{source}/q/{queue}", "a queue"),
-    *_routes("bindings/{vhost}/e/{source}/e/{exchange}", "an exchange"),
-    Route(
-        "queues/{vhost}/{queue}/bindings",
-        "bindings",
-        {"GET": Operation(list_queue_bindings, "The bindings to a queue.", scope=_VHOST, kind="array")},
-    ),
-    Route(
-        "exchanges/{vhost}/{exchange}/bindings/source",
-        "bindings",
-        {
-            "GET": Operation(
-                list_source_bindings, "The bindings from an exchange.", scope=_VHOST, kind="array"
-            )
-        },
-    ),
-    Route(
-        "exchanges/{vhost}/{exchange}/bindings/destination",
-        "bindings",
-        {
-            "GET": Operation(
-                list_destination_bindings, "The bindings to an exchange.", scope=_VHOST, kind="array"
-            )
-        },
-    ),
-)

@@ -8,7 +8,7 @@ from leveret.broker.administration.definitions_document import json_text, plain_
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, table, text
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.listing import ABSENT
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.management.client_fields import shown
@@ -18,6 +18,7 @@ from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
+ROUTES = Routes("exchanges", scope=Scope.VHOST)
 _SYSTEM = "amq."
 
 
@@ -65,8 +66,10 @@ def _policy(row: ExchangeRow) -> Any:
     return ABSENT if policy is None else json_text(policy.name)
 
 
+@ROUTES.list("exchanges", query=QUERY)
+@ROUTES.list("exchanges/{vhost}", doc="The exchanges of a virtual host.", query=QUERY)
 def list_exchanges(call: Call) -> Answer:
-    """List the exchanges of one vhost or of all."""
+    """All exchanges."""
     return Listing(_rows(call), exchange_fields(call))
 
 
@@ -76,8 +79,9 @@ def _rows(call: Call) -> Iterator[ExchangeRow]:
             yield ExchangeRow(vhost, exchange)
 
 
+@ROUTES.get("exchanges/{vhost}/{exchange}", query=QUERY)
 def get_exchange(call: Call) -> Answer:
-    """Return one exchange."""
+    """One exchange."""
     vhost = call.broker.vhosts[found_vhost(call)]
     exchange = vhost.router.get(exchange_name(call.names["exchange"]))
     if exchange is None:
@@ -86,6 +90,16 @@ def get_exchange(call: Call) -> Answer:
     return Item({**shown(exchange_fields(call), row), "incoming": [], "outgoing": []})
 
 
+@ROUTES.put(
+    "exchanges/{vhost}/{exchange}",
+    body=(
+        Key("type", doc="`direct` by default"),
+        Key("durable", "boolean", doc="false by default"),
+        Key("auto_delete", "boolean", doc="false by default"),
+        Key("internal", "boolean", doc="false by default"),
+        Key("arguments", "object"),
+    ),
+)
 def put_exchange(call: Call) -> Answer:
     """Declare an exchange."""
     name = exchange_name(call.names["exchange"])
@@ -105,6 +119,10 @@ def put_exchange(call: Call) -> Answer:
     return Done(201 if is_new else 204)
 
 
+@ROUTES.delete(
+    "exchanges/{vhost}/{exchange}",
+    query=(Key("if-unused", "boolean", doc="only if it is the source of no binding"),),
+)
 def delete_exchange(call: Call) -> Answer:
     """Delete an exchange with its bindings."""
     name = exchange_name(call.names["exchange"])
@@ -115,52 +133,3 @@ def delete_exchange(call: Call) -> Answer:
             call.actor, call.names["vhost"], name, if_unused=flag(call.query, "if-unused")
         )
     return Done()
-
-
-ROUTES = (
-    Route(
-        "exchanges",
-        "exchanges",
-        {"GET": Operation(list_exchanges, "All exchanges.", query=QUERY, kind="array")},
-    ),
-    Route(
-        "exchanges/{vhost}",
-        "exchanges",
-        {
-            "GET": Operation(
-                list_exchanges,
-                "The exchanges of a virtual host.",
-                scope=Scope.VHOST,
-                query=QUERY,
-                kind="array",
-            )
-        },
-    ),
-    Route(
-        "exchanges/{vhost}/{exchange}",
-        "exchanges",
-        {
-            "GET": Operation(get_exchange, "One exchange.", scope=Scope.VHOST, query=QUERY),
-            "PUT": Operation(
-                put_exchange,
-                "Declare an exchange.",
-                scope=Scope.VHOST,
-                body=(
-                    Key("type", doc="`direct` by default"),
-                    Key("durable", "boolean", doc="false by default"),
-                    Key("auto_delete", "boolean", doc="false by default"),
-                    Key("internal", "boolean", doc="false by default"),
-                    Key("arguments", "object"),
-                ),
-                statuses=(201, 204),
-            ),
-            "DELETE": Operation(
-                delete_exchange,
-                "Delete an exchange with its bindings.",
-                scope=Scope.VHOST,
-                query=(Key("if-unused", "boolean", doc="only if it is the source of no binding"),),
-                statuses=(204,),
-            ),
-        },
-    ),
-)

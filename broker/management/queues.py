@@ -8,18 +8,28 @@ from leveret.broker.administration.access import Right, visible_vhosts
 from leveret.broker.errors import NotYet
 from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Listing, Steps, flag, table, text
 from leveret.broker.http.errors import bad_request, not_found
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.management.client_fields import consumer_fields, shown
 from leveret.broker.management.queue_fields import queue_fields
 from leveret.broker.management.ranges import QUERY
 from leveret.broker.queue.queue import Queue
 
+ROUTES = Routes("queues", scope=Scope.VHOST)
 _ACTIONS = ("sync", "cancel_sync")
 
 
+_LIST = (
+    Key("disable_stats", "boolean", doc="only what was declared"),
+    Key("enable_queue_totals", "boolean", doc="with `disable_stats`: also the numbers of messages"),
+    *QUERY,
+)
+
+
+@ROUTES.list("queues", "queues/detailed", query=_LIST)
+@ROUTES.list("queues/{vhost}", doc="The queues of a virtual host.", query=_LIST)
 def list_queues(call: Call) -> Answer:
-    """List the queues of one vhost or of all."""
+    """All queues."""
     return Listing(_rows(call), queue_fields(call))
 
 
@@ -38,8 +48,9 @@ def found_queue(call: Call) -> Queue:
     return queue
 
 
+@ROUTES.get("queues/{vhost}/{queue}", query=_LIST)
 def get_queue(call: Call) -> Answer:
-    """Return one queue."""
+    """One queue."""
     queue = found_queue(call)
     item = shown(queue_fields(call), queue)
     if not flag(call.query, "disable_stats"):
@@ -49,6 +60,15 @@ def get_queue(call: Call) -> Answer:
     return Item(item)
 
 
+@ROUTES.put(
+    "queues/{vhost}/{queue}",
+    body=(
+        Key("durable", "boolean", doc="false by default"),
+        Key("auto_delete", "boolean", doc="false by default"),
+        Key("arguments", "object"),
+        Key("node", doc="the name of the node, if any"),
+    ),
+)
 def put_queue(call: Call) -> Steps:
     """Declare a queue."""
     body = call.body()
@@ -88,8 +108,15 @@ def _when(subscribe: Callable[[Callable[[], object]], object], done: Callable[[A
     subscribe(lambda: done(None))
 
 
+@ROUTES.delete(
+    "queues/{vhost}/{queue}",
+    query=(
+        Key("if-empty", "boolean", doc="only if it has no ready messages"),
+        Key("if-unused", "boolean", doc="only if it has no consumers"),
+    ),
+)
 def delete_queue(call: Call) -> Steps:
-    """Delete a queue with its messages; answered when what it discards or moves has moved."""
+    """Delete a queue with its messages."""
     queue = found_queue(call)
     with changing(call):
         call.administration.topology.delete_queue(
@@ -104,6 +131,7 @@ def delete_queue(call: Call) -> Steps:
     return Done()
 
 
+@ROUTES.delete("queues/{vhost}/{queue}/contents")
 def purge_queue(call: Call) -> Answer:
     """Delete the ready messages of a queue."""
     queue = found_queue(call)
@@ -112,84 +140,15 @@ def purge_queue(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.post(
+    "queues/{vhost}/{queue}/actions",
+    needs=Right.ADMINISTRATOR,
+    body=(required("action", doc="`sync` or `cancel_sync`"),),
+)
 def act_on_queue(call: Call) -> Answer:
-    """Do nothing for the actions that concern mirrors: there are none."""
+    """Accepted for RabbitMQ's mirrored queues: does nothing."""
     found_queue(call)
     action: Any = call.body("action")["action"]
     if action not in _ACTIONS:
         raise bad_request(["unknown", action])
     return Done()
-
-
-_LIST = (
-    Key("disable_stats", "boolean", doc="only what was declared"),
-    Key("enable_queue_totals", "boolean", doc="with `disable_stats`: also the numbers of messages"),
-    *QUERY,
-)
-ROUTES = (
-    Route("queues", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST, kind="array")}),
-    Route(
-        "queues/detailed", "queues", {"GET": Operation(list_queues, "All queues.", query=_LIST, kind="array")}
-    ),
-    Route(
-        "queues/{vhost}",
-        "queues",
-        {
-            "GET": Operation(
-                list_queues, "The queues of a virtual host.", scope=Scope.VHOST, query=_LIST, kind="array"
-            )
-        },
-    ),
-    Route(
-        "queues/{vhost}/{queue}",
-        "queues",
-        {
-            "GET": Operation(get_queue, "One queue.", scope=Scope.VHOST, query=_LIST),
-            "PUT": Operation(
-                put_queue,
-                "Declare a queue.",
-                scope=Scope.VHOST,
-                body=(
-                    Key("durable", "boolean", doc="false by default"),
-                    Key("auto_delete", "boolean", doc="false by default"),
-                    Key("arguments", "object"),
-                    Key("node", doc="the name of the node, if any"),
-                ),
-                statuses=(201, 204),
-            ),
-            "DELETE": Operation(
-                delete_queue,
-                "Delete a queue with its messages.",
-                scope=Scope.VHOST,
-                query=(
-                    Key("if-empty", "boolean", doc="only if it has no ready messages"),
-                    Key("if-unused", "boolean", doc="only if it has no consumers"),
-                ),
-                statuses=(204,),
-            ),
-        },
-    ),
-    Route(
-        "queues/{vhost}/{queue}/contents",
-        "queues",
-        {
-            "DELETE": Operation(
-                purge_queue, "Delete the ready messages of a queue.", scope=Scope.VHOST, statuses=(204,)
-            )
-        },
-    ),
-    Route(
-        "queues/{vhost}/{queue}/actions",
-        "queues",
-        {
-            "POST": Operation(
-                act_on_queue,
-                "Accepted for RabbitMQ's mirrored queues: does nothing.",
-                Right.ADMINISTRATOR,
-                scope=Scope.VHOST,
-                body=(Key("action", is_required=True, doc="`sync` or `cancel_sync`"),),
-                statuses=(204,),
-            )
-        },
-    ),
-)
