@@ -5,16 +5,21 @@ from typing import Any, cast
 from leveret.broker.administration.peeking import State
 from leveret.broker.http.call import Call, Item, Steps, number, table, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing
 from leveret.broker.management.peeking import shown
 
+ROUTES = Routes("explanations")
 _STATES = ("ready", "unacked", "delayed")
 
 
+@ROUTES.get("leveret/explain/queue/{vhost}/{queue}", scope=Scope.VISIBLE)
 def explain_queue(call: Call) -> Steps:
-    """Explain a queue."""
+    """The settings in effect of a queue, each with where it comes from, its policies, and what looks
+    wrong; its open `promises` if it confirms on acknowledgement; and the `holders` of unacknowledged
+    messages, with the seconds for which they have had the oldest.
+    """
     with naming_the_missing():
         found = yield from call.administration.explaining.queue(
             call.actor, call.names["vhost"], call.names["queue"]
@@ -22,8 +27,21 @@ def explain_queue(call: Call) -> Steps:
     return Item(found)
 
 
+@ROUTES.post(
+    "leveret/explain/publish/{vhost}/{exchange}",
+    scope=Scope.VISIBLE,
+    body=(
+        required("routing_key"),
+        Key("headers", "object", doc="headers of the message"),
+    ),
+    statuses=(200,),
+)
 def explain_publish(call: Call) -> Steps:
-    """Explain where a message would go."""
+    """Where a message would go that is published now, and by which bindings; nothing is published. A step
+    at an exchange that keeps the message for its `x-delay` has that `delay` in milliseconds, as have
+    the queues behind it; it is null elsewhere. The keys in CC and BCC are routed, too: they are
+    `extra_keys`, and each match has the `matched_key` that led there, null where keys do not matter.
+    """
     body = call.body("routing_key")
     with naming_the_missing():
         found = yield from call.administration.explaining.publish(
@@ -36,8 +54,15 @@ def explain_publish(call: Call) -> Steps:
     return Item(found)
 
 
+@ROUTES.get(
+    "leveret/explain/message/{vhost}/{queue}/{number}",
+    scope=Scope.CLIENT,
+    query=(Key("state", doc="`ready` (default), `unacked` or `delayed`"),),
+)
 def explain_message(call: Call) -> Steps:
-    """Explain why a message is where it is."""
+    """Why a message is in a queue: how it came, what it waits for, what will happen to it. Needs the
+    permission to read the queue.
+    """
     state = text(call.query, "state", "ready")
     if state not in _STATES:
         raise bad_request(f"state must be one of {', '.join(_STATES)}")
@@ -51,54 +76,3 @@ def explain_message(call: Call) -> Steps:
         )
     message = yield from shown(found["message"], is_base64=False)
     return Item({**found, "message": message})
-
-
-_QUEUE = (
-    "The settings in effect of a queue, each with where it comes from, its policies, and what looks wrong; its open "
-    "`promises` if it confirms on acknowledgement; and the `holders` of unacknowledged messages, with the seconds for "
-    "which they have had the oldest."
-)
-_PUBLISH = (
-    "Where a message would go that is published now, and by which bindings; nothing is published. A step at an "
-    "exchange that keeps the message for its `x-delay` has that `delay` in milliseconds, as have the queues behind it; "
-    "it is null elsewhere. The keys in CC and BCC are routed, too: they are `extra_keys`, and each match has the "
-    "`matched_key` that led there, null where keys do not matter."
-)
-_MESSAGE = (
-    "Why a message is in a queue: how it came, what it waits for, what will happen to it. "
-    "Needs the permission to read the queue."
-)
-ROUTES = (
-    Route(
-        "leveret/explain/queue/{vhost}/{queue}",
-        "explanations",
-        {"GET": Operation(explain_queue, _QUEUE, scope=Scope.VISIBLE)},
-    ),
-    Route(
-        "leveret/explain/publish/{vhost}/{exchange}",
-        "explanations",
-        {
-            "POST": Operation(
-                explain_publish,
-                _PUBLISH,
-                scope=Scope.VISIBLE,
-                body=(
-                    Key("routing_key", is_required=True),
-                    Key("headers", "object", doc="headers of the message"),
-                ),
-            )
-        },
-    ),
-    Route(
-        "leveret/explain/message/{vhost}/{queue}/{number}",
-        "explanations",
-        {
-            "GET": Operation(
-                explain_message,
-                _MESSAGE,
-                scope=Scope.CLIENT,
-                query=(Key("state", doc="`ready` (default), `unacked` or `delayed`"),),
-            )
-        },
-    ),
-)

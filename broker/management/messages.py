@@ -13,11 +13,12 @@ from leveret.broker.errors import NotYet
 from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, table
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.large_text import LargeText, text_of
-from leveret.broker.http.route import Key, Operation, Route, Scope, Work
+from leveret.broker.http.route import Key, Routes, Scope, Work, required
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import on_channel
 from leveret.broker.message_filter.message_facts import MessageFacts
 
+ROUTES = Routes("messages")
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 MOST_OCTETS = 64 * 1024 * 1024
 """Bytes of bodies after which no further message is fetched by one request."""
@@ -58,8 +59,20 @@ class _Verdict:
             listener(self.outcome)
 
 
+@ROUTES.post(
+    "exchanges/{vhost}/{exchange}/publish",
+    scope=Scope.VHOST,
+    body=(
+        required("routing_key"),
+        required("properties", "object", doc="by their AMQP names, with `headers`"),
+        required("payload"),
+        required("payload_encoding", doc="`string` or `base64`"),
+    ),
+    is_large=True,
+    statuses=(200,),
+)
 def publish(call: Call) -> Steps:
-    """Publish a message, and wait for its confirm."""
+    """Publish a message, and wait until a client would get its confirm."""
     body = yield from call.large_body("routing_key", "properties", "payload", "payload_encoding")
     payload = _payload(body["payload"], body["payload_encoding"])
     routing_key = body["routing_key"]
@@ -123,6 +136,19 @@ def _properties(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in (*_NUMBERS, *_TEXTS) if name in given}
 
 
+@ROUTES.post(
+    "queues/{vhost}/{queue}/get",
+    scope=Scope.VHOST,
+    body=(
+        required("count", "integer"),
+        required("ackmode", doc=", ".join(f"`{mode}`" for mode in ACK_MODES)),
+        required("encoding", doc="`auto` or `base64`"),
+        Key("truncate", "integer", doc="bytes of each body that are returned at most"),
+    ),
+    work=Work.BODIES,
+    kind="array",
+    statuses=(200,),
+)
 def get_messages(call: Call) -> Steps:
     """Fetch messages from a queue, and requeue, ack or reject them."""
     body = call.body("ackmode", "count", "encoding")
@@ -209,44 +235,3 @@ def properties_of(view: MessageView) -> dict[str, Any]:
     if view.headers:
         properties["headers"] = view.headers
     return properties
-
-
-ROUTES = (
-    Route(
-        "exchanges/{vhost}/{exchange}/publish",
-        "messages",
-        {
-            "POST": Operation(
-                publish,
-                "Publish a message, and wait until a client would get its confirm.",
-                scope=Scope.VHOST,
-                body=(
-                    Key("routing_key", is_required=True),
-                    Key("properties", "object", is_required=True, doc="by their AMQP names, with `headers`"),
-                    Key("payload", is_required=True),
-                    Key("payload_encoding", is_required=True, doc="`string` or `base64`"),
-                ),
-                is_large=True,
-            )
-        },
-    ),
-    Route(
-        "queues/{vhost}/{queue}/get",
-        "messages",
-        {
-            "POST": Operation(
-                get_messages,
-                "Fetch messages from a queue, and requeue, ack or reject them.",
-                scope=Scope.VHOST,
-                body=(
-                    Key("count", "integer", is_required=True),
-                    Key("ackmode", is_required=True, doc=", ".join(f"`{mode}`" for mode in ACK_MODES)),
-                    Key("encoding", is_required=True, doc="`auto` or `base64`"),
-                    Key("truncate", "integer", doc="bytes of each body that are returned at most"),
-                ),
-                work=Work.BODIES,
-                kind="array",
-            )
-        },
-    ),
-)

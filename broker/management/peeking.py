@@ -8,13 +8,32 @@ from leveret.broker.administration.messages import MessageView
 from leveret.broker.administration.peeking import BODY_OCTETS, EFFORT, SOME, Wanted
 from leveret.broker.http.call import Call, Item, Steps, number, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Operation, Route, Scope, Work
+from leveret.broker.http.route import Key, Routes, Scope, Work
 from leveret.broker.management.client_errors import naming_the_missing
 from leveret.broker.management.messages import check_memory, payload_of, properties_of
 
+ROUTES = Routes("messages")
 
+
+@ROUTES.get(
+    "leveret/queues/{vhost}/{queue}/messages",
+    scope=Scope.CLIENT,
+    query=(
+        Key("count", "integer", doc="maximum number for each state, 1 to 1000; 10 by default"),
+        Key("from", doc="`head`, or `tail` to begin with the newest"),
+        Key("where", doc="a [condition](filters.md) that they meet"),
+        Key("after", doc="`next` of the answer before, to go on with a search"),
+        Key("truncate", "integer", doc="bytes of each body that are returned at most"),
+        Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
+    ),
+    work=Work.LONG,
+    is_audited=True,
+)
 def peek(call: Call) -> Steps:
-    """Look at messages of a queue."""
+    """The `messages` of a queue, without consuming them: ready, unacked and delayed ones. Needs the
+    permission to read the queue. One request searches some 100,000 messages, and returns some 16 MiB,
+    at most: `next` is null at the end.
+    """
     query = call.query
     end, encoding = text(query, "from", "head"), text(query, "encoding", "auto")
     if end not in {"head", "tail"}:
@@ -69,30 +88,3 @@ def shown(view: MessageView, *, is_base64: bool) -> Generator[None, None, dict[s
         "payload_encoding": encoding,
         "truncated": len(view.body) < view.size,
     }
-
-
-ROUTES = (
-    Route(
-        "leveret/queues/{vhost}/{queue}/messages",
-        "messages",
-        {
-            "GET": Operation(
-                peek,
-                "The `messages` of a queue, without consuming them: ready, unacked and delayed ones. "
-                "Needs the permission to read the queue. One request searches some 100,000 messages, and returns "
-                "some 16 MiB, at most: `next` is null at the end.",
-                scope=Scope.CLIENT,
-                work=Work.LONG,
-                is_audited=True,
-                query=(
-                    Key("count", "integer", doc="maximum number for each state, 1 to 1000; 10 by default"),
-                    Key("from", doc="`head`, or `tail` to begin with the newest"),
-                    Key("where", doc="a [condition](filters.md) that they meet"),
-                    Key("after", doc="`next` of the answer before, to go on with a search"),
-                    Key("truncate", "integer", doc="bytes of each body that are returned at most"),
-                    Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
-                ),
-            )
-        },
-    ),
-)

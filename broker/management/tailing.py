@@ -11,17 +11,40 @@ from leveret.broker.administration.tailing import Follower, Wish
 from leveret.broker.http.call import Answer, Call, Stream, number, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.listing import encoded, encoded_pieces
-from leveret.broker.http.route import Key, Operation, Route, Scope
+from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing
 from leveret.broker.management.messages import payload_of, properties_of
 from leveret.broker.vhost.tail import EVERYTHING, Published
 
+ROUTES = Routes("messages")
 LINES = "application/x-ndjson"
 
 
+@ROUTES.get(
+    "leveret/exchanges/{vhost}/{exchange}/tail",
+    needs=Right.ADMINISTRATOR,
+    scope=Scope.VHOST,
+    query=(
+        Key(
+            "pattern",
+            doc="what routing keys match, as in a binding to a topic exchange; `#` by default",
+        ),
+        Key("where", doc="a [condition](filters.md) that messages meet"),
+        Key("count", "integer", doc="number of messages after which it ends"),
+        Key("truncate", "integer", doc="bytes of each body that are returned at most"),
+        Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
+    ),
+    is_audited=True,
+    kind="text",
+    has_head=False,
+)
 def tail(call: Call) -> Answer:
-    """Follow what is published to an exchange."""
+    """Messages as they are published to an exchange, until the reader leaves: lines of JSON, of which
+    empty ones mean nothing. `lost` is a number of messages that a slow reader has missed, `end` a
+    reason why there are no more. Dead letters, and messages from other exchanges, are shown, too;
+    publishers do not wait.
+    """
     query = call.query
     encoding = text(query, "encoding", "auto")
     if encoding not in {"auto", "base64"}:
@@ -77,37 +100,3 @@ def shown(
         "payload_encoding": encoding,
         "truncated": len(view.body) < view.size,
     }
-
-
-_DOC = (
-    "Messages as they are published to an exchange, until the reader leaves: lines of JSON, of which empty ones mean "
-    "nothing. `lost` is a number of messages that a slow reader has missed, `end` a reason why there are no more. "
-    "Dead letters, and messages from other exchanges, are shown, too; publishers do not wait."
-)
-ROUTES = (
-    Route(
-        "leveret/exchanges/{vhost}/{exchange}/tail",
-        "messages",
-        {
-            "GET": Operation(
-                tail,
-                _DOC,
-                Right.ADMINISTRATOR,
-                scope=Scope.VHOST,
-                is_audited=True,
-                query=(
-                    Key(
-                        "pattern",
-                        doc="what routing keys match, as in a binding to a topic exchange; `#` by default",
-                    ),
-                    Key("where", doc="a [condition](filters.md) that messages meet"),
-                    Key("count", "integer", doc="number of messages after which it ends"),
-                    Key("truncate", "integer", doc="bytes of each body that are returned at most"),
-                    Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
-                ),
-                kind="text",
-            )
-        },
-        has_head=False,
-    ),
-)

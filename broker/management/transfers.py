@@ -2,17 +2,49 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from leveret.broker.administration.dead_letters import dead_letter_queues
 from leveret.broker.administration.transfers import Chosen
 from leveret.broker.http.call import Answer, Call, Item, Listing, Steps, flag, number, text
 from leveret.broker.http.errors import bad_request, not_found
-from leveret.broker.http.route import Key, Operation, Route, Scope, Work
+from leveret.broker.http.route import Key, Routes, Scope, Work, required
 from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.transfer.retry import MOST_RETRIES
 
+ROUTES = Routes("transfers")
 _ACCEPTED = 202
+Begin = TypeVar("Begin", bound=Callable[..., Answer])
+_CHOSEN = (
+    Key("where", doc="the condition that messages must meet; all if it is not given"),
+    Key("limit", "integer", doc="maximum number of messages"),
+    Key("rate", "integer", doc="maximum number of messages a second"),
+    Key("dry_run", "boolean", doc="only count"),
+)
+_DESTINATION = "name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`; a slash in `NAME` is `%2F`"
+
+
+def _begins(name: str, *body: Key) -> Callable[[Begin], Begin]:
+    """Declare the handler that begins a transfer; `body` has the keys beside those of all of them.
+
+    Other keys are refused: without its misspelt `dry_run` or `where` a request would concern more than was meant.
+    """
+    keys = (*body, *_CHOSEN)
+    known = {key.name for key in keys}
+
+    def declare(handler: Begin) -> Begin:
+        def begin(call: Call) -> Answer:
+            unknown = sorted(call.body().keys() - known)
+            if unknown:
+                raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(sorted(known))}")
+            return handler(call)
+
+        path = f"leveret/queues/{{vhost}}/{{queue}}/{name}"
+        statuses = (_ACCEPTED,)
+        ROUTES.post(path, doc=handler.__doc__, scope=Scope.CLIENT, body=keys, statuses=statuses)(begin)
+        return handler
+
+    return declare
 
 
 def _chosen(body: dict[str, Any]) -> Chosen:
@@ -29,8 +61,9 @@ def _started(call: Call, started: int) -> Answer:
     return Item(call.administration.transfers.transfer(call.actor, started), status=_ACCEPTED)
 
 
+@_begins("move", required("destination", doc=_DESTINATION))
 def move(call: Call, *, is_copy: bool = False) -> Answer:
-    """Begin to move messages."""
+    """Begin to move messages; needs read on the queue and write on the destination."""
     body = call.body("destination")
     with changing(call):
         started = call.administration.transfers.start_move(
@@ -44,13 +77,15 @@ def move(call: Call, *, is_copy: bool = False) -> Answer:
     return _started(call, started)
 
 
+@_begins("copy", required("destination", doc=_DESTINATION))
 def copy(call: Call) -> Answer:
-    """Begin to copy messages."""
+    """Begin to copy messages; needs read on the queue and write on the destination."""
     return move(call, is_copy=True)
 
 
+@_begins("discard")
 def discard(call: Call) -> Answer:
-    """Begin to discard messages."""
+    """Begin to discard messages; needs read and configure on the queue."""
     with changing(call):
         started = call.administration.transfers.start_discard(
             call.actor, call.names["vhost"], call.names["queue"], _chosen(call.body())
@@ -58,8 +93,15 @@ def discard(call: Call) -> Answer:
     return _started(call, started)
 
 
+@_begins(
+    "retry",
+    Key("destination", doc=f"instead: {_DESTINATION}"),
+    Key("first", "boolean", doc="to the queue of the first death, not of the newest"),
+    Key("reason", doc="only those whose newest death has this reason"),
+    Key("max_retries", "integer", doc=f"retries after which a message stays; {MOST_RETRIES}"),
+)
 def retry(call: Call) -> Answer:
-    """Begin to retry dead letters."""
+    """Begin to move dead letters back to where they died; needs read here and write there."""
     body = call.body()
     with changing(call):
         started = call.administration.transfers.start_retry(
@@ -75,8 +117,14 @@ def retry(call: Call) -> Answer:
     return _started(call, started)
 
 
+@_begins(
+    "replay",
+    required("destination", doc=_DESTINATION),
+    Key("since", doc="only those acked at this time or later, in ISO 8601 with its offset"),
+    Key("until", doc="only those acked before this time"),
+)
 def replay(call: Call) -> Answer:
-    """Begin to replay acked messages."""
+    """Begin to replay acked messages that the queue retains; needs read here and write on the destination."""
     body = call.body("destination")
     with changing(call):
         started = call.administration.transfers.start_replay(
@@ -105,18 +153,21 @@ def _moment(body: dict[str, Any], key: str) -> int | None:
     raise bad_request(f"'{key}' must be a time in ISO 8601 with its offset, such as 2026-11-23T10:00:00Z")
 
 
+@ROUTES.list("leveret/transfers")
 def list_transfers(call: Call) -> Answer:
-    """List the transfers."""
+    """The transfers that run, and the latest that are over."""
     return Listing(call.administration.transfers.transfers(call.actor), sort=("id",))
 
 
+@ROUTES.get("leveret/transfers/{transfer}")
 def get_transfer(call: Call) -> Answer:
-    """Return a transfer."""
+    """The progress or the result of a transfer."""
     return Item(call.administration.transfers.transfer(call.actor, _number(call)))
 
 
+@ROUTES.delete("leveret/transfers/{transfer}", statuses=(200,))
 def cancel_transfer(call: Call) -> Answer:
-    """Cancel a transfer."""
+    """End a transfer after its current batch."""
     return Item(call.administration.transfers.cancel(call.actor, _number(call)))
 
 
@@ -127,110 +178,15 @@ def _number(call: Call) -> int:
     return int(name)
 
 
+@ROUTES.list("leveret/dead-letters", work=Work.LONG)
+@ROUTES.list(
+    "leveret/dead-letters/{vhost}",
+    doc="The queues of a virtual host that hold dead letters.",
+    scope=Scope.VHOST,
+    work=Work.LONG,
+)
 def list_dead_letters(call: Call) -> Steps:
-    """List the queues that hold dead letters."""
+    """The queues that hold dead letters."""
     vhost = found_vhost(call) if "vhost" in call.names else call.vhost
     rows = yield from dead_letter_queues(call.broker, call.actor, vhost)
     return Listing(rows, sort=("vhost", "queue"))
-
-
-_GROUP = "transfers"
-_CHOSEN = (
-    Key("where", doc="the condition that messages must meet; all if it is not given"),
-    Key("limit", "integer", doc="maximum number of messages"),
-    Key("rate", "integer", doc="maximum number of messages a second"),
-    Key("dry_run", "boolean", doc="only count"),
-)
-_DESTINATION = "name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`; a slash in `NAME` is `%2F`"
-_PATH = "leveret/queues/{vhost}/{queue}"
-
-
-def _beginning(name: str, handler: Callable[[Call], Answer], doc: str, *body: Key) -> Route:
-    """Return the route that begins a transfer; `body` has the keys beside those of all of them.
-
-    Other keys are refused: without its misspelt `dry_run` or `where` a request would concern more than was meant.
-    """
-    keys = (*body, *_CHOSEN)
-    known = {key.name for key in keys}
-
-    def begin(call: Call) -> Answer:
-        unknown = sorted(call.body().keys() - known)
-        if unknown:
-            raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(sorted(known))}")
-        return handler(call)
-
-    operation = Operation(begin, doc, scope=Scope.CLIENT, body=keys, statuses=(_ACCEPTED,))
-    return Route(f"{_PATH}/{name}", _GROUP, {"POST": operation})
-
-
-ROUTES = (
-    _beginning(
-        "move",
-        move,
-        "Begin to move messages; needs read on the queue and write on the destination.",
-        Key("destination", is_required=True, doc=_DESTINATION),
-    ),
-    _beginning(
-        "copy",
-        copy,
-        "Begin to copy messages; needs read on the queue and write on the destination.",
-        Key("destination", is_required=True, doc=_DESTINATION),
-    ),
-    _beginning("discard", discard, "Begin to discard messages; needs read and configure on the queue."),
-    _beginning(
-        "retry",
-        retry,
-        "Begin to move dead letters back to where they died; needs read here and write there.",
-        Key("destination", doc=f"instead: {_DESTINATION}"),
-        Key("first", "boolean", doc="to the queue of the first death, not of the newest"),
-        Key("reason", doc="only those whose newest death has this reason"),
-        Key("max_retries", "integer", doc=f"retries after which a message stays; {MOST_RETRIES}"),
-    ),
-    _beginning(
-        "replay",
-        replay,
-        "Begin to replay acked messages that the queue retains; needs read here and write on the destination.",
-        Key("destination", is_required=True, doc=_DESTINATION),
-        Key("since", doc="only those acked at this time or later, in ISO 8601 with its offset"),
-        Key("until", doc="only those acked before this time"),
-    ),
-    Route(
-        "leveret/transfers",
-        _GROUP,
-        {
-            "GET": Operation(
-                list_transfers, "The transfers that run, and the latest that are over.", kind="array"
-            )
-        },
-    ),
-    Route(
-        "leveret/transfers/{transfer}",
-        _GROUP,
-        {
-            "GET": Operation(get_transfer, "The progress or the result of a transfer."),
-            "DELETE": Operation(cancel_transfer, "End a transfer after its current batch."),
-        },
-    ),
-    Route(
-        "leveret/dead-letters",
-        _GROUP,
-        {
-            "GET": Operation(
-                list_dead_letters, "The queues that hold dead letters.", work=Work.LONG, kind="array"
-            )
-        },
-    ),
-    Route(
-        "leveret/dead-letters/{vhost}",
-        _GROUP,
-        {
-            "GET": Operation(
-                list_dead_letters,
-                "The queues of a virtual host that hold dead letters.",
-                scope=Scope.VHOST,
-                work=Work.LONG,
-                kind="array",
-            )
-        },
-    ),
-)
