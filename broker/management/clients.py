@@ -8,7 +8,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.http.call import DIGITS, Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import not_authorised, not_found
-from leveret.broker.http.route import Operation, Route, Scope
+from leveret.broker.http.route import Routes, Scope
 from leveret.broker.management.client_errors import found_vhost
 from leveret.broker.management.client_fields import (
     channel_fields,
@@ -20,6 +20,7 @@ from leveret.broker.management.client_fields import (
 from leveret.broker.management.ranges import QUERY
 from leveret.broker.queue.consumer import Consumer
 
+ROUTES = Routes("connections")
 CLOSED = "Closed via management plugin"
 """RabbitMQ's default reason."""
 _DENIED = "User not authorised to access object"
@@ -62,18 +63,24 @@ def _found(call: Call, *, change: bool = False) -> Connection:
 # -- connections ------------------------------------------------------------------------------------------------------
 
 
+@ROUTES.list("connections", query=QUERY)
+@ROUTES.list(
+    "vhosts/{vhost}/connections", doc="The connections to a virtual host.", scope=Scope.VISIBLE, query=QUERY
+)
 def list_connections(call: Call) -> Answer:
-    """List the connections that the user may see."""
+    """Connections."""
     vhost = call.headers.get("x-vhost") if "vhost" not in call.names else found_vhost(call)
     return Listing(_connections(call, vhost or None), connection_fields(call), ("name",))
 
 
+@ROUTES.list("connections/username/{user}", query=QUERY)
 def list_connections_of_user(call: Call) -> Answer:
-    """List the connections of a user."""
+    """The connections of a user."""
     rows = _connections(call, user=call.names["user"])
     return Listing(rows, connection_fields(call), ("name",))
 
 
+@ROUTES.delete("connections/username/{user}")
 def close_connections_of_user(call: Call) -> Answer:
     """Close the connections of a user."""
     reason = call.headers.get("x-reason", CLOSED)
@@ -83,35 +90,47 @@ def close_connections_of_user(call: Call) -> Answer:
     return Done()
 
 
+@ROUTES.get("connections/{connection}", query=QUERY)
 def get_connection(call: Call) -> Answer:
-    """Return one connection."""
+    """One connection."""
     item = shown(connection_fields(call), _found(call))
     # RabbitMQ has null in lists here
     return Item({name: "" if value is None else value for name, value in item.items()})
 
 
+@ROUTES.delete("connections/{connection}")
 def close_connection(call: Call) -> Answer:
-    """Close a connection; the reason is in the header `X-Reason`."""
+    """Close a connection; the header `X-Reason` has the reason."""
     _found(call, change=True).force_close(call.headers.get("x-reason", CLOSED))
     return Done()
 
 
+@ROUTES.list("connections/{connection}/channels", query=QUERY)
 def list_channels_of_connection(call: Call) -> Answer:
-    """List the channels of a connection."""
+    """The channels of a connection."""
     return Listing(tuple(_found(call).channels.values()), channel_fields(call), ("name",))
 
 
 # -- channels and consumers -------------------------------------------------------------------------------------------
 
 
+@ROUTES.list("channels", query=QUERY, group="channels")
+@ROUTES.list(
+    "vhosts/{vhost}/channels",
+    doc="The channels in a virtual host.",
+    scope=Scope.VISIBLE,
+    query=QUERY,
+    group="channels",
+)
 def list_channels(call: Call) -> Answer:
-    """List the channels that the user may see."""
+    """Channels."""
     vhost = call.headers.get("x-vhost") if "vhost" not in call.names else found_vhost(call)
     return Listing(_channels(call, vhost or None), channel_fields(call), ("name",))
 
 
+@ROUTES.get("channels/{channel}", query=QUERY, group="channels")
 def get_channel(call: Call) -> Answer:
-    """Return one channel with its consumers."""
+    """One channel."""
     wanted = call.names["channel"]
     name, _, number = wanted.removesuffix(")").rpartition(" (")
     is_number = number.isdecimal() and len(number) <= DIGITS
@@ -131,8 +150,14 @@ def get_channel(call: Call) -> Answer:
     raise not_found()
 
 
+@ROUTES.list("consumers", group="consumers")
+@ROUTES.list(
+    "consumers/{vhost}",
+    doc="The consumers in a virtual host, those that the user may see.",
+    group="consumers",
+)
 def list_consumers(call: Call) -> Answer:
-    """List the consumers of the queues that the user may see."""
+    """All consumers."""
     if "vhost" in call.names:
         found_vhost(call)
     return Listing(_consumers(call), consumer_fields(call), ())
@@ -144,83 +169,3 @@ def _consumers(call: Call) -> Iterator[Consumer]:
         if name in {None, vhost.name}:
             for queue in tuple(vhost.queues.values()):
                 yield from tuple(queue.consumers)
-
-
-ROUTES = (
-    Route(
-        "connections",
-        "connections",
-        {"GET": Operation(list_connections, "Connections.", query=QUERY, kind="array")},
-    ),
-    Route(
-        "vhosts/{vhost}/connections",
-        "connections",
-        {
-            "GET": Operation(
-                list_connections,
-                "The connections to a virtual host.",
-                scope=Scope.VISIBLE,
-                query=QUERY,
-                kind="array",
-            )
-        },
-    ),
-    Route(
-        "connections/username/{user}",
-        "connections",
-        {
-            "GET": Operation(
-                list_connections_of_user, "The connections of a user.", query=QUERY, kind="array"
-            ),
-            "DELETE": Operation(
-                close_connections_of_user, "Close the connections of a user.", statuses=(204,)
-            ),
-        },
-    ),
-    Route(
-        "connections/{connection}",
-        "connections",
-        {
-            "GET": Operation(get_connection, "One connection.", query=QUERY),
-            "DELETE": Operation(
-                close_connection,
-                "Close a connection; the header `X-Reason` has the reason.",
-                statuses=(204,),
-            ),
-        },
-    ),
-    Route(
-        "connections/{connection}/channels",
-        "connections",
-        {
-            "GET": Operation(
-                list_channels_of_connection, "The channels of a connection.", query=QUERY, kind="array"
-            )
-        },
-    ),
-    Route("channels", "channels", {"GET": Operation(list_channels, "Channels.", query=QUERY, kind="array")}),
-    Route(
-        "vhosts/{vhost}/channels",
-        "channels",
-        {
-            "GET": Operation(
-                list_channels,
-                "The channels in a virtual host.",
-                scope=Scope.VISIBLE,
-                query=QUERY,
-                kind="array",
-            )
-        },
-    ),
-    Route("channels/{channel}", "channels", {"GET": Operation(get_channel, "One channel.", query=QUERY)}),
-    Route("consumers", "consumers", {"GET": Operation(list_consumers, "All consumers.", kind="array")}),
-    Route(
-        "consumers/{vhost}",
-        "consumers",
-        {
-            "GET": Operation(
-                list_consumers, "The consumers in a virtual host, those that the user may see.", kind="array"
-            )
-        },
-    ),
-)

@@ -15,13 +15,14 @@ from leveret.broker.http.browsers import token_of
 from leveret.broker.http.call import Answer, Call, Events, ManagedBroker, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Reading, Topic
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Key, Routes
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.series import Row
 from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
 
+ROUTES = Routes("overview")
 STEP = 50
 """Queues that are read in one step."""
 MOST_TOPICS = 8
@@ -47,8 +48,25 @@ Vhosts = tuple[str, ...] | None
 """Names of the vhosts that are shown; None for all, and the node."""
 
 
+@ROUTES.get(
+    "leveret/events",
+    query=(
+        Key(
+            "topics",
+            is_required=True,
+            doc="`overview`, `queues`, or both with a comma between them",
+        ),
+        Key("vhost", doc="of this virtual host only"),
+    ),
+    kind="events",
+)
 def get_events(call: Call) -> Answer:
-    """Return the events of topics."""
+    """Server-sent events whenever something has changed. `overview`: an object with counts since the
+    start, from which the client computes rates. `queues`: first all rows, in pieces, with the names of
+    their `columns`; then the rows that have changed and the keys of those that are `gone`, and with the
+    last piece its time (`at`, milliseconds). Those who may see the same get the same. At most 50
+    clients.
+    """
     names = tuple(dict.fromkeys(filter(None, text(call.query, "topics").split(","))))
     if not names or len(names) > MOST_TOPICS or not _TOPICS.keys() >= set(names):
         raise bad_request(f"topics must be some of {', '.join(_TOPICS)}, with commas between them")
@@ -238,27 +256,3 @@ class _Recent:
 
 
 _TOPICS: dict[str, Callable[[ManagedBroker, Vhosts], Topic]] = {"overview": _overview, "queues": _queues}
-ROUTES = (
-    Route(
-        "leveret/events",
-        "overview",
-        {
-            "GET": Operation(
-                get_events,
-                "Server-sent events whenever something has changed. `overview`: an object with counts since the start, "
-                "from which the client computes rates. `queues`: first all rows, in pieces, with the names of their "
-                "`columns`; then the rows that have changed and the keys of those that are `gone`, and with the last "
-                "piece its time (`at`, milliseconds). Those who may see the same get the same. At most 50 clients.",
-                query=(
-                    Key(
-                        "topics",
-                        is_required=True,
-                        doc="`overview`, `queues`, or both with a comma between them",
-                    ),
-                    Key("vhost", doc="of this virtual host only"),
-                ),
-                kind="events",
-            )
-        },
-    ),
-)

@@ -8,7 +8,7 @@ from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right, visible_vhosts
 from leveret.broker.http.call import Call, Item, Steps, flag
-from leveret.broker.http.route import Operation, Route
+from leveret.broker.http.route import Routes
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.statistics.series import Row
@@ -16,6 +16,7 @@ from leveret.broker.statistics.statistics import lengths_of, named
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.router import EXCHANGE_TYPES
 
+ROUTES = Routes("overview")
 RETENTION = {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]}
 _DESCRIPTIONS = {
     "direct": "AMQP direct exchange, as per the AMQP specification",
@@ -65,8 +66,9 @@ def listeners(call: Call) -> list[dict[str, Any]]:
     ]
 
 
+@ROUTES.get("overview", query=QUERY)
 def get_overview(call: Call) -> Steps:
-    """Return the overview."""
+    """The overview."""
     broker, statistics = call.broker, call.broker.statistics
     python = f"Python {platform.python_version()}"
     is_without_stats = flag(call.query, "disable_stats")
@@ -145,6 +147,3 @@ def _objects(call: Call, vhosts: list[VHost], consumers: int) -> dict[str, int]:
         "exchanges": sum([len(vhost.router.exchanges) for vhost in vhosts]),
         "queues": sum([len(vhost.queues) for vhost in vhosts]),
     }
-
-
-ROUTES = (Route("overview", "overview", {"GET": Operation(get_overview, "The overview.", query=QUERY)}),)
