@@ -10,9 +10,10 @@ from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.administration.access import Right
 from leveret.broker.http.call import Answer, Call, Item, number, text
 from leveret.broker.http.errors import not_found
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Key, Routes, required
 from leveret.storage.errors import StorageError
 
+ROUTES = Routes("backup", needs=Right.ADMINISTRATOR)
 FORBIDDEN = "Only the operator on the host of the broker may do this"
 
 
@@ -57,8 +58,24 @@ class Backups(Protocol):
         """Start a backup. Raises StorageError if one is running."""
 
 
+@ROUTES.get("leveret/backup")
+def get_backup(call: Call) -> Answer:
+    """The progress or the result of the latest backup."""
+    backup = _latest(call)
+    backup.attend()
+    return _item(backup)
+
+
+@ROUTES.post(
+    "leveret/backup",
+    body=(
+        required("path", doc="absolute path of the new directory"),
+        Key("rate", "integer", doc="maximum bytes per second; 0 for no limit"),
+    ),
+    statuses=(200,),
+)
 def start_backup(call: Call) -> Answer:
-    """Start a backup."""
+    """Start a backup of the data into a new directory, on the host of the broker."""
     backups = _of(call)
     body = call.body("path")
     rate = number(body, "rate", 0)
@@ -70,15 +87,11 @@ def start_backup(call: Call) -> Answer:
         raise BadRequestError(str(error)) from None
 
 
-def get_backup(call: Call) -> Answer:
-    """Return the progress or the result of the latest backup."""
-    backup = _latest(call)
-    backup.attend()
-    return _item(backup)
-
-
+@ROUTES.delete(
+    "leveret/backup", body=(Key("path", doc="cancel it only if it is written there"),), statuses=(200,)
+)
 def cancel_backup(call: Call) -> Answer:
-    """Cancel the backup that is running; with a path in the body only the one to that path."""
+    """Cancel the running backup."""
     backup = _latest(call)
     path = str(backup.dest)
     if text(call.body(), "path", path) != path:
@@ -115,31 +128,3 @@ def _item(backup: Backup) -> Item:
         "error": backup.error,
     }
     return Item(value)
-
-
-ROUTES = (
-    Route(
-        "leveret/backup",
-        "backup",
-        {
-            "GET": Operation(
-                get_backup, "The progress or the result of the latest backup.", Right.ADMINISTRATOR
-            ),
-            "POST": Operation(
-                start_backup,
-                "Start a backup of the data into a new directory, on the host of the broker.",
-                Right.ADMINISTRATOR,
-                body=(
-                    Key("path", is_required=True, doc="absolute path of the new directory"),
-                    Key("rate", "integer", doc="maximum bytes per second; 0 for no limit"),
-                ),
-            ),
-            "DELETE": Operation(
-                cancel_backup,
-                "Cancel the running backup.",
-                Right.ADMINISTRATOR,
-                body=(Key("path", doc="cancel it only if it is written there"),),
-            ),
-        },
-    ),
-)

@@ -16,8 +16,9 @@ from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.listing import PIECE, STEP, encoded
 from leveret.broker.http.multipart import form_fields, is_form
-from leveret.broker.http.route import Key, Operation, Route, Work
+from leveret.broker.http.route import Key, Routes, Work
 
+ROUTES = Routes("definitions", needs=Right.ADMINISTRATOR)
 log = logging.getLogger("leveret.management")
 
 _FILE_NAME = re.compile(r"[\w !#$%&'()+,.=@\[\]^`{}~-]{1,255}", re.ASCII)
@@ -25,8 +26,29 @@ _LOCAL = re.compile(r"(?!//)[!-\[\]-~]{1,1000}")
 """Redirects to other sites, which would begin with a scheme or two slashes, are not followed."""
 
 
+_DOWNLOAD = (Key("download", doc="name of a file, for browsers to save the answer"),)
+_BODY = (
+    Key("users", "array"),
+    Key("vhosts", "array"),
+    Key("permissions", "array"),
+    Key("topic_permissions", "array"),
+    Key("parameters", "array"),
+    Key("global_parameters", "array"),
+    Key("policies", "array"),
+    Key("queues", "array"),
+    Key("exchanges", "array"),
+    Key("bindings", "array"),
+)
+_OF_VHOST = tuple(
+    key for key in _BODY if key.name in {"parameters", "policies", "queues", "exchanges", "bindings"}
+)
+_DRY_RUN = (Key("dry_run", "boolean", doc="true: change nothing, and list problems as part of the answer"),)
+
+
+@ROUTES.get("definitions", "all-configuration", query=_DOWNLOAD)
+@ROUTES.get("definitions/{vhost}", doc="Definitions of a vhost.", query=_DOWNLOAD)
 def get_definitions(call: Call) -> Steps:
-    """Return all definitions, or those of one vhost, whose exchanges, queues and bindings then do not name it."""
+    """All definitions."""
     authorize(call.broker.users, call.actor, Right.ADMINISTRATOR)
     name = call.names.get("vhost")
     if name is not None and name not in call.broker.vhosts:
@@ -85,8 +107,26 @@ def written(head: Mapping[str, Any], parts: Iterable[tuple[str, Iterable[Any]]])
     yield bytes(buffer + b"}")
 
 
+@ROUTES.post(
+    "definitions",
+    "all-configuration",
+    body=_BODY,
+    statuses=(204, 303),
+    work=Work.LONG,
+    is_large=True,
+    is_long=True,
+)
+@ROUTES.post(
+    "definitions/{vhost}",
+    doc="Import definitions into a vhost, whatever vhost they name.",
+    body=_OF_VHOST,
+    statuses=(204, 303),
+    work=Work.LONG,
+    is_large=True,
+    is_long=True,
+)
 def post_definitions(call: Call) -> Steps:
-    """Import definitions, entirely or not at all."""
+    """Import definitions, entirely or not at all; also from a form with the field `file`."""
     octets, redirect = call.content, ""
     content_type = call.headers.get("content-type", "")
     if is_form(content_type):
@@ -98,8 +138,27 @@ def post_definitions(call: Call) -> Steps:
     return Done(303, redirect) if is_local else Done()
 
 
+@ROUTES.post(
+    "leveret/definitions",
+    body=_BODY,
+    query=_DRY_RUN,
+    work=Work.LONG,
+    is_large=True,
+    is_long=True,
+    statuses=(200,),
+)
+@ROUTES.post(
+    "leveret/definitions/{vhost}",
+    doc="The same for a vhost, whatever vhost the definitions name.",
+    body=_OF_VHOST,
+    query=_DRY_RUN,
+    work=Work.LONG,
+    is_large=True,
+    is_long=True,
+    statuses=(200,),
+)
 def post_definitions_and_tell(call: Call) -> Steps:
-    """Import definitions, entirely or not at all, and return what was added and changed, or would be."""
+    """Import definitions, entirely or not at all. The answer has what was added and changed, or would be."""
     dry_run = flag(call.query, "dry_run")
     outcome = yield from _imported(call, call.content, dry_run=dry_run)
     return Content(written(outcome.heading(dry_run=dry_run), outcome.lists()), "application/json")
@@ -118,89 +177,3 @@ def _imported(call: Call, octets: bytes, *, dry_run: bool = False) -> Generator[
         whom = "the operator" if call.actor is None else f"user '{shown(call.actor.name)}'"
         log.info("definitions: imported by %s: %s", whom, outcome.summary())
     return outcome
-
-
-_DOWNLOAD = (Key("download", doc="name of a file, for browsers to save the answer"),)
-_BODY = (
-    Key("users", "array"),
-    Key("vhosts", "array"),
-    Key("permissions", "array"),
-    Key("topic_permissions", "array"),
-    Key("parameters", "array"),
-    Key("global_parameters", "array"),
-    Key("policies", "array"),
-    Key("queues", "array"),
-    Key("exchanges", "array"),
-    Key("bindings", "array"),
-)
-_OF_VHOST = tuple(
-    key for key in _BODY if key.name in {"parameters", "policies", "queues", "exchanges", "bindings"}
-)
-_ADMINISTRATOR = Right.ADMINISTRATOR
-_DRY_RUN = (Key("dry_run", "boolean", doc="true: change nothing, and list problems as part of the answer"),)
-_ALL = {
-    "GET": Operation(get_definitions, "All definitions.", _ADMINISTRATOR, query=_DOWNLOAD),
-    "POST": Operation(
-        post_definitions,
-        "Import definitions, entirely or not at all; also from a form with the field `file`.",
-        _ADMINISTRATOR,
-        body=_BODY,
-        is_large=True,
-        is_long=True,
-        work=Work.LONG,
-        statuses=(204, 303),
-    ),
-}
-ROUTES = (
-    Route("definitions", "definitions", _ALL),
-    Route("all-configuration", "definitions", _ALL),
-    Route(
-        "definitions/{vhost}",
-        "definitions",
-        {
-            "GET": Operation(get_definitions, "Definitions of a vhost.", _ADMINISTRATOR, query=_DOWNLOAD),
-            "POST": Operation(
-                post_definitions,
-                "Import definitions into a vhost, whatever vhost they name.",
-                _ADMINISTRATOR,
-                body=_OF_VHOST,
-                is_large=True,
-                is_long=True,
-                work=Work.LONG,
-                statuses=(204, 303),
-            ),
-        },
-    ),
-    Route(
-        "leveret/definitions",
-        "definitions",
-        {
-            "POST": Operation(
-                post_definitions_and_tell,
-                "Import definitions, entirely or not at all. The answer has what was added and changed, or would be.",
-                _ADMINISTRATOR,
-                body=_BODY,
-                is_large=True,
-                is_long=True,
-                work=Work.LONG,
-                query=_DRY_RUN,
-            )
-        },
-    ),
-    Route(
-        "leveret/definitions/{vhost}",
-        "definitions",
-        {
-            "POST": Operation(
-                post_definitions_and_tell,
-                "The same for a vhost, whatever vhost the definitions name.",
-                _ADMINISTRATOR,
-                body=_OF_VHOST,
-                is_large=True,
-                is_long=True,
-                work=Work.LONG,
-                query=_DRY_RUN,
-            )
-        },
-    ),
-)

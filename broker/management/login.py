@@ -11,14 +11,16 @@ from leveret.broker.http.browsers import check_origin, cookie_with, refuse_forei
 from leveret.broker.http.call import Answer, Call, Done, Item, Steps
 from leveret.broker.http.errors import basic_disabled
 from leveret.broker.http.login import log_in
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Routes, required
 
+ROUTES = Routes("login")
 HERE = "127.0.0.1"
 """The address of the operator, for what needs one."""
 
 
+@ROUTES.get("auth", needs=None)
 def get_auth(call: Call) -> Answer:
-    """Return how the login page lets users log in, as RabbitMQ's; but never the secret of the client."""
+    """Ways to log in."""
     backends = call.broker.backends
     provider = None if backends is None else backends.code_login
     if provider is None:
@@ -42,8 +44,14 @@ def _takes_no_passwords(call: Call) -> bool:
     return call.broker.is_basic_disabled or (provider is not None and provider.settings.disable_basic_auth)
 
 
+@ROUTES.post(
+    "login", needs=None, body=(required("username"), required("password")), is_stored=False, statuses=(200,)
+)
 def login(call: Call) -> Steps:
-    """Check the name and password of a form, and begin a session."""
+    """Check the name and password of a form (`application/x-www-form-urlencoded`), and begin a session:
+    the cookie `leveret_session` of the answer is accepted instead of a login. With it, requests that
+    change something need the header `X-Requested-With`.
+    """
     refuse_foreign(call.headers)
     if _takes_no_passwords(call):
         raise basic_disabled()
@@ -75,34 +83,10 @@ def session_of(call: Call, user: User, refresh: Password | None = None) -> Answe
     return Item("ok", {"set-cookie": cookie_with(token, call.headers)})
 
 
+@ROUTES.post("logout", needs=None, is_stored=False)
 def logout(call: Call) -> Answer:
     """End the session."""
     if token := token_of(call.headers):
         check_origin("POST", call.headers)
         call.broker.sessions.end(token)
     return Done(headers={"set-cookie": cookie_with("", call.headers)})
-
-
-ROUTES = (
-    Route("auth", "login", {"GET": Operation(get_auth, "Ways to log in.", None)}),
-    Route(
-        "login",
-        "login",
-        {
-            "POST": Operation(
-                login,
-                "Check the name and password of a form (`application/x-www-form-urlencoded`), and begin a session: "
-                "the cookie `leveret_session` of the answer is accepted instead of a login. With it, requests that "
-                "change something need the header `X-Requested-With`.",
-                None,
-                body=(Key("username", is_required=True), Key("password", is_required=True)),
-                is_stored=False,
-            )
-        },
-    ),
-    Route(
-        "logout",
-        "login",
-        {"POST": Operation(logout, "End the session.", None, statuses=(204,), is_stored=False)},
-    ),
-)

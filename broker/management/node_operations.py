@@ -8,39 +8,57 @@ from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, number, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Key, Routes, required
+
+ROUTES = Routes("node", needs=Right.ADMINISTRATOR)
+_LIMIT = (
+    Key("relative", "number", doc="fraction of the total memory"),
+    Key("absolute", "integer", doc="bytes, instead"),
+)
 
 
+@ROUTES.get("leveret/resources", needs=Right.MONITORING)
 def get_resources(call: Call) -> Answer:
-    """Return memory and disk."""
+    """Memory and disk: in use, limits, alarms."""
     return Item(call.administration.node.resources(call.actor))
 
 
+@ROUTES.put("leveret/memory-watermark", body=_LIMIT, statuses=(200,))
 def put_memory_watermark(call: Call) -> Answer:
-    """Set the limit of the memory alarm."""
+    """Set the limit of the memory alarm until the next start."""
     return Item({"limit": call.administration.node.set_memory_watermark(call.actor, call.body())})
 
 
+@ROUTES.put(
+    "leveret/disk-free-limit",
+    body=(Key("mem_relative", "number", doc="multiple of the total memory"), _LIMIT[1]),
+    statuses=(200,),
+)
 def put_disk_free_limit(call: Call) -> Answer:
-    """Set the limit of the disk alarm."""
+    """Set the limit of the disk alarm until the next start."""
     return Item({"limit": call.administration.node.set_disk_free_limit(call.actor, call.body())})
 
 
+@ROUTES.put(
+    "leveret/log-level", body=(required("level"), Key("category", doc="one category only")), statuses=(204,)
+)
 def put_log_level(call: Call) -> Answer:
-    """Set the log level."""
+    """Set the minimum level of what is logged until the next start."""
     body = call.body("level")
     call.administration.node.set_log_level(call.actor, text(body, "level"), text(body, "category"))
     return Done()
 
 
+@ROUTES.post("leveret/rotate-logs")
 def rotate_logs(call: Call) -> Answer:
     """Reopen the log files."""
     call.administration.node.rotate_logs(call.actor)
     return Done()
 
 
+@ROUTES.post("leveret/reload-tls", statuses=(200,))
 def reload_tls(call: Call) -> Steps:
-    """Read the certificates of listeners again."""
+    """Read the certificates of TLS listeners again."""
     problems = yield Callback(partial(call.administration.node.reload_tls, call.actor))
     if problems:
         raise bad_request(f"The old certificates stay in use: {'; '.join(problems)}")
@@ -53,20 +71,23 @@ def reload_tls(call: Call) -> Steps:
     })  # fmt: skip
 
 
+@ROUTES.post("leveret/clear-auth-backend-cache")
 def clear_auth_backend_cache(call: Call) -> Answer:
-    """Forget what authentication backends have decided."""
+    """Forget what authentication backends have decided, so that they are asked again."""
     call.administration.node.forget_decisions(call.actor)
     return Done()
 
 
+@ROUTES.post("leveret/stop")
 def stop(call: Call) -> Answer:
     """Begin the shutdown."""
     call.administration.node.stop(call.actor)
     return Done()
 
 
+@ROUTES.post("leveret/authenticate", body=(required("username"), required("password")), statuses=(200,))
 def authenticate(call: Call) -> Steps:
-    """Check a password."""
+    """Check the password of a user."""
     body = call.body("username", "password")
     name, password = text(body, "username"), text(body, "password")
     backends = call.broker.backends
@@ -79,8 +100,19 @@ def authenticate(call: Call) -> Steps:
     return Item({"authenticated": not reason, "reason": reason})
 
 
+@ROUTES.post(
+    "leveret/close-connections",
+    needs=Right.MANAGEMENT,
+    body=(
+        Key("vhost"),
+        Key("user"),
+        Key("reason"),
+        Key("limit", "integer", doc="at most so many; 0 for all"),
+    ),
+    statuses=(200,),
+)
 def close_connections(call: Call) -> Answer:
-    """Close connections."""
+    """Close connections: all, or those of a vhost or a user. Without the tag administrator only one's own."""
     body = call.body()
     vhost = text(body, "vhost") or None
     reason = text(body, "reason", "closed by an administrator")
@@ -91,110 +123,3 @@ def close_connections(call: Call) -> Answer:
         call.actor, reason, vhost, user=text(body, "user") or None, most=limit or None
     )
     return Item({"closed": closed})
-
-
-_GROUP = "node"
-_ADMINISTRATOR = Right.ADMINISTRATOR
-_LIMIT = (
-    Key("relative", "number", doc="fraction of the total memory"),
-    Key("absolute", "integer", doc="bytes, instead"),
-)
-ROUTES = (
-    Route(
-        "leveret/resources",
-        _GROUP,
-        {"GET": Operation(get_resources, "Memory and disk: in use, limits, alarms.", Right.MONITORING)},
-    ),
-    Route(
-        "leveret/memory-watermark",
-        _GROUP,
-        {
-            "PUT": Operation(
-                put_memory_watermark,
-                "Set the limit of the memory alarm until the next start.",
-                _ADMINISTRATOR,
-                body=_LIMIT,
-            )
-        },
-    ),
-    Route(
-        "leveret/disk-free-limit",
-        _GROUP,
-        {
-            "PUT": Operation(
-                put_disk_free_limit,
-                "Set the limit of the disk alarm until the next start.",
-                _ADMINISTRATOR,
-                body=(Key("mem_relative", "number", doc="multiple of the total memory"), _LIMIT[1]),
-            )
-        },
-    ),
-    Route(
-        "leveret/log-level",
-        _GROUP,
-        {
-            "PUT": Operation(
-                put_log_level,
-                "Set the minimum level of what is logged until the next start.",
-                _ADMINISTRATOR,
-                body=(Key("level", is_required=True), Key("category", doc="one category only")),
-                statuses=(204,),
-            )
-        },
-    ),
-    Route(
-        "leveret/rotate-logs",
-        _GROUP,
-        {"POST": Operation(rotate_logs, "Reopen the log files.", _ADMINISTRATOR, statuses=(204,))},
-    ),
-    Route(
-        "leveret/reload-tls",
-        _GROUP,
-        {"POST": Operation(reload_tls, "Read the certificates of TLS listeners again.", _ADMINISTRATOR)},
-    ),
-    Route(
-        "leveret/clear-auth-backend-cache",
-        _GROUP,
-        {
-            "POST": Operation(
-                clear_auth_backend_cache,
-                "Forget what authentication backends have decided, so that they are asked again.",
-                _ADMINISTRATOR,
-                statuses=(204,),
-            )
-        },
-    ),
-    Route(
-        "leveret/stop",
-        _GROUP,
-        {"POST": Operation(stop, "Begin the shutdown.", _ADMINISTRATOR, statuses=(204,))},
-    ),
-    Route(
-        "leveret/authenticate",
-        _GROUP,
-        {
-            "POST": Operation(
-                authenticate,
-                "Check the password of a user.",
-                _ADMINISTRATOR,
-                body=(Key("username", is_required=True), Key("password", is_required=True)),
-            )
-        },
-    ),
-    Route(
-        "leveret/close-connections",
-        _GROUP,
-        {
-            "POST": Operation(
-                close_connections,
-                "Close connections: all, or those of a vhost or a user. Without the tag administrator only one's own.",
-                body=(
-                    Key("vhost"),
-                    Key("user"),
-                    Key("reason"),
-                    Key("limit", "integer", doc="at most so many; 0 for all"),
-                ),
-            )
-        },
-    ),
-)

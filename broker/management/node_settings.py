@@ -6,9 +6,10 @@ from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request, not_found
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Routes, required
 from leveret.broker.management import recorded_state
 
+ROUTES = Routes("node")
 FEATURE_FLAGS = {
     "classic_mirrored_queue_version": "versions of classic mirrored queues",
     "classic_queue_type_delivery_support": "deliveries of classic queues by their type",
@@ -44,8 +45,9 @@ DEPRECATED = {
 """The features that RabbitMQ 3.13 deprecates, with their phase; those that Leveret does not have are removed."""
 
 
+@ROUTES.list("feature-flags", needs=Right.ADMINISTRATOR)
 def list_feature_flags(_call: Call) -> Answer:
-    """List the feature flags, all of them enabled."""
+    """Feature flags."""
     rows = [
         {"name": name, "desc": doc, "doc_url": "", "state": "enabled", "stability": "stable", "provided_by": "rabbit"}
         for name, doc in FEATURE_FLAGS.items()
@@ -53,15 +55,17 @@ def list_feature_flags(_call: Call) -> Answer:
     return Listing(rows, sort=("name",), is_paged=False)
 
 
+@ROUTES.put("feature-flags/{name}/enable", needs=Right.ADMINISTRATOR, statuses=(204,))
 def enable_feature_flag(call: Call) -> Answer:
-    """Do nothing: all feature flags are enabled."""
+    """Accepted: all are enabled."""
     if call.names["name"] not in {"all", *FEATURE_FLAGS}:
         raise bad_request("unsupported")
     return Done()
 
 
+@ROUTES.list("deprecated-features", needs=Right.ADMINISTRATOR)
 def list_deprecated_features(call: Call) -> Answer:
-    """List the features that RabbitMQ deprecates."""
+    """Features that RabbitMQ deprecates."""
     denied = {name for name, (phase, _) in DEPRECATED.items() if phase == _REMOVED}
     denied |= {"transient_nonexcl_queues"} if call.broker.transient_denied else set()
     denied |= set() if call.broker.global_qos else {"global_qos"}
@@ -73,35 +77,55 @@ def list_deprecated_features(call: Call) -> Answer:
     return Listing(rows, sort=("name",), is_paged=False)
 
 
+@ROUTES.list("extensions")
+@ROUTES.list("deprecated-features/used", doc="Empty: their use is not recorded.", needs=Right.ADMINISTRATOR)
+@ROUTES.list(
+    "federation-links",
+    "federation-links/{vhost}",
+    doc="Empty: there is no such plugin.",
+    needs=Right.MONITORING,
+    group="plugins",
+)
 def list_nothing(_call: Call) -> Answer:
-    """Return an empty list: of something that is not here, but that dashboards ask for."""
+    """Empty: there are no extensions."""
     return Listing([], is_paged=False)
 
 
+@ROUTES.get("cluster-name")
 def get_cluster_name(call: Call) -> Answer:
-    """Return the name that clients see."""
+    """Name that clients see."""
     return Item({"name": call.broker.cluster_name})
 
 
+@ROUTES.put(
+    "cluster-name",
+    needs=Right.ADMINISTRATOR,
+    body=(required("name"),),
+    statuses=(204,),
+    state=recorded_state.cluster_name,
+)
 def put_cluster_name(call: Call) -> Answer:
     """Set the name that clients see."""
     call.broker.rename_cluster(text(call.body("name"), "name"))
     return Done()
 
 
+@ROUTES.get("version", kind="string")
 def get_version(_call: Call) -> Answer:
-    """Return the version of RabbitMQ whose API this is."""
+    """Version of RabbitMQ whose API this is."""
     return Item(COMPATIBLE_VERSION)
 
 
+@ROUTES.get("config/effective", needs=Right.ADMINISTRATOR, kind="text")
 def get_settings(call: Call) -> Answer:
-    """Return the effective configuration as text; passwords are masked."""
+    """Effective configuration as text."""
     lines = "".join(f"{line}\n" for line in call.broker.effective_settings())
     return Content((lines.encode(),), "text/plain; charset=utf-8")
 
 
+@ROUTES.list("auth/attempts/{node}", needs=Right.MONITORING, group="login")
 def get_auth_attempts(call: Call) -> Answer:
-    """Return the numbers of logins by protocol."""
+    """Numbers of logins by protocol."""
     _check_node(call)
     totals = call.broker.context.totals
     found = call.broker.http_logins.attempts(totals.auth_failed, totals.auth_succeeded)
@@ -117,17 +141,9 @@ def get_auth_attempts(call: Call) -> Answer:
     return Listing(rows, sort=(), is_paged=False)
 
 
-def reset_auth_attempts(call: Call) -> Answer:
-    """Count logins from now on."""
-    _check_node(call)
-    totals = call.broker.context.totals
-    call.broker.http_logins.reset(totals.auth_failed, totals.auth_succeeded)
-    call.broker.login_sources.reset()
-    return Done()
-
-
+@ROUTES.list("auth/attempts/{node}/source", needs=Right.MONITORING, group="login")
 def get_auth_attempts_by_source(call: Call) -> Answer:
-    """Return the numbers of logins by address, user and protocol."""
+    """Numbers of logins by address, user and protocol, the latest 1,000."""
     _check_node(call)
     rows = [
         {
@@ -143,21 +159,34 @@ def get_auth_attempts_by_source(call: Call) -> Answer:
     return Listing(rows, sort=(), is_paged=False)
 
 
+@ROUTES.delete("auth/attempts/{node}", "auth/attempts/{node}/source", needs=Right.MONITORING, group="login")
+def reset_auth_attempts(call: Call) -> Answer:
+    """Count logins from now on."""
+    _check_node(call)
+    totals = call.broker.context.totals
+    call.broker.http_logins.reset(totals.auth_failed, totals.auth_succeeded)
+    call.broker.login_sources.reset()
+    return Done()
+
+
+@ROUTES.delete("reset", "reset/{node}", needs=Right.ADMINISTRATOR)
 def reset_statistics(call: Call) -> Steps:
-    """Forget all samples."""
+    """Forget all samples, and the counts of closed channels and connections."""
     _check_node(call)
     yield from call.broker.statistics.forgetting()
     return Done()
 
 
+@ROUTES.post("rebalance/queues", needs=Right.ADMINISTRATOR)
 def change_nothing(call: Call) -> Answer:
-    """Accept the request; there is nothing to do."""
+    """Accepted: there is one node."""
     _check_node(call)
     return Done()
 
 
+@ROUTES.get("auth/hash_password/{password}", needs=Right.ADMINISTRATOR, group="login")
 def hash_of_password(call: Call) -> Answer:
-    """Return a hash of a password, with a new salt."""
+    """Hash of a password."""
     algorithm = call.broker.users.passwords.algorithm
     return Item({"ok": hash_password(Password(call.names["password"]), algorithm)})
 
@@ -166,105 +195,3 @@ def _check_node(call: Call) -> None:
     node = call.broker.node_name
     if call.names.get("node", node) != node:
         raise not_found()
-
-
-_ADMINISTRATOR, _MONITORING = Right.ADMINISTRATOR, Right.MONITORING
-_ATTEMPTS = Operation(get_auth_attempts, "Numbers of logins by protocol.", _MONITORING, kind="array")
-_RESET_ATTEMPTS = Operation(reset_auth_attempts, "Count logins from now on.", _MONITORING, statuses=(204,))
-_RESET = Operation(
-    reset_statistics,
-    "Forget all samples, and the counts of closed channels and connections.",
-    _ADMINISTRATOR,
-    statuses=(204,),
-)
-_NOT_HERE = Operation(list_nothing, "Empty: there is no such plugin.", _MONITORING, kind="array")
-ROUTES = (
-    Route(
-        "version",
-        "node",
-        {"GET": Operation(get_version, "Version of RabbitMQ whose API this is.", kind="string")},
-    ),
-    Route(
-        "cluster-name",
-        "node",
-        {
-            "GET": Operation(get_cluster_name, "Name that clients see."),
-            "PUT": Operation(
-                put_cluster_name,
-                "Set the name that clients see.",
-                _ADMINISTRATOR,
-                body=(Key("name", is_required=True),),
-                statuses=(204,),
-                state=recorded_state.cluster_name,
-            ),
-        },
-    ),
-    Route(
-        "extensions",
-        "node",
-        {"GET": Operation(list_nothing, "Empty: there are no extensions.", kind="array")},
-    ),
-    Route(
-        "config/effective",
-        "node",
-        {"GET": Operation(get_settings, "Effective configuration as text.", _ADMINISTRATOR, kind="text")},
-    ),
-    Route(
-        "feature-flags",
-        "node",
-        {"GET": Operation(list_feature_flags, "Feature flags.", _ADMINISTRATOR, kind="array")},
-    ),
-    Route(
-        "feature-flags/{name}/enable",
-        "node",
-        {
-            "PUT": Operation(
-                enable_feature_flag, "Accepted: all are enabled.", _ADMINISTRATOR, statuses=(204,)
-            )
-        },
-    ),
-    Route(
-        "deprecated-features",
-        "node",
-        {
-            "GET": Operation(
-                list_deprecated_features, "Features that RabbitMQ deprecates.", _ADMINISTRATOR, kind="array"
-            )
-        },
-    ),
-    Route(
-        "deprecated-features/used",
-        "node",
-        {"GET": Operation(list_nothing, "Empty: their use is not recorded.", _ADMINISTRATOR, kind="array")},
-    ),
-    Route("auth/attempts/{node}", "login", {"GET": _ATTEMPTS, "DELETE": _RESET_ATTEMPTS}),
-    Route(
-        "auth/attempts/{node}/source",
-        "login",
-        {
-            "GET": Operation(
-                get_auth_attempts_by_source,
-                "Numbers of logins by address, user and protocol, the latest 1,000.",
-                _MONITORING,
-                kind="array",
-            ),
-            "DELETE": _RESET_ATTEMPTS,
-        },
-    ),
-    Route(
-        "auth/hash_password/{password}",
-        "login",
-        {"GET": Operation(hash_of_password, "Hash of a password.", _ADMINISTRATOR)},
-    ),
-    Route("reset", "node", {"DELETE": _RESET}),
-    Route("reset/{node}", "node", {"DELETE": _RESET}),
-    Route(
-        "rebalance/queues",
-        "node",
-        {"POST": Operation(change_nothing, "Accepted: there is one node.", _ADMINISTRATOR, statuses=(204,))},
-    ),
-    *(
-        Route(path, "plugins", {"GET": _NOT_HERE})
-        for path in ("federation-links", "federation-links/{vhost}")
-    ),
-)

@@ -9,12 +9,13 @@ from leveret.broker.administration.access import Right
 from leveret.broker.amqp.sasl import EXTERNAL
 from leveret.broker.http.call import Answer, Call, Item, Listing, flag
 from leveret.broker.http.errors import not_found
-from leveret.broker.http.route import Operation, Route
+from leveret.broker.http.route import Routes
 from leveret.broker.management.overview import contexts, exchange_types
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import NO_RATE
 
+ROUTES = Routes("nodes", needs=Right.MONITORING)
 _MECHANISMS = {
     "PLAIN": "SASL PLAIN authentication mechanism",
     "AMQPLAIN": "QPid AMQPLAIN mechanism",
@@ -68,13 +69,15 @@ _PARTS = (
 _WHOLE = "other_system"
 
 
+@ROUTES.list("nodes", query=QUERY)
 def list_nodes(call: Call) -> Answer:
-    """List the node."""
+    """The node."""
     return Listing([_shown(call)], sort=("name",))
 
 
+@ROUTES.get("nodes/{node}", query=QUERY)
 def get_node(call: Call) -> Answer:
-    """Return the node."""
+    """The node."""
     _check(call)
     shown = _shown(call)
     return Item(shown | _memory(call) if flag(call.query, "memory") else shown)
@@ -154,8 +157,9 @@ def _shown(call: Call) -> dict[str, Any]:
     return shown
 
 
+@ROUTES.get("nodes/{node}/memory")
 def get_memory(call: Call) -> Answer:
-    """Return the memory of the node, by RabbitMQ's parts of it."""
+    """The memory of the node, in bytes."""
     _check(call)
     return Item(_memory(call))
 
@@ -168,52 +172,20 @@ def _memory(call: Call) -> dict[str, Any]:
     return {"memory": {**parts, "strategy": facts.strategy, "total": total}}
 
 
+@ROUTES.get("nodes/{node}/memory/relative")
 def get_memory_relative(call: Call) -> Answer:
-    """Return the memory of the node in hundredths."""
+    """The memory of the node, in hundredths."""
     _check(call)
     return Item({"memory": {"total": 100, **dict.fromkeys(_PARTS, 0), _WHOLE: 100}})
 
 
+@ROUTES.get("nodes/{node}/memory/ets", "nodes/{node}/memory/ets/relative")
+@ROUTES.get(
+    "nodes/{node}/memory/ets/{filter}",
+    "nodes/{node}/memory/ets/{filter}/relative",
+    doc="The memory of some of Erlang's tables: none.",
+)
 def get_tables(call: Call) -> Answer:
-    """Return the memory of Erlang's tables, which there are none of."""
+    """The memory of Erlang's tables: none."""
     _check(call)
     return Item({"ets_tables_memory": {"total": 0}})
-
-
-_MONITORING = Right.MONITORING
-ROUTES = (
-    Route(
-        "nodes", "nodes", {"GET": Operation(list_nodes, "The node.", _MONITORING, query=QUERY, kind="array")}
-    ),
-    Route("nodes/{node}", "nodes", {"GET": Operation(get_node, "The node.", _MONITORING, query=QUERY)}),
-    Route(
-        "nodes/{node}/memory",
-        "nodes",
-        {"GET": Operation(get_memory, "The memory of the node, in bytes.", _MONITORING)},
-    ),
-    Route(
-        "nodes/{node}/memory/relative",
-        "nodes",
-        {"GET": Operation(get_memory_relative, "The memory of the node, in hundredths.", _MONITORING)},
-    ),
-    Route(
-        "nodes/{node}/memory/ets",
-        "nodes",
-        {"GET": Operation(get_tables, "The memory of Erlang's tables: none.", _MONITORING)},
-    ),
-    Route(
-        "nodes/{node}/memory/ets/relative",
-        "nodes",
-        {"GET": Operation(get_tables, "The memory of Erlang's tables: none.", _MONITORING)},
-    ),
-    Route(
-        "nodes/{node}/memory/ets/{filter}",
-        "nodes",
-        {"GET": Operation(get_tables, "The memory of some of Erlang's tables: none.", _MONITORING)},
-    ),
-    Route(
-        "nodes/{node}/memory/ets/{filter}/relative",
-        "nodes",
-        {"GET": Operation(get_tables, "The memory of some of Erlang's tables: none.", _MONITORING)},
-    ),
-)

@@ -9,12 +9,15 @@ from leveret.broker.http.browsers import refuse_foreign
 from leveret.broker.http.call import Call, Callback, Item, Steps, text
 from leveret.broker.http.errors import ApiError, not_found
 from leveret.broker.http.login import check_failures, judged
-from leveret.broker.http.route import Key, Operation, Route
+from leveret.broker.http.route import Routes, required
 from leveret.broker.management.login import HERE, session_of
 
+ROUTES = Routes("login")
 
+
+@ROUTES.get("leveret/oauth", needs=None)
 def get_provider(call: Call) -> Steps:
-    """Return where the browser is to be sent, and what for."""
+    """Where an identity provider lets users log in to the page."""
     backends = _backends(call)
     found = yield Callback(backends.find_provider)
     if isinstance(found, LoginRefusedError):
@@ -27,8 +30,19 @@ def get_provider(call: Call) -> Steps:
     })  # fmt: skip
 
 
+@ROUTES.post(
+    "leveret/oauth",
+    needs=None,
+    body=(
+        required("code", doc="of the provider"),
+        required("code_verifier", doc="whose hash the provider knows (PKCE)"),
+        required("redirect_uri", doc="where the browser has come back to"),
+    ),
+    is_stored=False,
+    statuses=(200,),
+)
 def login_by_code(call: Call) -> Steps:
-    """Exchange a code of the provider for a token, and begin a session with it."""
+    """Begin a session of the page by the code of an identity provider."""
     backends = _backends(call)
     refuse_foreign(call.headers)
     body = call.body("code", "code_verifier", "redirect_uri")
@@ -48,25 +62,3 @@ def _backends(call: Call) -> Any:
     if backends is None or backends.code_login is None:
         raise not_found()
     return backends
-
-
-ROUTES = (
-    Route(
-        "leveret/oauth",
-        "login",
-        {
-            "GET": Operation(get_provider, "Where an identity provider lets users log in to the page.", None),
-            "POST": Operation(
-                login_by_code,
-                "Begin a session of the page by the code of an identity provider.",
-                None,
-                body=(
-                    Key("code", is_required=True, doc="of the provider"),
-                    Key("code_verifier", is_required=True, doc="whose hash the provider knows (PKCE)"),
-                    Key("redirect_uri", is_required=True, doc="where the browser has come back to"),
-                ),
-                is_stored=False,
-            ),
-        },
-    ),
-)

@@ -3,11 +3,16 @@
 from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.http.call import Call, Item, Steps
-from leveret.broker.http.route import Operation, Route
+from leveret.broker.http.route import Routes
+
+ROUTES = Routes("node")
 
 
+@ROUTES.get("leveret/reports", needs=Right.MONITORING)
 def get_reports(call: Call) -> Steps:
-    """Return the address of the reports, and the directory of the export that they are made from."""
+    """The `url` of the reports of the analysis (`management.reports_url`), and the directory of the
+    `export` that they are made from; null for what is not configured.
+    """
     exported = call.broker.export_dir
     yield from ()
     return Item(
@@ -16,19 +21,3 @@ def get_reports(call: Call) -> Steps:
             "export": None if exported is None else json_text(str(exported)),
         }
     )
-
-
-ROUTES = (
-    Route(
-        "leveret/reports",
-        "node",
-        {
-            "GET": Operation(
-                get_reports,
-                "The `url` of the reports of the analysis (`management.reports_url`), and the directory of the "
-                "`export` that they are made from; null for what is not configured.",
-                Right.MONITORING,
-            )
-        },
-    ),
-)
