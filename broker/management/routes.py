@@ -1,13 +1,15 @@
 """The table of all routes of the API."""
 
-from leveret.broker.http.route import Route, Router
+from leveret import __version__
+from leveret.broker.http.call import Answer, Call, Item
+from leveret.broker.http.openapi import described
+from leveret.broker.http.route import Route, Router, Routes
 from leveret.broker.management import (
     backup,
     bindings,
     clients,
     cluster,
     definitions,
-    description,
     events,
     exchanges,
     explaining,
@@ -36,38 +38,47 @@ from leveret.broker.management import (
     vhosts,
 )
 
-_OF_RESOURCES: tuple[Route, ...] = (
-    *backup.ROUTES,
-    *users.ROUTES,
-    *vhosts.ROUTES,
-    *permissions.ROUTES,
-    *policies.ROUTES,
-    *parameters.ROUTES,
-    *limits.ROUTES,
-    *shovels.ROUTES,
-    *queues.ROUTES,
-    *exchanges.ROUTES,
-    *bindings.ROUTES,
-    *messages.ROUTES,
-    *peeking.ROUTES,
-    *pausing.ROUTES,
-    *explaining.ROUTES,
-    *transfers.ROUTES,
-    *tailing.ROUTES,
-    *clients.ROUTES,
-    *overview.ROUTES,
-    *nodes.ROUTES,
-    *node_operations.ROUTES,
-    *logs.ROUTES,
-    *reports.ROUTES,
-    *definitions.ROUTES,
-    *health.ROUTES,
-    *node_settings.ROUTES,
-    *cluster.ROUTES,
-    *login.ROUTES,
-    *provider_login.ROUTES,
-    *events.ROUTES,
-    *replicas.ROUTES,
+_OWN = Routes("node")
+
+
+@_OWN.get("openapi.json", needs=None)
+def describe(_call: Call) -> Answer:
+    """This API as an OpenAPI 3.1 document."""
+    return Item(described(ROUTES, title="Leveret management API", version=__version__))
+
+
+_MODULES = (
+    backup,
+    users,
+    vhosts,
+    permissions,
+    policies,
+    parameters,
+    limits,
+    shovels,
+    queues,
+    exchanges,
+    bindings,
+    messages,
+    peeking,
+    pausing,
+    explaining,
+    transfers,
+    tailing,
+    clients,
+    overview,
+    nodes,
+    node_operations,
+    logs,
+    reports,
+    definitions,
+    health,
+    node_settings,
+    cluster,
+    login,
+    provider_login,
+    events,
+    replicas,
 )
-ROUTES = description.with_description(_OF_RESOURCES)
+ROUTES: tuple[Route, ...] = (*[route for module in _MODULES for route in module.ROUTES], *_OWN)
 ROUTER = Router(ROUTES)
