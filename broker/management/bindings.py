@@ -1,16 +1,19 @@
-"""Bindings: `/api/bindings` and those of one queue or exchange."""
+"""Bindings: `/api/bindings` and those of one queue or exchange; the names of bindings in paths are RabbitMQ's."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from leveret.broker.administration.access import visible_vhosts
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
+from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, table
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.client_errors import changing, found_vhost
-from leveret.broker.management.properties_key import canonical, location, properties_key
+from leveret.broker.management.term_hash import Atom, term_hash
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
 
@@ -220,3 +223,60 @@ def _found(call: Call) -> Any:
         if not number % STEP:
             yield None
     raise not_found()
+
+
+# -- the last segment of a path ---------------------------------------------------------------------------------------
+
+
+_EMPTY = "~"
+
+
+def properties_key(binding_key: str, arguments: Table) -> str:
+    """Return the name of a binding among those of the same source and destination.
+
+    Args:
+        binding_key: its binding key.
+        arguments: its arguments.
+
+    """
+    if not binding_key and not arguments:
+        return _EMPTY
+    key = quote_plus(binding_key, safe="", encoding="utf-8", errors="surrogateescape").replace("~", "%7E")
+    if not arguments:
+        return key
+    number = term_hash(_fields(dict(sorted(arguments.items()))))
+    return f"{key}~{urlsafe_b64encode(number.to_bytes(4, 'big')).decode().rstrip('=')}"
+
+
+def canonical(key: str) -> str:
+    """Return the name of a binding as `properties_key` writes it: clients may percent-encode it otherwise."""
+    binding_key, separator, number = key.partition("~")
+    if not binding_key:
+        return key
+    return properties_key(unquote_plus(binding_key, errors="surrogateescape"), {}) + separator + number
+
+
+def location(destination: str, key: str) -> str:
+    """Return the path of a new binding, relative to that of the request."""
+    name = quote(destination, safe="", encoding="utf-8", errors="surrogateescape")
+    return f"{name}/{quote_plus(key, safe='~')}"
+
+
+def _fields(table: Table) -> list[Any]:
+    return [(_octets(name), Atom(field[0]), _value(field)) for name, field in table.items()]
+
+
+def _value(field: Field) -> Any:
+    kind, value = field
+    match kind:
+        case "table":
+            return _fields(value)
+        case "array":
+            return [(Atom(each[0]), _value(each)) for each in value]
+        case "void":
+            return Atom("undefined")
+    return _octets(value) if isinstance(value, str) else value
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -15,17 +15,13 @@ from leveret.broker.auth.login_throttle import shown
 from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.listing import PIECE, STEP, encoded
-from leveret.broker.http.multipart import form_fields, is_form
 from leveret.broker.http.route import Key, Routes, Work
 
-ROUTES = Routes("definitions", needs=Right.ADMINISTRATOR)
 log = logging.getLogger("leveret.management")
-
+ROUTES = Routes("definitions", needs=Right.ADMINISTRATOR)
 _FILE_NAME = re.compile(r"[\w !#$%&'()+,.=@\[\]^`{}~-]{1,255}", re.ASCII)
 _LOCAL = re.compile(r"(?!//)[!-\[\]-~]{1,1000}")
 """Redirects to other sites, which would begin with a scheme or two slashes, are not followed."""
-
-
 _DOWNLOAD = (Key("download", doc="name of a file, for browsers to save the answer"),)
 _BODY = (
     Key("users", "array"),
@@ -177,3 +173,39 @@ def _imported(call: Call, octets: bytes, *, dry_run: bool = False) -> Generator[
         whom = "the operator" if call.actor is None else f"user '{shown(call.actor.name)}'"
         log.info("definitions: imported by %s: %s", whom, outcome.summary())
     return outcome
+
+
+# -- forms of browsers ------------------------------------------------------------------------------------------------
+
+
+_BOUNDARY = re.compile(r'boundary="?([^";]{1,200})"?')
+_NAME = re.compile(rb'content-disposition:[^\r\n]*[; ]name="([^"\r\n]*)"', re.IGNORECASE)
+
+
+def is_form(content_type: str) -> bool:
+    """Return whether a body of this type is such a form."""
+    return content_type.lower().startswith("multipart/form-data")
+
+
+def form_fields(content: bytes, content_type: str) -> dict[str, bytes]:
+    """Return the values of a form by the names of the fields; of repeated ones the first.
+
+    Args:
+        content: the body.
+        content_type: its type, with the boundary.
+
+    Raises:
+        ApiError: the type has no boundary.
+
+    """
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise bad_request("multipart/form-data without a boundary")
+    fields: dict[str, bytes] = {}
+    delimiter = b"\r\n--" + boundary[1].encode("utf-8", "surrogateescape")
+    for part in (b"\r\n" + content).split(delimiter)[1:]:
+        head, separator, value = part.partition(b"\r\n\r\n")
+        name = _NAME.search(head)
+        if separator and name is not None:
+            fields.setdefault(name[1].decode("utf-8", "replace"), value)
+    return fields

@@ -8,7 +8,7 @@ from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing
-from leveret.broker.management.peeking import shown
+from leveret.broker.management.messages import shown
 
 ROUTES = Routes("explanations")
 _STATES = ("ready", "unacked", "delayed")

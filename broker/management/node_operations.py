@@ -1,14 +1,17 @@
-"""Operations on the running node, for `leveret ctl`: `/api/leveret/...`. RabbitMQ has them in its command only."""
+"""Operations on the running node: `/api/leveret/...`. RabbitMQ has most of them in its command only."""
 
 from functools import partial
 
 from leveret.broker.administration.access import Right, authorize
+from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.administration.node import LOOPBACK
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, number, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Routes, required
+from leveret.broker.process.logs import LEVELS
+from leveret.broker.process.recent_log import KEPT, RECENT
 
 ROUTES = Routes("node", needs=Right.ADMINISTRATOR)
 _LIMIT = (
@@ -123,3 +126,57 @@ def close_connections(call: Call) -> Answer:
         call.actor, reason, vhost, user=text(body, "user") or None, most=limit or None
     )
     return Item({"closed": closed})
+
+
+# -- the log and the reports ------------------------------------------------------------------------------------------
+
+
+_LEVELS = tuple(name for name, value in LEVELS.items() if LEVELS["info"] <= value < LEVELS["none"])
+_COUNT = 200
+
+
+@ROUTES.get(
+    "leveret/logs",
+    doc=f"The last `lines` of the log of the process, the oldest first, of the {KEPT:,} that are in memory: "
+    "those that `log.*.level` lets through, from info on. `last` is the number of the newest line, to go "
+    "on after; `missed` how many of the lines after `after` are no longer there.",
+    needs=Right.MONITORING,
+    query=(
+        Key("after", "integer", doc="`last` of the answer before: only lines since then"),
+        Key("level", doc=f"the least level: {', '.join(f'`{name}`' for name in _LEVELS)}"),
+        Key("count", "integer", doc=f"maximum number of lines, 1 to {KEPT}; {_COUNT} by default"),
+    ),
+)
+def get_logs(call: Call) -> Answer:
+    """Return the last lines."""
+    query = call.query
+    level, count = text(query, "level", "info"), number(query, "count", _COUNT)
+    after = number(query, "after", 0) if "after" in query else None
+    if level not in _LEVELS:
+        raise bad_request(f"level must be one of {', '.join(_LEVELS)}")
+    if not 1 <= count <= KEPT:
+        raise bad_request(f"count must be from 1 to {KEPT}")
+    if after is not None and after < 0:
+        raise bad_request("after must not be negative")
+    found = RECENT.find(after=after, level=level, count=count)
+    lines = [
+        {"number": line.number, "time": line.time, "level": line.level, "category": line.category,
+         "message": json_text(line.text)}
+        for line in found.lines
+    ]  # fmt: skip
+    return Item({"lines": lines, "last": found.last, "missed": found.missed})
+
+
+@ROUTES.get("leveret/reports", needs=Right.MONITORING)
+def get_reports(call: Call) -> Steps:
+    """The `url` of the reports of the analysis (`management.reports_url`), and the directory of the
+    `export` that they are made from; null for what is not configured.
+    """
+    exported = call.broker.export_dir
+    yield from ()
+    return Item(
+        {
+            "url": call.broker.reports_url or None,
+            "export": None if exported is None else json_text(str(exported)),
+        }
+    )

@@ -68,7 +68,7 @@ def delete_permissions(call: Call) -> Answer:
     return Done()
 
 
-# -- topic permissions ----------------------------------------------------------------------------------------------
+# -- topic permissions ------------------------------------------------------------------------------------------------
 
 
 @ROUTES.list("topic-permissions")

@@ -1,4 +1,4 @@
-"""Queues: `/api/queues`."""
+"""Queues: `/api/queues`, and how they are paused and resumed: `/api/leveret/queues/.../pause` and `.../resume`."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -7,18 +7,18 @@ from typing import Any
 from leveret.broker.administration.access import Right, visible_vhosts
 from leveret.broker.errors import NotYet
 from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Listing, Steps, flag, table, text
-from leveret.broker.http.errors import bad_request, not_found
+from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.management.client_fields import consumer_fields, shown
 from leveret.broker.management.queue_fields import queue_fields
 from leveret.broker.management.ranges import QUERY
+from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.queue import Queue
 
 ROUTES = Routes("queues", scope=Scope.VHOST)
 _ACTIONS = ("sync", "cancel_sync")
-
-
+_REPLICAS = {"needs": Right.ADMINISTRATOR, "scope": Scope.NONE, "statuses": (), "group": "replicas"}
 _LIST = (
     Key("disable_stats", "boolean", doc="only what was declared"),
     Key("enable_queue_totals", "boolean", doc="with `disable_stats`: also the numbers of messages"),
@@ -152,3 +152,55 @@ def act_on_queue(call: Call) -> Answer:
     if action not in _ACTIONS:
         raise bad_request(["unknown", action])
     return Done()
+
+
+@ROUTES.put(
+    "leveret/queues/{vhost}/{queue}/resume",
+    doc="Resume the deliveries of a paused queue; needs read and configure on the queue.",
+    scope=Scope.CLIENT,
+    statuses=(204,),
+    arguments={"paused": False},
+)
+@ROUTES.put(
+    "leveret/queues/{vhost}/{queue}/pause",
+    scope=Scope.CLIENT,
+    statuses=(204,),
+    arguments={"paused": True},
+)
+def set_paused(call: Call, *, paused: bool) -> Answer:
+    """Pause the deliveries of a queue to its consumers; it stays paused until it is resumed, a durable
+    queue also when the broker restarts. Needs read and configure on the queue.
+    """
+    with changing(call):
+        call.administration.topology.set_queue_paused(
+            call.actor, call.names["vhost"], call.names["queue"], paused=paused
+        )
+    return Done()
+
+
+# -- replicas of quorum queues, of which there is one -----------------------------------------------------------------
+
+
+@ROUTES.get("queues/quorum/{vhost}/{queue}/status", scope=Scope.VISIBLE, group="replicas")
+def get_status(call: Call) -> Answer:
+    """State of the replica of a quorum queue."""
+    if found_queue(call).type != QUORUM:
+        raise not_found()
+    return Listing(
+        [{"Node Name": call.broker.node_name, "Raft State": "leader", "Membership": "voter"}], sort=()
+    )
+
+
+@ROUTES.post(
+    "queues/quorum/{vhost}/{queue}/replicas/add",
+    "queues/quorum/replicas/on/{node}/grow",
+    **_REPLICAS,
+)
+@ROUTES.delete(
+    "queues/quorum/{vhost}/{queue}/replicas/delete",
+    "queues/quorum/replicas/on/{node}/shrink",
+    **_REPLICAS,
+)
+def refuse(_call: Call) -> Answer:
+    """Refused: there is one node."""  # as by a RabbitMQ that is configured so
+    raise ApiError(405, "method_not_allowed", "Broker settings disallow quorum queue replica operations.")

@@ -1,10 +1,11 @@
-"""Users: `/api/users` and `/api/whoami`."""
+"""Users: `/api/users` and `/api/whoami`, and their limits: `/api/user-limits`."""
 
 import base64
 from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right
+from leveret.broker.auth.users import USER_LIMITS
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Routes, required
@@ -115,3 +116,38 @@ def tags_of(body: Mapping[str, Any]) -> list[str]:
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise bad_request("'tags' must be a list of texts, or one text with commas between them")
     return [each for each in given if each]
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+@ROUTES.list("user-limits", "user-limits/{user}", needs=Right.MANAGEMENT, group="limits", has_head=False)
+def list_user_limits(call: Call) -> Answer:
+    """Limits of a user, or of all users."""
+    rows = call.administration.users.limits(call.actor, call.names.get("user"))
+    return Listing(rows, sort=("user",), is_paged=False)
+
+
+@ROUTES.put(
+    "user-limits/{user}/{limit}",
+    doc=f"Set one of {', '.join(USER_LIMITS)}.",
+    body=(required("value", "integer", doc="negative for no limit"),),
+    statuses=(204,),
+    group="limits",
+    state=recorded_state.user_limits,
+)
+def put_user_limit(call: Call) -> Answer:
+    """Set a limit of a user."""
+    user = call.names["user"]
+    value = call.body("value")["value"]
+    if call.broker.users.get(user) is None:
+        raise bad_request(["no_such_user", user])
+    call.administration.users.set_limits(call.actor, user, {call.names["limit"]: value})
+    return Done()
+
+
+@ROUTES.delete("user-limits/{user}/{limit}", group="limits", state=recorded_state.user_limits)
+def delete_user_limit(call: Call) -> Answer:
+    """Remove a limit of a user."""
+    call.administration.users.clear_limits(call.actor, call.names["user"], call.names["limit"])
+    return Done()

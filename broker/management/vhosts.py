@@ -1,19 +1,21 @@
-"""Vhosts: `/api/vhosts`."""
+"""Vhosts: `/api/vhosts`, and their limits: `/api/vhost-limits`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
 from leveret.broker.administration.definitions_document import as_words
-from leveret.broker.administration.vhosts import NO_TYPE
+from leveret.broker.administration.vhosts import NO_TYPE, shown_vhost_limits
+from leveret.broker.auth.users import VHOST_LIMITS
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
-from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Routes
+from leveret.broker.http.errors import bad_request, vhost_not_found
+from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management import recorded_state
 from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import Span
 from leveret.broker.statistics.statistics import named
+from leveret.broker.vhost.parameters import LIMITS, LIMITS_NAME
 from leveret.broker.vhost.vhost import VHost
 
 ROUTES = Routes("vhosts", needs=Right.ADMINISTRATOR)
@@ -161,3 +163,48 @@ def list_topic_permissions(call: Call) -> Answer:
     """Topic permissions in a vhost."""
     rows = call.administration.users.topic_permissions(call.actor, vhost=call.names["vhost"])
     return Listing(rows, sort=_BY_USER, is_paged=False)
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+@ROUTES.list(
+    "vhost-limits",
+    "vhost-limits/{vhost}",
+    needs=Right.MANAGEMENT,
+    scope=Scope.VISIBLE,
+    group="limits",
+    has_head=False,
+)
+def list_vhost_limits(call: Call) -> Answer:
+    """Limits of a vhost, or of all that the user may see."""
+    return Listing(call.administration.vhosts.limits(call.actor, call.vhost), sort=("vhost",), is_paged=False)
+
+
+@ROUTES.put(
+    "vhost-limits/{vhost}/{limit}",
+    doc=f"Set one of {', '.join(VHOST_LIMITS)}.",
+    body=(required("value", "integer", doc="negative for no limit"),),
+    statuses=(204,),
+    group="limits",
+    state=recorded_state.vhost_limits,
+)
+def put_vhost_limit(call: Call) -> Answer:
+    """Set a limit of a vhost."""
+    vhost = call.names["vhost"]
+    value = call.body("value")["value"]
+    if vhost not in call.broker.vhosts:
+        raise vhost_not_found()
+    limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost)) | {call.names["limit"]: value}
+    call.administration.policies.set_parameter(call.actor, vhost, LIMITS, LIMITS_NAME, limits)
+    return Done()
+
+
+@ROUTES.delete("vhost-limits/{vhost}/{limit}", group="limits", state=recorded_state.vhost_limits)
+def delete_vhost_limit(call: Call) -> Answer:
+    """Remove a limit of a vhost."""
+    vhost = found_vhost(call.broker, call.names["vhost"]).name
+    limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost))
+    if limits.pop(call.names["limit"], None) is not None:
+        call.administration.vhosts.set_limits(call.actor, vhost, limits)
+    return Done()

@@ -89,7 +89,7 @@ def test_what_is_requeued_meanwhile_is_delivered_first():
 
 
 def test_a_get_finds_nothing():
-    """A client that polls finds the queue empty; the queue keeps the message (`management/test_pausing` gets it)."""
+    """A client that polls finds the queue empty; the queue keeps the message (`management/test_queues_pause` gets it)."""
     client = Client()
     client.declare("q")
     client.publish("q", b"one")

@@ -1,12 +1,14 @@
-"""The last lines of the log."""
+"""The last lines of the log, and the address of the reports of the analysis."""
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from api import Api
 from fakes import Node
 
+from leveret.broker.config.sections import ExportConfig, ManagementConfig
 from leveret.broker.process.recent_log import RECENT
 
 
@@ -68,3 +70,19 @@ def test_a_login_is_logged_without_its_password(api):
 
     assert "guest" in lines[-1]["message"]
     assert "hunter2" not in str(lines)
+
+
+def test_the_address_of_the_reports_and_the_export_are_told():
+    """Those of the configuration; null for what is not configured."""
+    address = "http://127.0.0.1:15693/"
+    node = Node(
+        management=ManagementConfig(reports_url=address), export=ExportConfig(dir=Path("/var/export"))
+    )
+
+    assert {"url": address, "export": "/var/export"} == Api(node).get("leveret/reports")
+    assert {"url": None, "export": None} == Api(Node()).get("leveret/reports")
+
+
+def test_the_broker_serves_no_report():
+    """There is no route to one, whatever lies beside the export."""
+    assert Api(Node()).request("GET", "leveret/reports/capacity").status == 404
