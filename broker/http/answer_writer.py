@@ -1,17 +1,40 @@
-"""Writes answers in pieces, with an iteration of the loop between two of them (driver)."""
+"""Writes answers in pieces, with an iteration of the loop between two of them; some go on for long (driver)."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
+from typing import Protocol, TypeVar
 
 from aiohttp import web
 
+from leveret.broker.http.call import Stream
 from leveret.broker.http.dispatch import Response
-from leveret.broker.http.stream_writer import SLICE, InTurn
 from leveret.broker.process.places import Places
 from leveret.broker.scheduling.time_slices import TimeSlices
 
 Following = Callable[[], bytes | None]
+T = TypeVar("T")
+
+SLICE = 2_000_000
+"""Nanoseconds for which one request is worked on, or its answer is made, before others have a turn."""
+OCTETS = 64 * 1024
+"""Octets that are written at once."""
+IDLE_SECONDS = 15.0
+"""Time without octets after which an answer shows that it goes on."""
+LOOK_SECONDS = 1.0
+"""Time between two looks whether the reader is still there."""
+WRITE_SECONDS = 60.0
+"""Time after which a reader that does not read is cut off."""
+LAST_SECONDS = 0.5
+"""Time while the broker stops after which one that does not read is cut off."""
+
+
+class InTurn(Protocol):
+    """Does work of a slice, with an iteration of the loop between the slices of all requests."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Return the result of the work."""
 
 
 class AnswerWriter:
@@ -93,3 +116,91 @@ class AnswerWriter:
             return None
         finally:
             self._slices.end("response to", path)
+
+
+class StreamWriter:
+    """Writes the answers of one server that go on until their reader leaves.
+
+    Args:
+        slices: the slices of the broker.
+        in_turn: does work in slices.
+
+    """
+
+    def __init__(self, slices: TimeSlices, in_turn: InTurn) -> None:
+        self._slices = slices
+        self._in_turn = in_turn
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Have all answers end with their last octets; those whose readers do not read are cut off."""
+        self._is_stopping = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def write(self, request: web.BaseRequest, response: Response, source: Stream) -> web.StreamResponse:
+        """Write an answer until it ends, its reader leaves, or the task is cancelled; then close it.
+
+        Raises TimeoutError if the reader does not read, and ConnectionError if it has left.
+        """
+        stream = web.StreamResponse(status=response.status, headers=response.headers)
+        loop = asyncio.get_running_loop()
+        sent = loop.time()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker: a request has a task of its own
+        self._tasks.add(task)
+        try:
+            await stream.prepare(request)
+            while True:
+                octets, is_ended = await self._in_turn(partial(self._made, source, request.path))
+                if not octets and not is_ended and loop.time() - sent >= IDLE_SECONDS:
+                    octets = source.idle
+                if octets:
+                    async with asyncio.timeout(WRITE_SECONDS):
+                        await stream.write(octets)
+                    sent = loop.time()
+                if is_ended or request.transport is None or request.transport.is_closing():
+                    break
+                if not octets:
+                    await _arrival(source)
+            await stream.write_eof()
+        except asyncio.CancelledError:
+            if not (self._is_stopping and stream.prepared):
+                raise
+            # What was written before is whole: a write is cancelled only while it waits for the reader.
+            async with asyncio.timeout(LAST_SECONDS):
+                await stream.write_eof(source.last)
+        finally:
+            self._tasks.discard(task)
+            source.close()
+        return stream
+
+    def _made(self, source: Stream, path: str) -> tuple[bytes, bool]:
+        """Return the next octets, as many as a slice makes, and whether they are the last."""
+        slices = self._slices
+        until = slices.begin() + SLICE
+        octets = bytearray()
+        try:
+            for piece in source.pieces:
+                if piece:
+                    octets += piece
+                if piece == b"" or len(octets) >= OCTETS or slices.clock() >= until:
+                    return bytes(octets), False
+            return bytes(octets), True
+        finally:
+            slices.end("response to", path)
+
+
+async def _arrival(source: Stream) -> None:
+    """Wait until there may be more octets, but no longer than a reader that has left may stay unnoticed."""
+    arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def arrive() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    source.when_there(arrive)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            await arrived

@@ -11,7 +11,6 @@ from leveret.broker.administration.access import Right, authorize
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
 from leveret.broker.errors import NotYet, Subscribe
-from leveret.broker.http import page
 from leveret.broker.http.auditing import (
     audit_request,
     audited_event,
@@ -19,7 +18,7 @@ from leveret.broker.http.auditing import (
     log_request,
     state_of,
 )
-from leveret.broker.http.browsers import SAFE, check_host
+from leveret.broker.http.browsers import SAFE, SECURE_HEADERS, check_host
 from leveret.broker.http.call import (
     Answer,
     Call,
@@ -31,6 +30,7 @@ from leveret.broker.http.call import (
     Listing,
     ManagedBroker,
     Need,
+    Steps,
     Stored,
     Stream,
 )
@@ -43,6 +43,7 @@ from leveret.broker.http.list_cache import ListCache
 from leveret.broker.http.listing import Columns, encode_listing, encoded, encoded_pieces
 from leveret.broker.http.login import Verdict, authenticate, only_vhost
 from leveret.broker.http.route import Operation, Router, Scope
+from leveret.broker.page.assets import assets
 from leveret.broker.process.shares import origin
 from leveret.broker.scheduling.node_context import INTERNAL, OPERATOR
 
@@ -51,6 +52,7 @@ log = logging.getLogger("leveret.management")
 PREFIX = "/api/"
 HEADERS = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}
 JSON = "application/json"
+_NOT_MODIFIED = 304
 MOST_DECISIONS = 64
 """Maximum number of permissions that a request waits for, one after the other."""
 
@@ -149,9 +151,9 @@ def admit(
         if request.host_names is not None:
             check_host(request.headers.get("host", ""), request.host_names)
         if not request.path.startswith(PREFIX):
-            if request.method not in {"GET", "HEAD"} or not page.has(request.path):
+            if request.method not in {"GET", "HEAD"} or not _is_of_page(request.path):
                 raise not_found()
-            return Admitted(request, page.OPERATION, None, {"path": request.path.removeprefix("/")})
+            return Admitted(request, _PAGE, None, {"path": request.path.removeprefix("/")})
         found = router.find(request.path.removeprefix(PREFIX))
         if found is None:
             raise not_found()
@@ -338,3 +340,32 @@ def _empty(status: int, headers: Mapping[str, str]) -> Response:
 
 def _headers(content_type: str, more: Mapping[str, str] | None = None) -> Mapping[str, str]:
     return {**HEADERS, "content-type": content_type, **(more or {})}
+
+
+# -- the web page -----------------------------------------------------------------------------------------------------
+
+
+def _is_of_page(path: str) -> bool:
+    """Return whether a path may be one of the page."""
+    return path == "/" or path.startswith("/static/")
+
+
+def _page_file(call: Call) -> Steps:
+    """Return a file of the page."""
+    found = (assets() if assets.cache_info().currsize else (yield assets)).get(call.names["path"])
+    if found is None:
+        raise not_found()
+    headers = {
+        **SECURE_HEADERS,
+        "etag": found.etag,
+        "cache-control": found.cache_control,
+        "vary": "accept-encoding",
+    }
+    if found.etag in call.headers.get("if-none-match", ""):
+        return Content((), found.content_type, headers, _NOT_MODIFIED)
+    if "gzip" in call.headers.get("accept-encoding", ""):
+        return Content((found.packed,), found.content_type, {**headers, "content-encoding": "gzip"})
+    return Content((found.content,), found.content_type, headers)
+
+
+_PAGE = Operation(_page_file, "A file of the web page.", None, kind="text")

@@ -16,10 +16,20 @@ from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
-from leveret.broker.http.accepted import Connections, Use, disconnect, headers_of, is_ours, transports_of
-from leveret.broker.http.answer_writer import AnswerWriter
-from leveret.broker.http.awaiting import called, called_without, content_of
+from leveret.broker.http.answer_writer import SLICE, AnswerWriter, StreamWriter
 from leveret.broker.http.call import Callback, ManagedBroker, Stored
+from leveret.broker.http.connections import (
+    Connections,
+    Subscribe,
+    Use,
+    called,
+    called_without,
+    content_of,
+    disconnect,
+    headers_of,
+    is_ours,
+    transports_of,
+)
 from leveret.broker.http.dispatch import HEADERS, Admitted, Request, Response, admit, answer, failed
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.event_streams import EventStreams
@@ -28,7 +38,6 @@ from leveret.broker.http.list_cache import MOST_SECONDS, ListCache
 from leveret.broker.http.listing import encoded
 from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router, Work
-from leveret.broker.http.stream_writer import SLICE, StreamWriter
 from leveret.broker.metadata.recorder import MetadataJournal
 from leveret.broker.process.places import Places
 from leveret.broker.process.recent_log import RECENT
@@ -338,7 +347,7 @@ class ManagementServer:
         finally:
             slices.end("request of", name)
 
-    async def _run(self, steps: Any, name: str, wait: Callable[[Callback], Awaitable[Any]]) -> Response:
+    async def _run(self, steps: Any, name: str, wait: Callable[[Subscribe], Awaitable[Any]]) -> Response:
         """Run the steps of a response, and supply what they need; `wait` waits for what others do."""
         given: Any = None
         while True:
@@ -348,9 +357,9 @@ class ManagementServer:
             if need is None:
                 given = None
             elif isinstance(need, Stored):
-                given = await wait(Callback(self._when_stored))
+                given = await wait(self._when_stored)
             elif isinstance(need, Callback):
-                given = await wait(need)
+                given = await wait(need.subscribe)
             else:
                 given = await asyncio.to_thread(need)
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
 from leveret.broker.auth.users import Users, open_credentials
-from leveret.broker.http.accepted import Connections, is_ours
+from leveret.broker.http.connections import Connections, is_ours
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.sampler import MeasuredBroker, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern

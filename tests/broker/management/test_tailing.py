@@ -1,4 +1,4 @@
-"""The stream of published messages, as its reader gets it; `http/test_stream_writer` has the sockets."""
+"""The stream of published messages, as its reader gets it; `http/test_answer_writer` has the sockets."""
 
 import json
 from typing import Any

@@ -9,7 +9,7 @@ import aiohttp
 from fakes import Client, Node, publish_frames
 
 from leveret.broker.administration import tailing
-from leveret.broker.http import server as server_module, stream_writer as driver
+from leveret.broker.http import answer_writer as driver, server as server_module
 from leveret.broker.http.route import Router, Work
 from leveret.broker.http.server import SHARES, ManagementServer
 from leveret.broker.management.routes import ROUTES

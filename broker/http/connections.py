@@ -1,14 +1,19 @@
-"""Connections and requests as aiohttp has them: their limits, headers, and what is logged (driver)."""
+"""Connections and requests as aiohttp has them: limits, headers, bodies, waits, and what is logged (driver)."""
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from enum import IntEnum
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from leveret.broker.process.shares import Shares, origin
+
+log = logging.getLogger("leveret.management")
 
 
 def headers_of(request: web.BaseRequest) -> dict[str, str]:
@@ -17,9 +22,6 @@ def headers_of(request: web.BaseRequest) -> dict[str, str]:
     if request.transport is not None and request.transport.get_extra_info("ssl_object") is not None:
         headers["x-forwarded-proto"] = "https"
     return headers
-
-
-log = logging.getLogger("leveret.management")
 
 
 class Use(IntEnum):
@@ -88,3 +90,40 @@ def _origin(transport: asyncio.BaseTransport) -> str:
 def is_ours(record: logging.LogRecord) -> bool:
     """Return whether a record should be logged: not for malformed requests, which are reported to their sender."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+async def content_of(request: Any, most: int) -> tuple[bytes, bool]:
+    """Read the body of a request until there are more than so many octets; returns it, and whether that is all."""
+    buffer = bytearray()
+    async for piece in request.content.iter_any():
+        buffer += piece
+        if len(buffer) > most:
+            return bytes(buffer), False
+    return bytes(buffer), True
+
+
+Subscribe = Callable[[Callable[[Any], object]], object]
+"""Has a function called once with what is waited for."""
+
+
+async def called(subscribe: Subscribe) -> Any:
+    """Wait for a callback; returns its argument."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    subscribe(partial(resolve, future))
+    return await future
+
+
+async def called_without(
+    held: AsyncExitStack, again: Callable[[], AbstractAsyncContextManager[object]], subscribe: Subscribe
+) -> Any:
+    """Wait for a callback, give back meanwhile what is held, and hold it again; returns the argument."""
+    await held.aclose()
+    given = await called(subscribe)
+    await held.enter_async_context(again())
+    return given
+
+
+def resolve(future: asyncio.Future[Any], value: Any) -> None:
+    """Resolve a future, unless nobody waits for it any more."""
+    if not future.done():
+        future.set_result(value)
