@@ -49,6 +49,11 @@ class Callback(NamedTuple):
     subscribe: Callable[[Callable[[Any], object]], object]
 
 
+def signal(subscribe: Callable[[Callable[[], object]], object]) -> Callback:
+    """Return the need of a call without an argument, such as of `NotYet.subscribe`."""
+    return Callback(lambda done: subscribe(lambda: done(None)))
+
+
 Need = None | Stored | Callback | Callable[[], Any]
 """Yielded by a step: None to let others have a turn, or a need; a plain function is a read to be run in a thread."""
 

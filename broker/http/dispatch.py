@@ -1,8 +1,7 @@
 """The answer to a request: who asks, which route, may they, the handler, and the response in pieces. Pure."""
 
 import logging
-from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from leveret.broker.administration import AdministrationError, ForbiddenError
 from leveret.broker.administration.access import Right, authorize
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
-from leveret.broker.errors import NotYet, Subscribe
+from leveret.broker.errors import NotYet
 from leveret.broker.http.auditing import (
     audit_request,
     audited_event,
@@ -22,7 +21,6 @@ from leveret.broker.http.browsers import SAFE, SECURE_HEADERS, check_host
 from leveret.broker.http.call import (
     Answer,
     Call,
-    Callback,
     Content,
     Done,
     Events,
@@ -33,6 +31,7 @@ from leveret.broker.http.call import (
     Steps,
     Stored,
     Stream,
+    signal,
 )
 from leveret.broker.http.errors import (
     ApiError,
@@ -268,14 +267,12 @@ def _handled(operation: Operation, call: Call) -> Generator[Need, Any, Answer]:
                 made = operation.handler(call)
             finally:
                 context.actor = INTERNAL  # others act until the next step
-            return (yield from context.acting(actor, made)) if isinstance(made, Generator) else made
+            if isinstance(made, Generator):
+                made = yield from context.acting(actor, made)
+            return made or Done()
         except NotYet as wait:
-            yield Callback(partial(_subscribed, wait.subscribe))
+            yield signal(wait.subscribe)
     raise ApiError(503, "service_unavailable", "the authentication backends do not decide")
-
-
-def _subscribed(subscribe: Subscribe, done: Callable[[Any], object]) -> None:
-    subscribe(lambda: done(None))
 
 
 def _asked(broker: ManagedBroker, admitted: Admitted) -> Hashable:

@@ -12,8 +12,9 @@ from leveret.broker.administration.access import Right
 from leveret.broker.http.call import Answer, Call, Steps
 from leveret.broker.http.errors import bad_request
 
-Handler = Callable[[Call], Answer | Steps]
-H = TypeVar("H", bound=Callable[..., Answer | Steps])
+Handler = Callable[[Call], Answer | Steps | None]
+"""Answers a call, at once or in steps; None is short for `Done()`."""
+H = TypeVar("H", bound=Callable[..., Answer | Steps | None])
 
 _BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 

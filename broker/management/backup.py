@@ -4,7 +4,7 @@ Whoever starts a backup has to ask for its progress, or it is cancelled: a comma
 """
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.administration.access import Right
@@ -15,47 +15,6 @@ from leveret.storage.errors import StorageError
 
 ROUTES = Routes("backup", needs=Right.ADMINISTRATOR)
 FORBIDDEN = "Only the operator on the host of the broker may do this"
-
-
-class Backup(Protocol):
-    """A backup, running or over."""
-
-    dest: Path
-    error: str
-    state: str
-
-    @property
-    def octets(self) -> int:
-        """Bytes copied so far."""
-
-    @property
-    def total(self) -> int:
-        """Bytes to copy as far as known; 0 at first."""
-
-    @property
-    def seconds(self) -> float:
-        """Time since the start, in seconds."""
-
-    @property
-    def files(self) -> int:
-        """Number of bodies in files of their own; 0 until it is done."""
-
-    def attend(self) -> None:
-        """Note that somebody is interested in the backup."""
-
-    def cancel(self, reason: str) -> None:
-        """Cancel the backup; no effect if it is over."""
-
-
-class Backups(Protocol):
-    """The backups of the broker."""
-
-    @property
-    def latest(self) -> Backup | None:
-        """The one that is running or was the last."""
-
-    def start(self, dest: Path, rate: int) -> Backup:
-        """Start a backup. Raises StorageError if one is running."""
 
 
 @ROUTES.get("leveret/backup")
@@ -100,25 +59,24 @@ def cancel_backup(call: Call) -> Answer:
     return _item(backup)
 
 
-def _of(call: Call) -> Backups:
+def _of(call: Call) -> Any:
     """Return the broker's backups; raises ForbiddenError for users, BadRequestError for a broker without data."""
     if call.actor is not None:
         raise ForbiddenError(FORBIDDEN)
-    backups: Backups | None = call.broker.backups
-    if backups is None:
+    if call.broker.backups is None:
         raise BadRequestError("the broker has no data directory")
-    return backups
+    return call.broker.backups
 
 
-def _latest(call: Call) -> Backup:
+def _latest(call: Call) -> Any:
     backup = _of(call).latest
     if backup is None:
         raise not_found()
     return backup
 
 
-def _item(backup: Backup) -> Item:
-    value: dict[str, Any] = {
+def _item(backup: Any) -> Item:
+    return Item({
         "path": str(backup.dest),
         "state": str(backup.state),
         "copied": backup.octets,
@@ -126,5 +84,4 @@ def _item(backup: Backup) -> Item:
         "seconds": round(backup.seconds, 3),
         "files": backup.files,
         "error": backup.error,
-    }
-    return Item(value)
+    })  # fmt: skip

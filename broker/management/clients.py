@@ -6,7 +6,7 @@ from typing import Any
 from leveret.broker.administration.access import Right, visible_vhosts
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
-from leveret.broker.http.call import DIGITS, Answer, Call, Done, Item, Listing
+from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing
 from leveret.broker.http.errors import not_authorised, not_found
 from leveret.broker.http.route import Routes, Scope
 from leveret.broker.management.client_errors import found_vhost
@@ -81,13 +81,12 @@ def list_connections_of_user(call: Call) -> Answer:
 
 
 @ROUTES.delete("connections/username/{user}")
-def close_connections_of_user(call: Call) -> Answer:
+def close_connections_of_user(call: Call) -> None:
     """Close the connections of a user."""
     reason = call.headers.get("x-reason", CLOSED)
     for connection in tuple(call.broker.clients.connections):
         if connection.user.name == call.names["user"] and _is_own(call, connection, change=True):
             connection.force_close(reason)
-    return Done()
 
 
 @ROUTES.get("connections/{connection}", query=QUERY)
@@ -99,10 +98,9 @@ def get_connection(call: Call) -> Answer:
 
 
 @ROUTES.delete("connections/{connection}")
-def close_connection(call: Call) -> Answer:
+def close_connection(call: Call) -> None:
     """Close a connection; the header `X-Reason` has the reason."""
     _found(call, change=True).force_close(call.headers.get("x-reason", CLOSED))
-    return Done()
 
 
 @ROUTES.list("connections/{connection}/channels", query=QUERY)

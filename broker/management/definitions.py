@@ -23,21 +23,11 @@ _FILE_NAME = re.compile(r"[\w !#$%&'()+,.=@\[\]^`{}~-]{1,255}", re.ASCII)
 _LOCAL = re.compile(r"(?!//)[!-\[\]-~]{1,1000}")
 """Redirects to other sites, which would begin with a scheme or two slashes, are not followed."""
 _DOWNLOAD = (Key("download", doc="name of a file, for browsers to save the answer"),)
-_BODY = (
-    Key("users", "array"),
-    Key("vhosts", "array"),
-    Key("permissions", "array"),
-    Key("topic_permissions", "array"),
-    Key("parameters", "array"),
-    Key("global_parameters", "array"),
-    Key("policies", "array"),
-    Key("queues", "array"),
-    Key("exchanges", "array"),
-    Key("bindings", "array"),
-)
-_OF_VHOST = tuple(
-    key for key in _BODY if key.name in {"parameters", "policies", "queues", "exchanges", "bindings"}
-)
+_BODY = tuple(Key(name, "array") for name in (
+    "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies",
+    "queues", "exchanges", "bindings",
+))  # fmt: skip
+_OF_VHOST = tuple(key for key in _BODY if key.name in VHOST_SECTIONS)
 _DRY_RUN = (Key("dry_run", "boolean", doc="true: change nothing, and list problems as part of the answer"),)
 
 

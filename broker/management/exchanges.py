@@ -123,7 +123,7 @@ def put_exchange(call: Call) -> Answer:
     "exchanges/{vhost}/{exchange}",
     query=(Key("if-unused", "boolean", doc="only if it is the source of no binding"),),
 )
-def delete_exchange(call: Call) -> Answer:
+def delete_exchange(call: Call) -> None:
     """Delete an exchange with its bindings."""
     name = exchange_name(call.names["exchange"])
     if call.broker.vhosts[found_vhost(call)].router.get(name) is None:
@@ -132,4 +132,3 @@ def delete_exchange(call: Call) -> Answer:
         call.administration.topology.delete_exchange(
             call.actor, call.names["vhost"], name, if_unused=flag(call.query, "if-unused")
         )
-    return Done()

@@ -11,7 +11,7 @@ from leveret.broker.administration.messages import MessageView, view_of
 from leveret.broker.administration.peeking import BODY_OCTETS, EFFORT, SOME, Wanted
 from leveret.broker.administration.publishing import Outcome
 from leveret.broker.errors import NotYet
-from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, table, text
+from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, signal, table, text
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.large_text import LargeText, text_of
 from leveret.broker.http.route import Key, Routes, Scope, Work, required
@@ -177,8 +177,7 @@ def get_messages(call: Call) -> Steps:
                 with on_channel(call, queue=True):
                     got = getting.fetch()
             except NotYet as wait:
-                subscribe = wait.subscribe
-                yield Callback(lambda done, subscribe=subscribe: subscribe(lambda: done(None)))  # type: ignore[misc]
+                yield signal(wait.subscribe)
                 continue
             if got is None:
                 break
@@ -224,6 +223,14 @@ def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> Generator[None
     }
 
 
+def is_base64_asked(query: Mapping[str, str]) -> bool:
+    """Return whether a query asks for all bodies in base64, not only for those that are no UTF-8."""
+    encoding = text(query, "encoding", "auto")
+    if encoding not in {"auto", "base64"}:
+        raise bad_request("encoding must be auto or base64")
+    return encoding == "base64"
+
+
 def payload_of(view: MessageView, *, is_base64: bool) -> Generator[None, None, tuple[str | LargeText, str]]:
     """Return the body of a message as text and the name of its encoding, in steps."""
     return text_of(lambda: (view.body,), len(view.body), is_base64=is_base64)
@@ -261,11 +268,10 @@ def peek(call: Call) -> Steps:
     at most: `next` is null at the end.
     """
     query = call.query
-    end, encoding = text(query, "from", "head"), text(query, "encoding", "auto")
+    end = text(query, "from", "head")
     if end not in {"head", "tail"}:
         raise bad_request("from must be head or tail")
-    if encoding not in {"auto", "base64"}:
-        raise bad_request("encoding must be auto or base64")
+    is_base64 = is_base64_asked(query)
     wanted = Wanted(
         number(query, "count", SOME.most),
         end == "tail",
@@ -281,7 +287,7 @@ def peek(call: Call) -> Steps:
         )
     rows: list[dict[str, Any]] = []
     for view in found.messages:
-        rows.append((yield from shown(view, is_base64=encoding == "base64")))
+        rows.append((yield from shown(view, is_base64=is_base64)))
         yield None
     return Item(
         {

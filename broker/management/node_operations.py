@@ -7,7 +7,7 @@ from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.administration.node import LOOPBACK
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
-from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, number, text
+from leveret.broker.http.call import Answer, Call, Callback, Item, Steps, number, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Routes, required
 from leveret.broker.process.logs import LEVELS
@@ -45,18 +45,16 @@ def put_disk_free_limit(call: Call) -> Answer:
 @ROUTES.put(
     "leveret/log-level", body=(required("level"), Key("category", doc="one category only")), statuses=(204,)
 )
-def put_log_level(call: Call) -> Answer:
+def put_log_level(call: Call) -> None:
     """Set the minimum level of what is logged until the next start."""
     body = call.body("level")
     call.administration.node.set_log_level(call.actor, text(body, "level"), text(body, "category"))
-    return Done()
 
 
 @ROUTES.post("leveret/rotate-logs")
-def rotate_logs(call: Call) -> Answer:
+def rotate_logs(call: Call) -> None:
     """Reopen the log files."""
     call.administration.node.rotate_logs(call.actor)
-    return Done()
 
 
 @ROUTES.post("leveret/reload-tls", statuses=(200,))
@@ -75,17 +73,15 @@ def reload_tls(call: Call) -> Steps:
 
 
 @ROUTES.post("leveret/clear-auth-backend-cache")
-def clear_auth_backend_cache(call: Call) -> Answer:
+def clear_auth_backend_cache(call: Call) -> None:
     """Forget what authentication backends have decided, so that they are asked again."""
     call.administration.node.forget_decisions(call.actor)
-    return Done()
 
 
 @ROUTES.post("leveret/stop")
-def stop(call: Call) -> Answer:
+def stop(call: Call) -> None:
     """Begin the shutdown."""
     call.administration.node.stop(call.actor)
-    return Done()
 
 
 @ROUTES.post("leveret/authenticate", body=(required("username"), required("password")), statuses=(200,))

@@ -56,11 +56,10 @@ def list_feature_flags(_call: Call) -> Answer:
 
 
 @ROUTES.put("feature-flags/{name}/enable", needs=Right.ADMINISTRATOR, statuses=(204,))
-def enable_feature_flag(call: Call) -> Answer:
+def enable_feature_flag(call: Call) -> None:
     """Accepted: all are enabled."""
     if call.names["name"] not in {"all", *FEATURE_FLAGS}:
         raise bad_request("unsupported")
-    return Done()
 
 
 @ROUTES.list("deprecated-features", needs=Right.ADMINISTRATOR)
@@ -104,10 +103,9 @@ def get_cluster_name(call: Call) -> Answer:
     statuses=(204,),
     state=recorded_state.cluster_name,
 )
-def put_cluster_name(call: Call) -> Answer:
+def put_cluster_name(call: Call) -> None:
     """Set the name that clients see."""
     call.broker.rename_cluster(text(call.body("name"), "name"))
-    return Done()
 
 
 @ROUTES.get("version", kind="string")
@@ -160,13 +158,12 @@ def get_auth_attempts_by_source(call: Call) -> Answer:
 
 
 @ROUTES.delete("auth/attempts/{node}", "auth/attempts/{node}/source", needs=Right.MONITORING, group="login")
-def reset_auth_attempts(call: Call) -> Answer:
+def reset_auth_attempts(call: Call) -> None:
     """Count logins from now on."""
     _check_node(call)
     totals = call.broker.context.totals
     call.broker.http_logins.reset(totals.auth_failed, totals.auth_succeeded)
     call.broker.login_sources.reset()
-    return Done()
 
 
 @ROUTES.delete("reset", "reset/{node}", needs=Right.ADMINISTRATOR)
@@ -178,10 +175,9 @@ def reset_statistics(call: Call) -> Steps:
 
 
 @ROUTES.post("rebalance/queues", needs=Right.ADMINISTRATOR)
-def change_nothing(call: Call) -> Answer:
+def change_nothing(call: Call) -> None:
     """Accepted: there is one node."""
     _check_node(call)
-    return Done()
 
 
 @ROUTES.get("auth/hash_password/{password}", needs=Right.ADMINISTRATOR, group="login")

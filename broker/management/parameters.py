@@ -45,13 +45,12 @@ def put_parameter(call: Call) -> Answer:
 
 
 @ROUTES.delete("parameters/{component}/{vhost}/{name}", scope=Scope.VHOST, state=recorded_state.parameter)
-def delete_parameter(call: Call) -> Answer:
+def delete_parameter(call: Call) -> None:
     """Remove a parameter."""
     names = call.names
     call.administration.policies.clear_parameter(
         call.actor, names["vhost"], names["component"], names["name"]
     )
-    return Done()
 
 
 @ROUTES.list("global-parameters")
@@ -81,7 +80,6 @@ def put_global_parameter(call: Call) -> Answer:
 
 
 @ROUTES.delete("global-parameters/{name}", state=recorded_state.global_parameter)
-def delete_global_parameter(call: Call) -> Answer:
+def delete_global_parameter(call: Call) -> None:
     """Remove a global parameter."""
     call.administration.policies.clear_global_parameter(call.actor, call.names["name"])
-    return Done()

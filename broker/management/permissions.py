@@ -14,20 +14,13 @@ ROUTES = Routes("permissions", needs=Right.ADMINISTRATOR)
 KINDS = ("configure", "write", "read")
 
 
-_SORT = ("vhost", "user")
-
-
 @ROUTES.list("permissions")
+@ROUTES.list("users/{user}/permissions", doc="Permissions of a user.")
+@ROUTES.list("vhosts/{vhost}/permissions", doc="Permissions in a vhost.", group="vhosts")
 def list_permissions(call: Call) -> Answer:
     """All permissions."""
-    return Listing(call.administration.users.permissions(call.actor), sort=_SORT, is_paged=False)
-
-
-@ROUTES.list("users/{user}/permissions")
-def list_permissions_of_user(call: Call) -> Answer:
-    """Permissions of a user."""
-    rows = call.administration.users.permissions(call.actor, user=call.names["user"])
-    return Listing(rows, sort=_SORT, is_paged=False)
+    rows = call.administration.users.permissions(call.actor, **call.names)
+    return Listing(rows, sort=("vhost", "user"), is_paged=False)
 
 
 @ROUTES.get("permissions/{vhost}/{user}")
@@ -59,29 +52,24 @@ def put_permissions(call: Call) -> Answer:
 
 
 @ROUTES.delete("permissions/{vhost}/{user}", state=recorded_state.permissions)
-def delete_permissions(call: Call) -> Answer:
+def delete_permissions(call: Call) -> None:
     """Remove the access of a user to a vhost."""
     vhost, user = call.names["vhost"], call.names["user"]
     if not call.broker.users.may_access(user, vhost):
         raise not_found()
     call.administration.users.clear_permissions(call.actor, vhost, user)
-    return Done()
 
 
 # -- topic permissions ------------------------------------------------------------------------------------------------
 
 
 @ROUTES.list("topic-permissions")
+@ROUTES.list("users/{user}/topic-permissions", doc="Topic permissions of a user.")
+@ROUTES.list("vhosts/{vhost}/topic-permissions", doc="Topic permissions in a vhost.", group="vhosts")
 def list_topic_permissions(call: Call) -> Answer:
     """All topic permissions."""
-    return Listing(call.administration.users.topic_permissions(call.actor), sort=_SORT, is_paged=False)
-
-
-@ROUTES.list("users/{user}/topic-permissions")
-def list_topic_permissions_of_user(call: Call) -> Answer:
-    """Topic permissions of a user."""
-    rows = call.administration.users.topic_permissions(call.actor, user=call.names["user"])
-    return Listing(rows, sort=_SORT, is_paged=False)
+    rows = call.administration.users.topic_permissions(call.actor, **call.names)
+    return Listing(rows, sort=("vhost", "user"), is_paged=False)
 
 
 @ROUTES.list("topic-permissions/{vhost}/{user}", "topic-permissions/{vhost}/{user}/{exchange}")
@@ -123,14 +111,13 @@ def put_topic_permissions(call: Call) -> Answer:
     "topic-permissions/{vhost}/{user}/{exchange}",
     state=recorded_state.topic_permissions,
 )
-def delete_topic_permissions(call: Call) -> Answer:
+def delete_topic_permissions(call: Call) -> None:
     """Remove topic permissions."""
     if not any(_topic_rows(call)):
         raise not_found()
     call.administration.users.clear_topic_permissions(
         call.actor, call.names["vhost"], call.names["user"], call.names.get("exchange")
     )
-    return Done()
 
 
 def _topic_rows(call: Call) -> Iterator[dict[str, Any]]:

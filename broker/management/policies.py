@@ -13,9 +13,16 @@ _BODY = (
     Key("priority", "number", doc="the highest that matches applies; 0"),
     Key("apply-to", doc="all, queues, exchanges, classic_queues, quorum_queues or streams; all"),
 )
-_POLICY = {"needs": Right.POLICYMAKER, "arguments": {"operator": False}}
-_OPERATOR = {"needs": Right.ADMINISTRATOR, "arguments": {"operator": True}}
-KEYS = ("pattern", "definition", "priority", "apply-to")
+_POLICY = {
+    "needs": Right.POLICYMAKER,
+    "state": recorded_state.policy,
+    "arguments": {"operator": False},
+}
+_OPERATOR = {
+    "needs": Right.ADMINISTRATOR,
+    "state": recorded_state.operator_policy,
+    "arguments": {"operator": True},
+}
 
 
 @ROUTES.list("policies", "policies/{vhost}", scope=Scope.VHOST, arguments={"operator": False})
@@ -28,9 +35,8 @@ KEYS = ("pattern", "definition", "priority", "apply-to")
 )
 def list_policies(call: Call, *, operator: bool) -> Answer:
     """Policies of a vhost, or of all that the user may see."""
-    return Listing(
-        call.administration.policies.all(call.actor, call.vhost, operator=operator), is_paged=False
-    )
+    rows = call.administration.policies.all(call.actor, call.vhost, operator=operator)
+    return Listing(rows, is_paged=False)
 
 
 @ROUTES.get("policies/{vhost}/{policy}", **_POLICY)
@@ -41,14 +47,8 @@ def get_policy(call: Call, *, operator: bool) -> Answer:
     return Item(call.administration.policies.get(call.actor, vhost, name, operator=operator))
 
 
-@ROUTES.put("policies/{vhost}/{policy}", body=_BODY, state=recorded_state.policy, **_POLICY)
-@ROUTES.put(
-    "operator-policies/{vhost}/{policy}",
-    doc="Set an operator policy.",
-    body=_BODY,
-    state=recorded_state.operator_policy,
-    **_OPERATOR,
-)
+@ROUTES.put("policies/{vhost}/{policy}", body=_BODY, **_POLICY)
+@ROUTES.put("operator-policies/{vhost}/{policy}", doc="Set an operator policy.", body=_BODY, **_OPERATOR)
 def put_policy(call: Call, *, operator: bool) -> Answer:
     """Set a policy."""
     vhost, name = call.names["vhost"], call.names["policy"]
@@ -56,7 +56,7 @@ def put_policy(call: Call, *, operator: bool) -> Answer:
     if vhost not in call.broker.vhosts:
         raise vhost_not_found()
     is_new = call.broker.vhosts[vhost].policies.get(name, operator=operator) is None
-    term = {key: body[key] for key in KEYS if key in body}
+    term = {key.name: body[key.name] for key in _BODY if key.name in body}
     try:
         call.administration.policies.set(call.actor, vhost, name, term, operator=operator)
     except BadRequestError as error:
@@ -65,16 +65,9 @@ def put_policy(call: Call, *, operator: bool) -> Answer:
     return Done(201 if is_new else 204)
 
 
-@ROUTES.delete("policies/{vhost}/{policy}", state=recorded_state.policy, **_POLICY)
-@ROUTES.delete(
-    "operator-policies/{vhost}/{policy}",
-    doc="Remove an operator policy.",
-    state=recorded_state.operator_policy,
-    **_OPERATOR,
-)
-def delete_policy(call: Call, *, operator: bool) -> Answer:
+@ROUTES.delete("policies/{vhost}/{policy}", **_POLICY)
+@ROUTES.delete("operator-policies/{vhost}/{policy}", doc="Remove an operator policy.", **_OPERATOR)
+def delete_policy(call: Call, *, operator: bool) -> None:
     """Remove a policy."""
-    call.administration.policies.clear(
-        call.actor, call.names["vhost"], call.names["policy"], operator=operator
-    )
-    return Done()
+    vhost, name = call.names["vhost"], call.names["policy"]
+    call.administration.policies.clear(call.actor, vhost, name, operator=operator)

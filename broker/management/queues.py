@@ -1,12 +1,10 @@
 """Queues: `/api/queues`, and how they are paused and resumed: `/api/leveret/queues/.../pause` and `.../resume`."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 from leveret.broker.administration.access import Right, visible_vhosts
-from leveret.broker.errors import NotYet
-from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Listing, Steps, flag, table, text
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, flag, signal, table, text
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.client_errors import changing, found_vhost
@@ -69,7 +67,7 @@ def get_queue(call: Call) -> Answer:
         Key("node", doc="the name of the node, if any"),
     ),
 )
-def put_queue(call: Call) -> Steps:
+def put_queue(call: Call) -> Answer:
     """Declare a queue."""
     body = call.body()
     node = text(body, "node") if body.get("node") else ""
@@ -77,35 +75,19 @@ def put_queue(call: Call) -> Steps:
         host = call.broker.node_name.partition("@")[2]
         raise bad_request(f"Node {node if '@' in node else f'{node}@{host}'} could not be contacted")
     name = call.names["queue"]
-    while (wait := _wait_for_name(call)) is not None:
-        yield Callback(partial(_when, wait))
     with changing(call):
-        is_new = name not in call.broker.vhosts[call.names["vhost"]].queues
+        vhost = call.broker.vhosts[call.names["vhost"]]
+        vhost.await_name(name)  # a restart would restore a deleted queue that still discards messages
+        is_new = name not in vhost.queues
         call.administration.topology.declare_queue(
             call.actor,
-            call.names["vhost"],
+            vhost.name,
             name,
             durable=flag(body, "durable"),
             auto_delete=flag(body, "auto_delete"),
             arguments=table(body, "arguments"),
         )
     return Done(201 if is_new else 204)
-
-
-def _wait_for_name(call: Call) -> Callable[[Callable[[], object]], object] | None:
-    """Return what calls back when the name is free, while a restart would restore a deleted queue of this name."""
-    vhost = call.broker.vhosts.get(call.names["vhost"])
-    try:
-        if vhost is not None:
-            vhost.await_name(call.names["queue"])
-    except NotYet as wait:
-        return wait.subscribe
-    return None
-
-
-def _when(subscribe: Callable[[Callable[[], object]], object], done: Callable[[Any], object]) -> None:
-    """Call `done` when something calls back."""
-    subscribe(lambda: done(None))
 
 
 @ROUTES.delete(
@@ -127,17 +109,16 @@ def delete_queue(call: Call) -> Steps:
             if_unused=flag(call.query, "if-unused"),
         )
     if queue.deleted and not queue.finished:
-        yield Callback(partial(_when, queue.after_finish))
+        yield signal(queue.after_finish)
     return Done()
 
 
 @ROUTES.delete("queues/{vhost}/{queue}/contents")
-def purge_queue(call: Call) -> Answer:
+def purge_queue(call: Call) -> None:
     """Delete the ready messages of a queue."""
     queue = found_queue(call)
     with changing(call):
         call.administration.topology.purge_queue(call.actor, queue.vhost, queue.name)
-    return Done()
 
 
 @ROUTES.post(
@@ -145,13 +126,12 @@ def purge_queue(call: Call) -> Answer:
     needs=Right.ADMINISTRATOR,
     body=(required("action", doc="`sync` or `cancel_sync`"),),
 )
-def act_on_queue(call: Call) -> Answer:
+def act_on_queue(call: Call) -> None:
     """Accepted for RabbitMQ's mirrored queues: does nothing."""
     found_queue(call)
     action: Any = call.body("action")["action"]
     if action not in _ACTIONS:
         raise bad_request(["unknown", action])
-    return Done()
 
 
 @ROUTES.put(
@@ -167,7 +147,7 @@ def act_on_queue(call: Call) -> Answer:
     statuses=(204,),
     arguments={"paused": True},
 )
-def set_paused(call: Call, *, paused: bool) -> Answer:
+def set_paused(call: Call, *, paused: bool) -> None:
     """Pause the deliveries of a queue to its consumers; it stays paused until it is resumed, a durable
     queue also when the broker restarts. Needs read and configure on the queue.
     """
@@ -175,7 +155,6 @@ def set_paused(call: Call, *, paused: bool) -> Answer:
         call.administration.topology.set_queue_paused(
             call.actor, call.names["vhost"], call.names["queue"], paused=paused
         )
-    return Done()
 
 
 # -- replicas of quorum queues, of which there is one -----------------------------------------------------------------

@@ -3,7 +3,7 @@
 import contextlib
 
 from leveret.broker.administration.access import NotFoundError, Right
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing
+from leveret.broker.http.call import Answer, Call, Item, Listing
 from leveret.broker.http.route import Routes, Scope
 from leveret.broker.management.client_errors import found_vhost
 
@@ -27,16 +27,14 @@ def get_shovel(call: Call) -> Answer:
 
 
 @ROUTES.delete("shovels/vhost/{vhost}/{name}", needs=Right.POLICYMAKER, scope=Scope.VHOST)
-def delete_shovel(call: Call) -> Answer:
+def delete_shovel(call: Call) -> None:
     """Stop and delete a shovel."""
     vhost = found_vhost(call)
     with contextlib.suppress(NotFoundError):
         call.administration.shovels.delete(call.actor, vhost, call.names["name"])
-    return Done()
 
 
 @ROUTES.delete("shovels/vhost/{vhost}/{name}/restart", needs=Right.POLICYMAKER, scope=Scope.VHOST)
-def restart_shovel(call: Call) -> Answer:
+def restart_shovel(call: Call) -> None:
     """Stop a shovel and start it again."""
     call.administration.shovels.restart(call.actor, call.names["vhost"], call.names["name"])
-    return Done()

@@ -9,12 +9,11 @@ from leveret.broker.administration.messages import MessageView
 from leveret.broker.administration.peeking import BODY_OCTETS
 from leveret.broker.administration.tailing import Follower, Wish
 from leveret.broker.http.call import Answer, Call, Stream, number, text
-from leveret.broker.http.errors import bad_request
 from leveret.broker.http.listing import encoded, encoded_pieces
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing
-from leveret.broker.management.messages import payload_of, properties_of
+from leveret.broker.management.messages import is_base64_asked, payload_of, properties_of
 from leveret.broker.vhost.tail import EVERYTHING, Published
 
 ROUTES = Routes("messages")
@@ -46,9 +45,7 @@ def tail(call: Call) -> Answer:
     publishers do not wait.
     """
     query = call.query
-    encoding = text(query, "encoding", "auto")
-    if encoding not in {"auto", "base64"}:
-        raise bad_request("encoding must be auto or base64")
+    is_base64 = is_base64_asked(query)
     wish = Wish(
         text(query, "pattern", EVERYTHING),
         text(query, "where"),
@@ -59,7 +56,7 @@ def tail(call: Call) -> Answer:
         follower = call.administration.tailing.start(
             call.actor, call.names["vhost"], exchange_name(call.names["exchange"]), wish
         )
-    pieces = _pieces(follower, is_base64=encoding == "base64")
+    pieces = _pieces(follower, is_base64=is_base64)
     last = encoded({"end": "the broker is stopping"}) + b"\n"
     return Stream(pieces, follower.when_there, follower.close, LINES, idle=b"\n", last=last)
 

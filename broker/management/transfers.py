@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from leveret.broker.administration.dead_letters import dead_letter_queues
 from leveret.broker.administration.transfers import Chosen
+from leveret.broker.auth.users import User
 from leveret.broker.http.call import Answer, Call, Item, Listing, Steps, flag, number, text
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Routes, Scope, Work, required
@@ -14,7 +15,9 @@ from leveret.broker.transfer.retry import MOST_RETRIES
 
 ROUTES = Routes("transfers")
 _ACCEPTED = 202
-Begin = TypeVar("Begin", bound=Callable[..., Answer])
+Body = dict[str, Any]
+Starter = Callable[..., int]
+"""Starts a transfer of a queue, given the call and its body; returns its number."""
 _CHOSEN = (
     Key("where", doc="the condition that messages must meet; all if it is not given"),
     Key("limit", "integer", doc="maximum number of messages"),
@@ -24,30 +27,37 @@ _CHOSEN = (
 _DESTINATION = "name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`; a slash in `NAME` is `%2F`"
 
 
-def _begins(name: str, *body: Key) -> Callable[[Begin], Begin]:
-    """Declare the handler that begins a transfer; `body` has the keys beside those of all of them.
+def _begins(name: str, *body: Key) -> Callable[[Starter], Starter]:
+    """Declare what begins a transfer; `body` has the keys beside those of all of them.
 
     Other keys are refused: without its misspelt `dry_run` or `where` a request would concern more than was meant.
     """
     keys = (*body, *_CHOSEN)
-    known = {key.name for key in keys}
+    known = sorted(key.name for key in keys)
+    needed = [key.name for key in keys if key.is_required]
 
-    def declare(handler: Begin) -> Begin:
+    def declare(start: Starter) -> Starter:
         def begin(call: Call) -> Answer:
-            unknown = sorted(call.body().keys() - known)
-            if unknown:
-                raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(sorted(known))}")
-            return handler(call)
+            if unknown := sorted(call.body().keys() - set(known)):
+                raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(known)}")
+            given = call.body(*needed)
+            with changing(call):
+                started = start(call, given)
+            return Item(call.administration.transfers.transfer(call.actor, started), status=_ACCEPTED)
 
         path = f"leveret/queues/{{vhost}}/{{queue}}/{name}"
         statuses = (_ACCEPTED,)
-        ROUTES.post(path, doc=handler.__doc__, scope=Scope.CLIENT, body=keys, statuses=statuses)(begin)
-        return handler
+        ROUTES.post(path, doc=start.__doc__, scope=Scope.CLIENT, body=keys, statuses=statuses)(begin)
+        return start
 
     return declare
 
 
-def _chosen(body: dict[str, Any]) -> Chosen:
+def _place(call: Call) -> tuple[User | None, str, str]:
+    return call.actor, call.names["vhost"], call.names["queue"]
+
+
+def _chosen(body: Body) -> Chosen:
     """Return the messages that a body describes."""
     return Chosen(
         where=text(body, "where"),
@@ -57,40 +67,24 @@ def _chosen(body: dict[str, Any]) -> Chosen:
     )
 
 
-def _started(call: Call, started: int) -> Answer:
-    return Item(call.administration.transfers.transfer(call.actor, started), status=_ACCEPTED)
-
-
 @_begins("move", required("destination", doc=_DESTINATION))
-def move(call: Call, *, is_copy: bool = False) -> Answer:
+def move(call: Call, body: Body, *, is_copy: bool = False) -> int:
     """Begin to move messages; needs read on the queue and write on the destination."""
-    body = call.body("destination")
-    with changing(call):
-        started = call.administration.transfers.start_move(
-            call.actor,
-            call.names["vhost"],
-            call.names["queue"],
-            text(body, "destination"),
-            is_copy=is_copy,
-            chosen=_chosen(body),
-        )
-    return _started(call, started)
+    return call.administration.transfers.start_move(
+        *_place(call), text(body, "destination"), is_copy=is_copy, chosen=_chosen(body)
+    )
 
 
 @_begins("copy", required("destination", doc=_DESTINATION))
-def copy(call: Call) -> Answer:
+def copy(call: Call, body: Body) -> int:
     """Begin to copy messages; needs read on the queue and write on the destination."""
-    return move(call, is_copy=True)
+    return move(call, body, is_copy=True)
 
 
 @_begins("discard")
-def discard(call: Call) -> Answer:
+def discard(call: Call, body: Body) -> int:
     """Begin to discard messages; needs read and configure on the queue."""
-    with changing(call):
-        started = call.administration.transfers.start_discard(
-            call.actor, call.names["vhost"], call.names["queue"], _chosen(call.body())
-        )
-    return _started(call, started)
+    return call.administration.transfers.start_discard(*_place(call), _chosen(body))
 
 
 @_begins(
@@ -100,21 +94,16 @@ def discard(call: Call) -> Answer:
     Key("reason", doc="only those whose newest death has this reason"),
     Key("max_retries", "integer", doc=f"retries after which a message stays; {MOST_RETRIES}"),
 )
-def retry(call: Call) -> Answer:
+def retry(call: Call, body: Body) -> int:
     """Begin to move dead letters back to where they died; needs read here and write there."""
-    body = call.body()
-    with changing(call):
-        started = call.administration.transfers.start_retry(
-            call.actor,
-            call.names["vhost"],
-            call.names["queue"],
-            destination=text(body, "destination"),
-            first=flag(body, "first"),
-            reason=text(body, "reason"),
-            most_retries=number(body, "max_retries", MOST_RETRIES),
-            chosen=_chosen(body),
-        )
-    return _started(call, started)
+    return call.administration.transfers.start_retry(
+        *_place(call),
+        destination=text(body, "destination"),
+        first=flag(body, "first"),
+        reason=text(body, "reason"),
+        most_retries=number(body, "max_retries", MOST_RETRIES),
+        chosen=_chosen(body),
+    )
 
 
 @_begins(
@@ -123,23 +112,18 @@ def retry(call: Call) -> Answer:
     Key("since", doc="only those acked at this time or later, in ISO 8601 with its offset"),
     Key("until", doc="only those acked before this time"),
 )
-def replay(call: Call) -> Answer:
+def replay(call: Call, body: Body) -> int:
     """Begin to replay acked messages that the queue retains; needs read here and write on the destination."""
-    body = call.body("destination")
-    with changing(call):
-        started = call.administration.transfers.start_replay(
-            call.actor,
-            call.names["vhost"],
-            call.names["queue"],
-            text(body, "destination"),
-            since=_moment(body, "since") or 0,
-            until=_moment(body, "until"),
-            chosen=_chosen(body),
-        )
-    return _started(call, started)
+    return call.administration.transfers.start_replay(
+        *_place(call),
+        text(body, "destination"),
+        since=_moment(body, "since") or 0,
+        until=_moment(body, "until"),
+        chosen=_chosen(body),
+    )
 
 
-def _moment(body: dict[str, Any], key: str) -> int | None:
+def _moment(body: Body, key: str) -> int | None:
     """Return a time in milliseconds since the epoch; None if it is not given."""
     value = text(body, key)
     if not value:

@@ -58,14 +58,13 @@ def put_user(call: Call) -> Answer:
 
 
 @ROUTES.delete("users/{user}", state=recorded_state.user)
-def delete_user(call: Call) -> Answer:
+def delete_user(call: Call) -> None:
     """Delete a user and close its connections."""
     call.administration.users.delete(call.actor, call.names["user"])
-    return Done()
 
 
 @ROUTES.post("users/bulk-delete", body=(required("users", "array", doc="names"),), state=recorded_state.users)
-def delete_users(call: Call) -> Answer:
+def delete_users(call: Call) -> None:
     """Delete several users."""
     names = call.body("users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -75,7 +74,6 @@ def delete_users(call: Call) -> Answer:
             raise bad_request(["no_such_user", name])
     for name in dict.fromkeys(names):
         call.administration.users.delete(call.actor, name)
-    return Done()
 
 
 @ROUTES.list("users/without-permissions")
@@ -136,18 +134,16 @@ def list_user_limits(call: Call) -> Answer:
     group="limits",
     state=recorded_state.user_limits,
 )
-def put_user_limit(call: Call) -> Answer:
+def put_user_limit(call: Call) -> None:
     """Set a limit of a user."""
     user = call.names["user"]
     value = call.body("value")["value"]
     if call.broker.users.get(user) is None:
         raise bad_request(["no_such_user", user])
     call.administration.users.set_limits(call.actor, user, {call.names["limit"]: value})
-    return Done()
 
 
 @ROUTES.delete("user-limits/{user}/{limit}", group="limits", state=recorded_state.user_limits)
-def delete_user_limit(call: Call) -> Answer:
+def delete_user_limit(call: Call) -> None:
     """Remove a limit of a user."""
     call.administration.users.clear_limits(call.actor, call.names["user"], call.names["limit"])
-    return Done()

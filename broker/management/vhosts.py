@@ -66,9 +66,6 @@ def _metadata(vhost: VHost) -> dict[str, Any]:
     return shown
 
 
-_BY_USER = ("vhost", "user")
-
-
 @ROUTES.list("vhosts", needs=Right.MANAGEMENT)
 def list_vhosts(call: Call) -> Answer:
     """Vhosts that the user may see."""
@@ -121,48 +118,30 @@ def put_vhost(call: Call) -> Answer:
 
 
 @ROUTES.delete("vhosts/{vhost}", state=recorded_state.vhost)
-def delete_vhost(call: Call) -> Answer:
+def delete_vhost(call: Call) -> None:
     """Delete a vhost with everything in it."""
     call.administration.vhosts.delete(call.actor, call.names["vhost"])
-    return Done()
 
 
 @ROUTES.post("vhosts/{vhost}/deletion/protection", state=recorded_state.vhost)
-def protect_vhost(call: Call) -> Answer:
+def protect_vhost(call: Call) -> None:
     """Protect a vhost from deletion."""
     call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=True)
-    return Done()
 
 
 @ROUTES.delete("vhosts/{vhost}/deletion/protection", state=recorded_state.vhost)
-def unprotect_vhost(call: Call) -> Answer:
+def unprotect_vhost(call: Call) -> None:
     """Allow the deletion of a vhost."""
     call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=False)
-    return Done()
 
 
 @ROUTES.post("vhosts/{vhost}/start/{node}")
-def start_vhost(call: Call) -> Answer:
+def start_vhost(call: Call) -> None:
     """Start a vhost that failed."""
     node = call.names["node"]
     if node != call.broker.node_name:
         raise bad_request(f"Request to node {node} failed with nodedown")
     found_vhost(call.broker, call.names["vhost"])
-    return Done()
-
-
-@ROUTES.list("vhosts/{vhost}/permissions")
-def list_permissions(call: Call) -> Answer:
-    """Permissions in a vhost."""
-    users = call.administration.users
-    return Listing(users.permissions(call.actor, vhost=call.names["vhost"]), sort=_BY_USER, is_paged=False)
-
-
-@ROUTES.list("vhosts/{vhost}/topic-permissions")
-def list_topic_permissions(call: Call) -> Answer:
-    """Topic permissions in a vhost."""
-    rows = call.administration.users.topic_permissions(call.actor, vhost=call.names["vhost"])
-    return Listing(rows, sort=_BY_USER, is_paged=False)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -189,7 +168,7 @@ def list_vhost_limits(call: Call) -> Answer:
     group="limits",
     state=recorded_state.vhost_limits,
 )
-def put_vhost_limit(call: Call) -> Answer:
+def put_vhost_limit(call: Call) -> None:
     """Set a limit of a vhost."""
     vhost = call.names["vhost"]
     value = call.body("value")["value"]
@@ -197,14 +176,12 @@ def put_vhost_limit(call: Call) -> Answer:
         raise vhost_not_found()
     limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost)) | {call.names["limit"]: value}
     call.administration.policies.set_parameter(call.actor, vhost, LIMITS, LIMITS_NAME, limits)
-    return Done()
 
 
 @ROUTES.delete("vhost-limits/{vhost}/{limit}", group="limits", state=recorded_state.vhost_limits)
-def delete_vhost_limit(call: Call) -> Answer:
+def delete_vhost_limit(call: Call) -> None:
     """Remove a limit of a vhost."""
     vhost = found_vhost(call.broker, call.names["vhost"]).name
     limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost))
     if limits.pop(call.names["limit"], None) is not None:
         call.administration.vhosts.set_limits(call.actor, vhost, limits)
-    return Done()
