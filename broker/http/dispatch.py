@@ -10,13 +10,7 @@ from leveret.broker.administration.access import Right, authorize
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
 from leveret.broker.errors import NotYet
-from leveret.broker.http.auditing import (
-    audit_request,
-    audited_event,
-    check_writable,
-    log_request,
-    state_of,
-)
+from leveret.broker.http.auditing import audit_request, audited_event, check_writable, log_request, state_of
 from leveret.broker.http.browsers import SAFE, SECURE_HEADERS, check_host
 from leveret.broker.http.call import (
     Answer,
@@ -33,11 +27,7 @@ from leveret.broker.http.call import (
     Stream,
     signal,
 )
-from leveret.broker.http.errors import (
-    ApiError,
-    not_found,
-    translated,
-)
+from leveret.broker.http.errors import ApiError, not_found, translated
 from leveret.broker.http.list_cache import ListCache
 from leveret.broker.http.listing import Columns, encode_listing, encoded, encoded_pieces
 from leveret.broker.http.login import Verdict, authenticate, only_vhost

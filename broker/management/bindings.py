@@ -94,28 +94,16 @@ def bindings_from(vhost: VHost, source: str) -> Iterator[BindingRow]:
     return (BindingRow(vhost.name, each) for each in (() if exchange is None else exchange.bindings()))
 
 
-def bindings_to(vhost: VHost, kind: str, name: str) -> Iterator[BindingRow]:
-    """Yield the bindings whose destination is the queue or exchange (`kind`) of this name."""
+def bindings_to(vhost: VHost, kind: str, name: str, source: str | None = None) -> Iterator[BindingRow]:
+    """Yield the bindings whose destination is the queue or exchange (`kind`) of this name, of one source or of all."""
     destination: Any = vhost.queues.get(name) if kind == "queue" else vhost.router.get(name)
     if destination is None:
         return
-    if kind == "queue":
+    if kind == "queue" and not source:
         yield BindingRow(vhost.name, Binding("", destination, name, {}))
-    for binding in vhost.router.bindings_of(destination):
-        yield BindingRow(vhost.name, binding)
-
-
-def bindings_between(vhost: VHost, source: str, kind: str, name: str) -> Iterator[BindingRow]:
-    """Yield the bindings between one source and one destination."""
-    destination: Any = vhost.queues.get(name) if kind == "queue" else vhost.router.get(name)
-    if destination is None:
-        return
-    if not source:
-        if kind == "queue":
-            yield BindingRow(vhost.name, Binding("", destination, name, {}))
-        return
-    exchange = vhost.router.get(source)
-    for binding in () if exchange is None else exchange.bindings_to(destination):
+    exchange = vhost.router.get(source) if source else None
+    found = vhost.router.bindings_of(destination) if source is None else ()
+    for binding in found if exchange is None else exchange.bindings_to(destination):
         yield BindingRow(vhost.name, binding)
 
 
@@ -150,8 +138,7 @@ def _between(call: Call) -> Iterator[BindingRow]:
     vhost = call.broker.vhosts.get(call.names["vhost"])
     if vhost is None:
         return iter(())
-    kind, destination = _destination(call)
-    return bindings_between(vhost, exchange_name(call.names["source"]), kind, destination)
+    return bindings_to(vhost, *_destination(call), exchange_name(call.names["source"]))
 
 
 def _destination(call: Call) -> tuple[str, str]:

@@ -66,3 +66,10 @@ def found_vhost(call: Call) -> str:
     if vhost is None or vhost not in call.broker.vhosts:
         raise not_found()
     return vhost
+
+
+def check_node_name(call: Call) -> None:
+    """Check that the node of the path, if there is one, is this one; raises ApiError."""
+    node = call.broker.node_name
+    if call.names.get("node", node) != node:
+        raise not_found()

@@ -28,6 +28,7 @@ _BODY = tuple(Key(name, "array") for name in (
     "queues", "exchanges", "bindings",
 ))  # fmt: skip
 _OF_VHOST = tuple(key for key in _BODY if key.name in VHOST_SECTIONS)
+_IMPORT = {"work": Work.LONG, "is_large": True, "is_long": True}
 _DRY_RUN = (Key("dry_run", "boolean", doc="true: change nothing, and list problems as part of the answer"),)
 
 
@@ -93,23 +94,13 @@ def written(head: Mapping[str, Any], parts: Iterable[tuple[str, Iterable[Any]]])
     yield bytes(buffer + b"}")
 
 
-@ROUTES.post(
-    "definitions",
-    "all-configuration",
-    body=_BODY,
-    statuses=(204, 303),
-    work=Work.LONG,
-    is_large=True,
-    is_long=True,
-)
+@ROUTES.post("definitions", "all-configuration", body=_BODY, statuses=(204, 303), **_IMPORT)
 @ROUTES.post(
     "definitions/{vhost}",
     doc="Import definitions into a vhost, whatever vhost they name.",
     body=_OF_VHOST,
     statuses=(204, 303),
-    work=Work.LONG,
-    is_large=True,
-    is_long=True,
+    **_IMPORT,
 )
 def post_definitions(call: Call) -> Steps:
     """Import definitions, entirely or not at all; also from a form with the field `file`."""
@@ -124,23 +115,13 @@ def post_definitions(call: Call) -> Steps:
     return Done(303, redirect) if is_local else Done()
 
 
-@ROUTES.post(
-    "leveret/definitions",
-    body=_BODY,
-    query=_DRY_RUN,
-    work=Work.LONG,
-    is_large=True,
-    is_long=True,
-    statuses=(200,),
-)
+@ROUTES.post("leveret/definitions", body=_BODY, query=_DRY_RUN, **_IMPORT, statuses=(200,))
 @ROUTES.post(
     "leveret/definitions/{vhost}",
     doc="The same for a vhost, whatever vhost the definitions name.",
     body=_OF_VHOST,
     query=_DRY_RUN,
-    work=Work.LONG,
-    is_large=True,
-    is_long=True,
+    **_IMPORT,
     statuses=(200,),
 )
 def post_definitions_and_tell(call: Call) -> Steps:

@@ -51,11 +51,7 @@ Vhosts = tuple[str, ...] | None
 @ROUTES.get(
     "leveret/events",
     query=(
-        Key(
-            "topics",
-            is_required=True,
-            doc="`overview`, `queues`, or both with a comma between them",
-        ),
+        Key("topics", is_required=True, doc="`overview`, `queues`, or both with a comma between them"),
         Key("vhost", doc="of this virtual host only"),
     ),
     kind="events",

@@ -30,10 +30,7 @@ def explain_queue(call: Call) -> Steps:
 @ROUTES.post(
     "leveret/explain/publish/{vhost}/{exchange}",
     scope=Scope.VISIBLE,
-    body=(
-        required("routing_key"),
-        Key("headers", "object", doc="headers of the message"),
-    ),
+    body=(required("routing_key"), Key("headers", "object", doc="headers of the message")),
     statuses=(200,),
 )
 def explain_publish(call: Call) -> Steps:

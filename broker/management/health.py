@@ -5,8 +5,9 @@ from typing import Any
 
 from leveret.broker.administration.access import found_vhost
 from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps
-from leveret.broker.http.errors import bad_request, not_found
+from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, Scope
+from leveret.broker.management.client_errors import check_node_name
 
 ROUTES = Routes("health", statuses=(200, 503))
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
@@ -166,11 +167,9 @@ def check_vhost_leaders(call: Call) -> Answer:
 @ROUTES.get("healthchecks/node", "healthchecks/node/{node}")
 def check_node(call: Call) -> Answer:
     """No alarm is in effect."""
-    node = call.broker.node_name
-    if call.names.get("node", node) != node:
-        raise not_found()
+    check_node_name(call)
     if raised := _alarms(call):
-        limits = ",".join(f"{{resource_limit,{resource},{node}}}" for resource in raised)
+        limits = ",".join(f"{{resource_limit,{resource},{call.broker.node_name}}}" for resource in raised)
         return failed(f"resource alarm(s) in effect:[{limits}]")
     return passed()
 

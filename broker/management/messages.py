@@ -13,7 +13,7 @@ from leveret.broker.administration.publishing import Outcome
 from leveret.broker.errors import NotYet
 from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, signal, table, text
 from leveret.broker.http.errors import ApiError, bad_request
-from leveret.broker.http.large_text import LargeText, text_of
+from leveret.broker.http.large_text import text_of
 from leveret.broker.http.route import Key, Routes, Scope, Work, required
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing, on_channel
@@ -231,9 +231,16 @@ def is_base64_asked(query: Mapping[str, str]) -> bool:
     return encoding == "base64"
 
 
-def payload_of(view: MessageView, *, is_base64: bool) -> Generator[None, None, tuple[str | LargeText, str]]:
-    """Return the body of a message as text and the name of its encoding, in steps."""
-    return text_of(lambda: (view.body,), len(view.body), is_base64=is_base64)
+def content_of(view: MessageView, *, is_base64: bool) -> Generator[None, None, dict[str, Any]]:
+    """Return the properties of a message and its body, as far as the view has it, as the API shows them, in steps."""
+    payload, encoding = yield from text_of(lambda: (view.body,), len(view.body), is_base64=is_base64)
+    return {
+        "properties": properties_of(view),
+        "payload_bytes": view.size,
+        "payload": payload,
+        "payload_encoding": encoding,
+        "truncated": len(view.body) < view.size,
+    }
 
 
 def properties_of(view: MessageView) -> dict[str, Any]:
@@ -301,7 +308,7 @@ def peek(call: Call) -> Steps:
 
 def shown(view: MessageView, *, is_base64: bool) -> Generator[None, None, dict[str, Any]]:
     """Return a message as the API shows it, in steps."""
-    payload, encoding = yield from payload_of(view, is_base64=is_base64)
+    content = yield from content_of(view, is_base64=is_base64)
     return {
         "number": view.number or None,
         "state": view.state,
@@ -314,9 +321,5 @@ def shown(view: MessageView, *, is_base64: bool) -> Generator[None, None, dict[s
         "consumer_tag": json_text(view.consumer) or None,
         "channel": view.channel or None,
         "unacked_for": view.unacked_for,
-        "properties": properties_of(view),
-        "payload_bytes": view.size,
-        "payload": payload,
-        "payload_encoding": encoding,
-        "truncated": len(view.body) < view.size,
+        **content,
     }

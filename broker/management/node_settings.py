@@ -3,11 +3,13 @@
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import json_text
+from leveret.broker.auth.login_throttle import LoginCounts
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps, text
-from leveret.broker.http.errors import bad_request, not_found
+from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, required
 from leveret.broker.management import recorded_state
+from leveret.broker.management.client_errors import check_node_name
 
 ROUTES = Routes("node")
 FEATURE_FLAGS = {
@@ -124,34 +126,27 @@ def get_settings(call: Call) -> Answer:
 @ROUTES.list("auth/attempts/{node}", needs=Right.MONITORING, group="login")
 def get_auth_attempts(call: Call) -> Answer:
     """Numbers of logins by protocol."""
-    _check_node(call)
+    check_node_name(call)
     totals = call.broker.context.totals
     found = call.broker.http_logins.attempts(totals.auth_failed, totals.auth_succeeded)
-    rows = [
-        {
-            "protocol": protocol,
-            "auth_attempts": counts.failed + counts.succeeded,
-            "auth_attempts_failed": counts.failed,
-            "auth_attempts_succeeded": counts.succeeded,
-        }
-        for protocol, counts in found.items()
-    ]
+    rows = [{"protocol": protocol, **_attempts(counts)} for protocol, counts in found.items()]
     return Listing(rows, sort=(), is_paged=False)
+
+
+def _attempts(counts: LoginCounts) -> dict[str, int]:
+    return {
+        "auth_attempts": counts.failed + counts.succeeded,
+        "auth_attempts_failed": counts.failed,
+        "auth_attempts_succeeded": counts.succeeded,
+    }
 
 
 @ROUTES.list("auth/attempts/{node}/source", needs=Right.MONITORING, group="login")
 def get_auth_attempts_by_source(call: Call) -> Answer:
     """Numbers of logins by address, user and protocol, the latest 1,000."""
-    _check_node(call)
+    check_node_name(call)
     rows = [
-        {
-            "remote_address": address,
-            "username": json_text(name),
-            "protocol": protocol,
-            "auth_attempts": counts.failed + counts.succeeded,
-            "auth_attempts_failed": counts.failed,
-            "auth_attempts_succeeded": counts.succeeded,
-        }
+        {"remote_address": address, "username": json_text(name), "protocol": protocol, **_attempts(counts)}
         for (address, name, protocol), counts in call.broker.login_sources.rows()
     ]
     return Listing(rows, sort=(), is_paged=False)
@@ -160,7 +155,7 @@ def get_auth_attempts_by_source(call: Call) -> Answer:
 @ROUTES.delete("auth/attempts/{node}", "auth/attempts/{node}/source", needs=Right.MONITORING, group="login")
 def reset_auth_attempts(call: Call) -> None:
     """Count logins from now on."""
-    _check_node(call)
+    check_node_name(call)
     totals = call.broker.context.totals
     call.broker.http_logins.reset(totals.auth_failed, totals.auth_succeeded)
     call.broker.login_sources.reset()
@@ -169,7 +164,7 @@ def reset_auth_attempts(call: Call) -> None:
 @ROUTES.delete("reset", "reset/{node}", needs=Right.ADMINISTRATOR)
 def reset_statistics(call: Call) -> Steps:
     """Forget all samples, and the counts of closed channels and connections."""
-    _check_node(call)
+    check_node_name(call)
     yield from call.broker.statistics.forgetting()
     return Done()
 
@@ -177,7 +172,7 @@ def reset_statistics(call: Call) -> Steps:
 @ROUTES.post("rebalance/queues", needs=Right.ADMINISTRATOR)
 def change_nothing(call: Call) -> None:
     """Accepted: there is one node."""
-    _check_node(call)
+    check_node_name(call)
 
 
 @ROUTES.get("auth/hash_password/{password}", needs=Right.ADMINISTRATOR, group="login")
@@ -185,9 +180,3 @@ def hash_of_password(call: Call) -> Answer:
     """Hash of a password."""
     algorithm = call.broker.users.passwords.algorithm
     return Item({"ok": hash_password(Password(call.names["password"]), algorithm)})
-
-
-def _check_node(call: Call) -> None:
-    node = call.broker.node_name
-    if call.names.get("node", node) != node:
-        raise not_found()

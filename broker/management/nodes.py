@@ -8,8 +8,8 @@ from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
 from leveret.broker.amqp.sasl import EXTERNAL
 from leveret.broker.http.call import Answer, Call, Item, Listing, flag
-from leveret.broker.http.errors import not_found
 from leveret.broker.http.route import Routes
+from leveret.broker.management.client_errors import check_node_name
 from leveret.broker.management.overview import contexts, exchange_types
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
@@ -78,14 +78,9 @@ def list_nodes(call: Call) -> Answer:
 @ROUTES.get("nodes/{node}", query=QUERY)
 def get_node(call: Call) -> Answer:
     """The node."""
-    _check(call)
+    check_node_name(call)
     shown = _shown(call)
     return Item(shown | _memory(call) if flag(call.query, "memory") else shown)
-
-
-def _check(call: Call) -> None:
-    if call.names["node"] != call.broker.node_name:
-        raise not_found()
 
 
 def _shown(call: Call) -> dict[str, Any]:
@@ -160,7 +155,7 @@ def _shown(call: Call) -> dict[str, Any]:
 @ROUTES.get("nodes/{node}/memory")
 def get_memory(call: Call) -> Answer:
     """The memory of the node, in bytes."""
-    _check(call)
+    check_node_name(call)
     return Item(_memory(call))
 
 
@@ -175,7 +170,7 @@ def _memory(call: Call) -> dict[str, Any]:
 @ROUTES.get("nodes/{node}/memory/relative")
 def get_memory_relative(call: Call) -> Answer:
     """The memory of the node, in hundredths."""
-    _check(call)
+    check_node_name(call)
     return Item({"memory": {"total": 100, **dict.fromkeys(_PARTS, 0), _WHOLE: 100}})
 
 
@@ -187,5 +182,5 @@ def get_memory_relative(call: Call) -> Answer:
 )
 def get_tables(call: Call) -> Answer:
     """The memory of Erlang's tables: none."""
-    _check(call)
+    check_node_name(call)
     return Item({"ets_tables_memory": {"total": 0}})

@@ -94,11 +94,7 @@ def get_overview(call: Call) -> Steps:
         "statistics_db_event_queue": 0,
     }
     if sees_all(call):
-        overview |= {
-            "node": broker.node_name,
-            "listeners": listeners(call),
-            "contexts": contexts(call),
-        }
+        overview |= {"node": broker.node_name, "listeners": listeners(call), "contexts": contexts(call)}
     ranges = asked_ranges(call.query, one=True)
     vhosts = visible_vhosts(broker, call.actor)
     everything = sees_all(call)

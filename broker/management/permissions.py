@@ -124,13 +124,7 @@ def _topic_rows(call: Call) -> Iterator[dict[str, Any]]:
     vhost, user, wanted = call.names["vhost"], call.names["user"], call.names.get("exchange")
     for exchange, row in call.broker.users.topic_permissions(user, vhost).rows.items():
         if wanted in {None, exchange}:
-            yield {
-                "user": user,
-                "vhost": vhost,
-                "exchange": exchange,
-                "write": row.write,
-                "read": row.read,
-            }
+            yield {"user": user, "vhost": vhost, "exchange": exchange, "write": row.write, "read": row.read}
 
 
 def _found(call: Call) -> tuple[str, str]:

@@ -13,11 +13,7 @@ _BODY = (
     Key("priority", "number", doc="the highest that matches applies; 0"),
     Key("apply-to", doc="all, queues, exchanges, classic_queues, quorum_queues or streams; all"),
 )
-_POLICY = {
-    "needs": Right.POLICYMAKER,
-    "state": recorded_state.policy,
-    "arguments": {"operator": False},
-}
+_POLICY = {"needs": Right.POLICYMAKER, "state": recorded_state.policy, "arguments": {"operator": False}}
 _OPERATOR = {
     "needs": Right.ADMINISTRATOR,
     "state": recorded_state.operator_policy,

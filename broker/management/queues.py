@@ -142,10 +142,7 @@ def act_on_queue(call: Call) -> None:
     arguments={"paused": False},
 )
 @ROUTES.put(
-    "leveret/queues/{vhost}/{queue}/pause",
-    scope=Scope.CLIENT,
-    statuses=(204,),
-    arguments={"paused": True},
+    "leveret/queues/{vhost}/{queue}/pause", scope=Scope.CLIENT, statuses=(204,), arguments={"paused": True}
 )
 def set_paused(call: Call, *, paused: bool) -> None:
     """Pause the deliveries of a queue to its consumers; it stays paused until it is resumed, a durable
@@ -171,14 +168,10 @@ def get_status(call: Call) -> Answer:
 
 
 @ROUTES.post(
-    "queues/quorum/{vhost}/{queue}/replicas/add",
-    "queues/quorum/replicas/on/{node}/grow",
-    **_REPLICAS,
+    "queues/quorum/{vhost}/{queue}/replicas/add", "queues/quorum/replicas/on/{node}/grow", **_REPLICAS
 )
 @ROUTES.delete(
-    "queues/quorum/{vhost}/{queue}/replicas/delete",
-    "queues/quorum/replicas/on/{node}/shrink",
-    **_REPLICAS,
+    "queues/quorum/{vhost}/{queue}/replicas/delete", "queues/quorum/replicas/on/{node}/shrink", **_REPLICAS
 )
 def refuse(_call: Call) -> Answer:
     """Refused: there is one node."""  # as by a RabbitMQ that is configured so

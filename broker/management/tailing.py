@@ -13,7 +13,7 @@ from leveret.broker.http.listing import encoded, encoded_pieces
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing
-from leveret.broker.management.messages import is_base64_asked, payload_of, properties_of
+from leveret.broker.management.messages import content_of, is_base64_asked
 from leveret.broker.vhost.tail import EVERYTHING, Published
 
 ROUTES = Routes("messages")
@@ -25,10 +25,7 @@ LINES = "application/x-ndjson"
     needs=Right.ADMINISTRATOR,
     scope=Scope.VHOST,
     query=(
-        Key(
-            "pattern",
-            doc="what routing keys match, as in a binding to a topic exchange; `#` by default",
-        ),
+        Key("pattern", doc="what routing keys match, as in a binding to a topic exchange; `#` by default"),
         Key("where", doc="a [condition](filters.md) that messages meet"),
         Key("count", "integer", doc="number of messages after which it ends"),
         Key("truncate", "integer", doc="bytes of each body that are returned at most"),
@@ -82,7 +79,7 @@ def shown(
     published: Published, view: MessageView, *, is_base64: bool
 ) -> Generator[None, None, dict[str, Any]]:
     """Return a published message as the API shows it, in steps."""
-    payload, encoding = yield from payload_of(view, is_base64=is_base64)
+    content = yield from content_of(view, is_base64=is_base64)
     return {
         "time": published.time,
         "exchange": json_text(view.exchange),
@@ -91,9 +88,5 @@ def shown(
         "user": json_text(published.user) or None,
         "connection": published.connection or None,
         "channel": published.channel or None,
-        "properties": properties_of(view),
-        "payload_bytes": view.size,
-        "payload": payload,
-        "payload_encoding": encoding,
-        "truncated": len(view.body) < view.size,
+        **content,
     }

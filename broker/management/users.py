@@ -1,10 +1,10 @@
 """Users: `/api/users` and `/api/whoami`, and their limits: `/api/user-limits`."""
 
 import base64
-from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right
+from leveret.broker.administration.definitions_document import as_words
 from leveret.broker.auth.users import USER_LIMITS
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
 from leveret.broker.http.errors import bad_request
@@ -53,7 +53,13 @@ def put_user(call: Call) -> Answer:
     if not given:
         given["password_hash"] = ""  # who sends neither, disables the password
     algorithm = text(body, "hashing_algorithm", "")
-    users.put(call.actor, name, tags=tags_of(body), hashing_algorithm=algorithm, **given)
+    users.put(
+        call.actor,
+        name,
+        tags=[tag for tag in tags_of(body["tags"]) if tag],
+        hashing_algorithm=algorithm,
+        **given,
+    )
     return Done(201 if is_new else 204)
 
 
@@ -106,14 +112,11 @@ def is_base64(given: Any) -> bool:
     return True
 
 
-def tags_of(body: Mapping[str, Any]) -> list[str]:
-    """Return the tags of a body: a list, or a text with commas; raises ApiError."""
-    given = body["tags"]
-    if isinstance(given, str):
-        given = [each.strip() for each in given.split(",")]
-    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+def tags_of(given: Any) -> list[str]:
+    """Return tags as a list, which may be a text with commas; raises ApiError."""
+    if not isinstance(given, str | list) or not all(isinstance(each, str) for each in given):
         raise bad_request("'tags' must be a list of texts, or one text with commas between them")
-    return [each for each in given if each]
+    return as_words(given)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------

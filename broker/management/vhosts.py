@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
-from leveret.broker.administration.definitions_document import as_words
 from leveret.broker.administration.vhosts import NO_TYPE, shown_vhost_limits
 from leveret.broker.auth.users import VHOST_LIMITS
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
@@ -12,6 +11,7 @@ from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management import recorded_state
 from leveret.broker.management.ranges import asked_ranges
+from leveret.broker.management.users import tags_of
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import Span
 from leveret.broker.statistics.statistics import named
@@ -94,18 +94,14 @@ def put_vhost(call: Call) -> Answer:
     name = call.names["vhost"]
     # null is as if the key were not there, except for `tracing`, as in RabbitMQ
     body = {key: value for key, value in call.body().items() if value is not None or key == "tracing"}
-    tags = body.get("tags") or []
-    if not isinstance(tags, str) and not (
-        isinstance(tags, list) and all(isinstance(each, str) for each in tags)
-    ):
-        raise bad_request("'tags' must be a list of texts, or one text with commas between them")
+    tags = tags_of(body.get("tags") or [])
     traced = flag(body, "tracing") if "tracing" in body else None
     is_new = name not in call.broker.vhosts
     call.administration.vhosts.put(
         call.actor,
         name,
         description=text(body, "description"),
-        tags=as_words(tags),
+        tags=tags,
         default_queue_type=text(body, "default_queue_type"),
     )
     if is_new and call.actor is not None:
@@ -123,16 +119,18 @@ def delete_vhost(call: Call) -> None:
     call.administration.vhosts.delete(call.actor, call.names["vhost"])
 
 
-@ROUTES.post("vhosts/{vhost}/deletion/protection", state=recorded_state.vhost)
-def protect_vhost(call: Call) -> None:
+@ROUTES.delete(
+    "vhosts/{vhost}/deletion/protection",
+    doc="Allow the deletion of a vhost.",
+    state=recorded_state.vhost,
+    arguments={"is_protected": False},
+)
+@ROUTES.post(
+    "vhosts/{vhost}/deletion/protection", state=recorded_state.vhost, arguments={"is_protected": True}
+)
+def protect_vhost(call: Call, *, is_protected: bool) -> None:
     """Protect a vhost from deletion."""
-    call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=True)
-
-
-@ROUTES.delete("vhosts/{vhost}/deletion/protection", state=recorded_state.vhost)
-def unprotect_vhost(call: Call) -> None:
-    """Allow the deletion of a vhost."""
-    call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=False)
+    call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=is_protected)
 
 
 @ROUTES.post("vhosts/{vhost}/start/{node}")
