@@ -99,7 +99,6 @@ DRIVERS = (
     "broker.embedded.transfer_operations",
     "broker.http.connections",
     "broker.http.answer_writer",
-    "broker.http.control_socket",
     "broker.http.event_streams",
     "broker.http.late_server",
     "broker.http.server",

@@ -296,7 +296,7 @@ def _log_listeners(server: Any) -> list[str]:
 
 async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Open the socket for `leveret ctl`; returns a function that closes it."""
-    from leveret.broker.http.control_socket import ControlSocket  # noqa: PLC0415
+    from leveret.broker.http.late_server import ControlSocket  # noqa: PLC0415
     from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
 
     control = ControlSocket(config.data_dir, partial(management, server))

@@ -52,7 +52,7 @@ class Standby:
 
     async def start(self) -> None:
         """Listen where the configuration says so. Raises StartupError if that is impossible."""
-        from leveret.broker.http.control_socket import ControlSocket  # noqa: PLC0415 - as `main` does
+        from leveret.broker.http.late_server import ControlSocket  # noqa: PLC0415 - as `main` does
         from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
         from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415
 

@@ -1,15 +1,19 @@
-"""A listening socket whose server is loaded when the first client connects (driver).
+"""Listening sockets whose server is loaded when the first client connects (driver); one is in the data directory.
 
 Loading it takes longer than much of a start, and memory that a broker does not need which nobody watches or manages.
 Clients can connect from the start on: the first one waits until the server is loaded, in a thread.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
+import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
+from leveret.broker.http.socket_path import NAME, bind_in
 from leveret.broker.tls.credentials import Credentials
 
 BACKLOG = 16
@@ -78,3 +82,41 @@ class LateServer:
             self._sock = None
         if self._server is not None:
             await self._server.stop()
+
+
+class ControlSocket:
+    """The socket in the data directory by which `leveret ctl` reaches the broker.
+
+    Only the owner of the directory can open it, and whoever can may do everything.
+
+    Args:
+        directory: the data directory, which is locked.
+        load: returns a function that makes the server; called in a thread.
+
+    """
+
+    def __init__(self, directory: Path, load: Callable[[], Callable[[], SocketServer]]) -> None:
+        self._path = directory / NAME
+        self._load = load
+        self._late: LateServer | None = None
+
+    def open(self) -> None:
+        """Start listening; raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()  # of a broker that was killed
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            bind_in(sock, self._path.parent, NAME)
+            self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+            sock.listen(BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        self._late = LateServer(sock, self._load)
+
+    async def close(self) -> None:
+        """Stop listening, and remove the socket."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        if self._late is not None:
+            await self._late.close()

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from fakes import Node
 
-from leveret.broker.http.control_socket import ControlSocket
+from leveret.broker.http.late_server import ControlSocket
 from leveret.broker.http.route import Router
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.http.socket_path import NAME, in_directory
