@@ -130,7 +130,8 @@ class Route:
 class Routes:
     """The routes of a module: each is declared by a decorator of its handler, whose docstring is the summary.
 
-    Handlers of one path become one route, with its methods in the order in which they are declared.
+    Handlers of one path become one route, with its methods in the order in which they are declared. The statuses of a
+    handler that returns None, by its annotation, are 204; those of others the usual ones of the method.
 
     Args:
         group: heading of the routes in the reference.
@@ -166,8 +167,8 @@ class Routes:
         return self._declare("PUT", paths, (201, 204), fields)
 
     def post(self, *paths: str, **fields: Any) -> Callable[[H], H]:
-        """Declare a handler of POST that answers without a body; the arguments are those of `get`."""
-        return self._declare("POST", paths, (204,), fields)
+        """Declare a handler of POST that answers with what it returns; the arguments are those of `get`."""
+        return self._declare("POST", paths, (200,), fields)
 
     def delete(self, *paths: str, **fields: Any) -> Callable[[H], H]:
         """Declare a handler of DELETE; the arguments are those of `get`."""
@@ -178,7 +179,8 @@ class Routes:
     ) -> Callable[[H], H]:
         def declare(handler: H) -> H:
             doc = " ".join((handler.__doc__ or "").split())
-            given = {"doc": doc, "statuses": statuses, **self._defaults, **fields}
+            usual = (204,) if handler.__annotations__.get("return", statuses) is None else statuses
+            given = {"doc": doc, "statuses": usual, **self._defaults, **fields}
             group, has_head = given.pop("group", self._group), given.pop("has_head", True)
             called = partial(handler, **given.pop("arguments")) if "arguments" in given else handler
             for path in paths:
@@ -201,7 +203,6 @@ class Router:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root: dict[str | None, Any] = {}
-        self._names: dict[str, tuple[str, ...]] = {}
         for route in routes:
             node = self._root
             for segment in route.path.split("/"):

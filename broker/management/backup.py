@@ -31,7 +31,6 @@ def get_backup(call: Call) -> Answer:
         required("path", doc="absolute path of the new directory"),
         Key("rate", "integer", doc="maximum bytes per second; 0 for no limit"),
     ),
-    statuses=(200,),
 )
 def start_backup(call: Call) -> Answer:
     """Start a backup of the data into a new directory, on the host of the broker."""

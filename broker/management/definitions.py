@@ -115,14 +115,13 @@ def post_definitions(call: Call) -> Steps:
     return Done(303, redirect) if is_local else Done()
 
 
-@ROUTES.post("leveret/definitions", body=_BODY, query=_DRY_RUN, **_IMPORT, statuses=(200,))
+@ROUTES.post("leveret/definitions", body=_BODY, query=_DRY_RUN, **_IMPORT)
 @ROUTES.post(
     "leveret/definitions/{vhost}",
     doc="The same for a vhost, whatever vhost the definitions name.",
     body=_OF_VHOST,
     query=_DRY_RUN,
     **_IMPORT,
-    statuses=(200,),
 )
 def post_definitions_and_tell(call: Call) -> Steps:
     """Import definitions, entirely or not at all. The answer has what was added and changed, or would be."""

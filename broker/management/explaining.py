@@ -31,7 +31,6 @@ def explain_queue(call: Call) -> Steps:
     "leveret/explain/publish/{vhost}/{exchange}",
     scope=Scope.VISIBLE,
     body=(required("routing_key"), Key("headers", "object", doc="headers of the message")),
-    statuses=(200,),
 )
 def explain_publish(call: Call) -> Steps:
     """Where a message would go that is published now, and by which bindings; nothing is published. A step

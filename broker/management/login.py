@@ -46,9 +46,7 @@ def _takes_no_passwords(call: Call) -> bool:
     return call.broker.is_basic_disabled or (provider is not None and provider.settings.disable_basic_auth)
 
 
-@ROUTES.post(
-    "login", needs=None, body=(required("username"), required("password")), is_stored=False, statuses=(200,)
-)
+@ROUTES.post("login", needs=None, body=(required("username"), required("password")), is_stored=False)
 def login(call: Call) -> Steps:
     """Check the name and password of a form (`application/x-www-form-urlencoded`), and begin a session:
     the cookie `leveret_session` of the answer is accepted instead of a login. With it, requests that
@@ -85,7 +83,7 @@ def session_of(call: Call, user: User, refresh: Password | None = None) -> Answe
     return Item("ok", {"set-cookie": cookie_with(token, call.headers)})
 
 
-@ROUTES.post("logout", needs=None, is_stored=False)
+@ROUTES.post("logout", needs=None, is_stored=False, statuses=(204,))
 def logout(call: Call) -> Answer:
     """End the session."""
     if token := token_of(call.headers):
@@ -121,7 +119,6 @@ def get_provider(call: Call) -> Steps:
         required("redirect_uri", doc="where the browser has come back to"),
     ),
     is_stored=False,
-    statuses=(200,),
 )
 def login_by_code(call: Call) -> Steps:
     """Begin a session of the page by the code of an identity provider."""

@@ -70,7 +70,6 @@ class _Verdict:
         required("payload_encoding", doc="`string` or `base64`"),
     ),
     is_large=True,
-    statuses=(200,),
 )
 def publish(call: Call) -> Steps:
     """Publish a message, and wait until a client would get its confirm."""
@@ -148,7 +147,6 @@ def _properties(given: Mapping[str, Any]) -> dict[str, Any]:
     ),
     work=Work.BODIES,
     kind="array",
-    statuses=(200,),
 )
 def get_messages(call: Call) -> Steps:
     """Fetch messages from a queue, and requeue, ack or reject them."""

@@ -42,9 +42,7 @@ def put_disk_free_limit(call: Call) -> Answer:
     return Item({"limit": call.administration.node.set_disk_free_limit(call.actor, call.body())})
 
 
-@ROUTES.put(
-    "leveret/log-level", body=(required("level"), Key("category", doc="one category only")), statuses=(204,)
-)
+@ROUTES.put("leveret/log-level", body=(required("level"), Key("category", doc="one category only")))
 def put_log_level(call: Call) -> None:
     """Set the minimum level of what is logged until the next start."""
     body = call.body("level")
@@ -57,7 +55,7 @@ def rotate_logs(call: Call) -> None:
     call.administration.node.rotate_logs(call.actor)
 
 
-@ROUTES.post("leveret/reload-tls", statuses=(200,))
+@ROUTES.post("leveret/reload-tls")
 def reload_tls(call: Call) -> Steps:
     """Read the certificates of TLS listeners again."""
     problems = yield Callback(partial(call.administration.node.reload_tls, call.actor))
@@ -84,7 +82,7 @@ def stop(call: Call) -> None:
     call.administration.node.stop(call.actor)
 
 
-@ROUTES.post("leveret/authenticate", body=(required("username"), required("password")), statuses=(200,))
+@ROUTES.post("leveret/authenticate", body=(required("username"), required("password")))
 def authenticate(call: Call) -> Steps:
     """Check the password of a user."""
     body = call.body("username", "password")
@@ -108,7 +106,6 @@ def authenticate(call: Call) -> Steps:
         Key("reason"),
         Key("limit", "integer", doc="at most so many; 0 for all"),
     ),
-    statuses=(200,),
 )
 def close_connections(call: Call) -> Answer:
     """Close connections: all, or those of a vhost or a user. Without the tag administrator only one's own."""

@@ -57,7 +57,7 @@ def list_feature_flags(_call: Call) -> Answer:
     return Listing(rows, sort=("name",), is_paged=False)
 
 
-@ROUTES.put("feature-flags/{name}/enable", needs=Right.ADMINISTRATOR, statuses=(204,))
+@ROUTES.put("feature-flags/{name}/enable", needs=Right.ADMINISTRATOR)
 def enable_feature_flag(call: Call) -> None:
     """Accepted: all are enabled."""
     if call.names["name"] not in {"all", *FEATURE_FLAGS}:
@@ -99,11 +99,7 @@ def get_cluster_name(call: Call) -> Answer:
 
 
 @ROUTES.put(
-    "cluster-name",
-    needs=Right.ADMINISTRATOR,
-    body=(required("name"),),
-    statuses=(204,),
-    state=recorded_state.cluster_name,
+    "cluster-name", needs=Right.ADMINISTRATOR, body=(required("name"),), state=recorded_state.cluster_name
 )
 def put_cluster_name(call: Call) -> None:
     """Set the name that clients see."""

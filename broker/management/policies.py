@@ -1,5 +1,7 @@
 """Policies and operator policies: `/api/policies`, `/api/operator-policies`."""
 
+from functools import partial
+
 from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import bad_request, escaped, vhost_not_found
@@ -13,10 +15,14 @@ _BODY = (
     Key("priority", "number", doc="the highest that matches applies; 0"),
     Key("apply-to", doc="all, queues, exchanges, classic_queues, quorum_queues or streams; all"),
 )
-_POLICY = {"needs": Right.POLICYMAKER, "state": recorded_state.policy, "arguments": {"operator": False}}
+_POLICY = {
+    "needs": Right.POLICYMAKER,
+    "state": partial(recorded_state.policy, operator=False),
+    "arguments": {"operator": False},
+}
 _OPERATOR = {
     "needs": Right.ADMINISTRATOR,
-    "state": recorded_state.operator_policy,
+    "state": partial(recorded_state.policy, operator=True),
     "arguments": {"operator": True},
 }
 

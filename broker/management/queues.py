@@ -138,12 +138,9 @@ def act_on_queue(call: Call) -> None:
     "leveret/queues/{vhost}/{queue}/resume",
     doc="Resume the deliveries of a paused queue; needs read and configure on the queue.",
     scope=Scope.CLIENT,
-    statuses=(204,),
     arguments={"paused": False},
 )
-@ROUTES.put(
-    "leveret/queues/{vhost}/{queue}/pause", scope=Scope.CLIENT, statuses=(204,), arguments={"paused": True}
-)
+@ROUTES.put("leveret/queues/{vhost}/{queue}/pause", scope=Scope.CLIENT, arguments={"paused": True})
 def set_paused(call: Call, *, paused: bool) -> None:
     """Pause the deliveries of a queue to its consumers; it stays paused until it is resumed, a durable
     queue also when the broker restarts. Needs read and configure on the queue.

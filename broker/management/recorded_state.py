@@ -62,18 +62,10 @@ def topic_permissions(call: Call) -> State:
     return found or None
 
 
-def policy(call: Call) -> State:
-    """Return a policy."""
-    return _policy(call, call.names["policy"], operator=False)
-
-
-def operator_policy(call: Call) -> State:
-    """Return an operator policy."""
-    return _policy(call, call.names["policy"], operator=True)
-
-
-def _policy(call: Call, name: str, *, operator: bool) -> State:
+def policy(call: Call, *, operator: bool) -> State:
+    """Return a policy or an operator policy, which may be set as a parameter, too."""
     vhost = call.broker.vhosts.get(call.names["vhost"])
+    name = call.names["policy" if "policy" in call.names else "name"]
     found = None if vhost is None else vhost.policies.get(name, operator=operator)
     return None if found is None else found.term()
 
@@ -84,7 +76,7 @@ def parameter(call: Call) -> State:
     if component == LIMITS:
         return vhost_limits(call)
     if component == OPERATOR_POLICY:
-        return _policy(call, name, operator=True)
+        return policy(call, operator=True)
     found = call.broker.vhosts.get(vhost)
     value = None if found is None else found.parameters.get(component, name)
     if value is None:

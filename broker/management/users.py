@@ -133,7 +133,6 @@ def list_user_limits(call: Call) -> Answer:
     "user-limits/{user}/{limit}",
     doc=f"Set one of {', '.join(USER_LIMITS)}.",
     body=(required("value", "integer", doc="negative for no limit"),),
-    statuses=(204,),
     group="limits",
     state=recorded_state.user_limits,
 )

@@ -162,7 +162,6 @@ def list_vhost_limits(call: Call) -> Answer:
     "vhost-limits/{vhost}/{limit}",
     doc=f"Set one of {', '.join(VHOST_LIMITS)}.",
     body=(required("value", "integer", doc="negative for no limit"),),
-    statuses=(204,),
     group="limits",
     state=recorded_state.vhost_limits,
 )

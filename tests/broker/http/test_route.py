@@ -87,6 +87,10 @@ def test_a_handler_is_a_route_by_its_decorator():
         """Do it."""
         return paused
 
+    @routes.put("queues/{vhost}/{queue}/resume")
+    def resume(_call) -> None:
+        """Resume it."""
+
     found = {route.path: route for route in routes}
     one = found["queues/{vhost}/{queue}"]
     pause = found["queues/{vhost}/{queue}/pause"]
@@ -102,3 +106,4 @@ def test_a_handler_is_a_route_by_its_decorator():
     ]
     assert pause.operations["POST"].handler(None) is True
     assert get(None) == one.operations["GET"].handler(None)
+    assert ((204,), None) == (found["queues/{vhost}/{queue}/resume"].operations["PUT"].statuses, resume(None))
