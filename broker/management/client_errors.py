@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from leveret.broker.administration import AdministrationError, ForbiddenError, NotFoundError
 from leveret.broker.http.call import Call
-from leveret.broker.http.errors import ApiError, bad_request, not_authorised, not_found
+from leveret.broker.http.errors import ApiError, bad_request, not_authorised, not_found, vhost_not_found
 
 REFUSED = "Access refused."
 
@@ -17,11 +17,10 @@ def changing(call: Call) -> Iterator[None]:
     Raises ApiError: the vhost or an object does not exist (404), the user lacks a permission (401).
     """
     if call.vhost not in call.broker.vhosts:
-        raise ApiError(404, "not_found", "vhost_not_found")
+        raise vhost_not_found()
     try:
-        yield
-    except NotFoundError as error:
-        raise ApiError(404, "not_found", str(error)) from None
+        with naming_the_missing():
+            yield
     except ForbiddenError:
         raise not_authorised(REFUSED) from None
 

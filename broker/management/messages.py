@@ -21,6 +21,11 @@ from leveret.broker.message_filter.message_facts import MessageFacts
 
 ROUTES = Routes("messages")
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
+BODY_KEYS = (
+    Key("truncate", "integer", doc="bytes of each body that are returned at most"),
+    Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
+)
+"""Keys of queries for messages that are shown."""
 MOST_OCTETS = 64 * 1024 * 1024
 """Bytes of bodies after which no further message is fetched by one request."""
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
@@ -261,8 +266,7 @@ def properties_of(view: MessageView) -> dict[str, Any]:
         Key("from", doc="`head`, or `tail` to begin with the newest"),
         Key("where", doc="a [condition](filters.md) that they meet"),
         Key("after", doc="`next` of the answer before, to go on with a search"),
-        Key("truncate", "integer", doc="bytes of each body that are returned at most"),
-        Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
+        *BODY_KEYS,
     ),
     work=Work.LONG,
     is_audited=True,

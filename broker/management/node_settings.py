@@ -11,7 +11,7 @@ from leveret.broker.http.route import Routes, required
 from leveret.broker.management import recorded_state
 from leveret.broker.management.client_errors import check_node_name
 
-ROUTES = Routes("node")
+ROUTES = Routes("node", needs=Right.ADMINISTRATOR)
 FEATURE_FLAGS = {
     "classic_mirrored_queue_version": "versions of classic mirrored queues",
     "classic_queue_type_delivery_support": "deliveries of classic queues by their type",
@@ -47,7 +47,7 @@ DEPRECATED = {
 """The features that RabbitMQ 3.13 deprecates, with their phase; those that Leveret does not have are removed."""
 
 
-@ROUTES.list("feature-flags", needs=Right.ADMINISTRATOR)
+@ROUTES.list("feature-flags")
 def list_feature_flags(_call: Call) -> Answer:
     """Feature flags."""
     rows = [
@@ -57,14 +57,14 @@ def list_feature_flags(_call: Call) -> Answer:
     return Listing(rows, sort=("name",), is_paged=False)
 
 
-@ROUTES.put("feature-flags/{name}/enable", needs=Right.ADMINISTRATOR)
+@ROUTES.put("feature-flags/{name}/enable")
 def enable_feature_flag(call: Call) -> None:
     """Accepted: all are enabled."""
     if call.names["name"] not in {"all", *FEATURE_FLAGS}:
         raise bad_request("unsupported")
 
 
-@ROUTES.list("deprecated-features", needs=Right.ADMINISTRATOR)
+@ROUTES.list("deprecated-features")
 def list_deprecated_features(call: Call) -> Answer:
     """Features that RabbitMQ deprecates."""
     denied = {name for name, (phase, _) in DEPRECATED.items() if phase == _REMOVED}
@@ -78,8 +78,8 @@ def list_deprecated_features(call: Call) -> Answer:
     return Listing(rows, sort=("name",), is_paged=False)
 
 
-@ROUTES.list("extensions")
-@ROUTES.list("deprecated-features/used", doc="Empty: their use is not recorded.", needs=Right.ADMINISTRATOR)
+@ROUTES.list("extensions", needs=Right.MANAGEMENT)
+@ROUTES.list("deprecated-features/used", doc="Empty: their use is not recorded.")
 @ROUTES.list(
     "federation-links",
     "federation-links/{vhost}",
@@ -92,27 +92,25 @@ def list_nothing(_call: Call) -> Answer:
     return Listing([], is_paged=False)
 
 
-@ROUTES.get("cluster-name")
+@ROUTES.get("cluster-name", needs=Right.MANAGEMENT)
 def get_cluster_name(call: Call) -> Answer:
     """Name that clients see."""
     return Item({"name": call.broker.cluster_name})
 
 
-@ROUTES.put(
-    "cluster-name", needs=Right.ADMINISTRATOR, body=(required("name"),), state=recorded_state.cluster_name
-)
+@ROUTES.put("cluster-name", body=(required("name"),), state=recorded_state.cluster_name)
 def put_cluster_name(call: Call) -> None:
     """Set the name that clients see."""
     call.broker.rename_cluster(text(call.body("name"), "name"))
 
 
-@ROUTES.get("version", kind="string")
+@ROUTES.get("version", needs=Right.MANAGEMENT, kind="string")
 def get_version(_call: Call) -> Answer:
     """Version of RabbitMQ whose API this is."""
     return Item(COMPATIBLE_VERSION)
 
 
-@ROUTES.get("config/effective", needs=Right.ADMINISTRATOR, kind="text")
+@ROUTES.get("config/effective", kind="text")
 def get_settings(call: Call) -> Answer:
     """Effective configuration as text."""
     lines = "".join(f"{line}\n" for line in call.broker.effective_settings())
@@ -157,7 +155,7 @@ def reset_auth_attempts(call: Call) -> None:
     call.broker.login_sources.reset()
 
 
-@ROUTES.delete("reset", "reset/{node}", needs=Right.ADMINISTRATOR)
+@ROUTES.delete("reset", "reset/{node}")
 def reset_statistics(call: Call) -> Steps:
     """Forget all samples, and the counts of closed channels and connections."""
     check_node_name(call)
@@ -165,13 +163,13 @@ def reset_statistics(call: Call) -> Steps:
     return Done()
 
 
-@ROUTES.post("rebalance/queues", needs=Right.ADMINISTRATOR)
+@ROUTES.post("rebalance/queues")
 def change_nothing(call: Call) -> None:
     """Accepted: there is one node."""
     check_node_name(call)
 
 
-@ROUTES.get("auth/hash_password/{password}", needs=Right.ADMINISTRATOR, group="login")
+@ROUTES.get("auth/hash_password/{password}", group="login")
 def hash_of_password(call: Call) -> Answer:
     """Hash of a password."""
     algorithm = call.broker.users.passwords.algorithm

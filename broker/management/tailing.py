@@ -13,7 +13,7 @@ from leveret.broker.http.listing import encoded, encoded_pieces
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_errors import naming_the_missing
-from leveret.broker.management.messages import content_of, is_base64_asked
+from leveret.broker.management.messages import BODY_KEYS, content_of, is_base64_asked
 from leveret.broker.vhost.tail import EVERYTHING, Published
 
 ROUTES = Routes("messages")
@@ -28,8 +28,7 @@ LINES = "application/x-ndjson"
         Key("pattern", doc="what routing keys match, as in a binding to a topic exchange; `#` by default"),
         Key("where", doc="a [condition](filters.md) that messages meet"),
         Key("count", "integer", doc="number of messages after which it ends"),
-        Key("truncate", "integer", doc="bytes of each body that are returned at most"),
-        Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
+        *BODY_KEYS,
     ),
     is_audited=True,
     kind="text",
