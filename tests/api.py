@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 
 from fakes import DiskNode
 
-from leveret.broker.http.call import Callback, Need, Stored
-from leveret.broker.http.dispatch import Request, Response, admit, answer
+from leveret.broker.http.call import Callback, Need, Request, Stored
+from leveret.broker.http.dispatch import Response, admit, answer
 from leveret.broker.http.route import Router
 from leveret.broker.management.routes import ROUTER
 

@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 
 from aiohttp import web
 
-from leveret.broker.http.call import Stream
+from leveret.broker.http.call import Stream, signal
+from leveret.broker.http.connections import called
 from leveret.broker.http.dispatch import Response
 from leveret.broker.process.places import Places
 from leveret.broker.scheduling.time_slices import TimeSlices
@@ -194,13 +195,6 @@ class StreamWriter:
 
 async def _arrival(source: Stream) -> None:
     """Wait until there may be more octets, but no longer than a reader that has left may stay unnoticed."""
-    arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def arrive() -> None:
-        if not arrived.done():
-            arrived.set_result(None)
-
-    source.when_there(arrive)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS):
-            await arrived
+            await called(signal(source.when_there).subscribe)

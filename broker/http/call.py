@@ -1,6 +1,6 @@
 """A call of the API: what a handler is given, and what it may answer."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -233,6 +233,27 @@ class ManagedBroker(AdministeredBroker, Protocol):
     @property
     def backups(self) -> Any:
         """The backups of its data; None if it has none on disk."""
+
+
+class Request(NamedTuple):
+    """A request as it was received.
+
+    Attributes:
+        method: the method.
+        path: the path, percent-encoded.
+        query: the parameters of the query.
+        headers: by their names in lower case.
+        peer: address of the client; '' for the socket of the data directory, whose users may do everything.
+        host_names: names under which browsers may reach a listener on loopback; None if any will do.
+
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    peer: str = ""
+    host_names: Collection[str] | None = None
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The answer to a request: who asks, which route, may they, the handler, and the response in pieces. Pure."""
 
 import logging
-from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from leveret.broker.http.call import (
     Listing,
     ManagedBroker,
     Need,
+    Request,
     Steps,
     Stored,
     Stream,
@@ -44,27 +45,6 @@ JSON = "application/json"
 _NOT_MODIFIED = 304
 MOST_DECISIONS = 64
 """Maximum number of permissions that a request waits for, one after the other."""
-
-
-class Request(NamedTuple):
-    """A request as it was received.
-
-    Attributes:
-        method: the method.
-        path: the path, percent-encoded.
-        query: the parameters of the query.
-        headers: by their names in lower case.
-        peer: address of the client; '' for the socket of the data directory, whose users may do everything.
-        host_names: names under which browsers may reach a listener on loopback; None if any will do.
-
-    """
-
-    method: str
-    path: str
-    query: Mapping[str, str] = {}
-    headers: Mapping[str, str] = {}
-    peer: str = ""
-    host_names: Collection[str] | None = None
 
 
 class Response(NamedTuple):

@@ -6,14 +6,13 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import web
 
-from leveret.broker.http.call import Events
+from leveret.broker.http.call import Events, ManagedBroker
 from leveret.broker.http.feeds import Feed
 from leveret.broker.process.shares import Shares
-from leveret.broker.scheduling.turn import Turn
 
 log = logging.getLogger("leveret.management")
 STREAMS = 50
@@ -30,15 +29,6 @@ _COMMENT = b": \n\n"
 _END = b"event: end\ndata: {}\n\n"
 
 
-class WatchedBroker(Protocol):
-    """The broker (`broker.server.server.Server`)."""
-
-    turn: Turn
-
-    def wall_clock(self) -> int:
-        """Return milliseconds since the epoch."""
-
-
 class EventStreams:
     """The streams of one listener.
 
@@ -48,7 +38,7 @@ class EventStreams:
 
     """
 
-    def __init__(self, broker: WatchedBroker, in_turn: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, broker: ManagedBroker, in_turn: Callable[[Callable[[], Any]], Any]) -> None:
         self._broker = broker
         self._in_turn = in_turn
         self._feeds: dict[Any, Feed] = {}

@@ -4,7 +4,7 @@ import base64
 import logging
 from collections.abc import Generator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.auth.login_throttle import TooManyFailuresError, shown
 from leveret.broker.auth.passwords import Password
@@ -12,7 +12,7 @@ from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, User
 from leveret.broker.http.auditing import audit_login
 from leveret.broker.http.browsers import check_origin, is_of_a_script, token_of
-from leveret.broker.http.call import Callback, ManagedBroker, Need
+from leveret.broker.http.call import Callback, ManagedBroker, Need, Request
 from leveret.broker.http.errors import (
     basic_disabled,
     login_required,
@@ -22,22 +22,6 @@ from leveret.broker.http.errors import (
 )
 
 log = logging.getLogger("leveret.management")
-
-
-class Request(Protocol):
-    """A request (`broker.http.dispatch.Request`)."""
-
-    @property
-    def method(self) -> str:
-        """Its method."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Its headers by their names in lower case."""
-
-    @property
-    def peer(self) -> str:
-        """Address of the client; '' for the operator."""
 
 
 class UndecidedLogin(Exception):  # noqa: N818 - not an error: backends have to be asked

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from aiohttp import web
 
 from leveret.broker.http.answer_writer import SLICE, AnswerWriter, StreamWriter
-from leveret.broker.http.call import Callback, ManagedBroker, Stored
+from leveret.broker.http.call import Callback, ManagedBroker, Request, Stored
 from leveret.broker.http.connections import (
     Connections,
     Subscribe,
@@ -30,7 +30,7 @@ from leveret.broker.http.connections import (
     is_ours,
     transports_of,
 )
-from leveret.broker.http.dispatch import HEADERS, Admitted, Request, Response, admit, answer, failed
+from leveret.broker.http.dispatch import HEADERS, Admitted, Response, admit, answer, failed
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.event_streams import EventStreams
 from leveret.broker.http.late_server import BACKLOG, listening

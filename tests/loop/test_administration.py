@@ -10,7 +10,8 @@ from loop.inside import Inside
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.fastpath import unpack_frame
-from leveret.broker.http.dispatch import Request, Response, admit, answer
+from leveret.broker.http.call import Request
+from leveret.broker.http.dispatch import Response, admit, answer
 from leveret.broker.management.routes import ROUTER
 from leveret.storage.message import Message
 

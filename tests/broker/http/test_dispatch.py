@@ -7,7 +7,7 @@ import pytest
 from api import OPERATOR, Api, respond
 from fakes import Node
 
-from leveret.broker.http.dispatch import Request
+from leveret.broker.http.call import Request
 from leveret.broker.management.routes import ROUTER
 
 REALM = 'Basic realm="RabbitMQ Management"'

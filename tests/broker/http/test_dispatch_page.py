@@ -4,7 +4,8 @@ import pytest
 from api import respond
 from fakes import Node
 
-from leveret.broker.http.dispatch import Request, Response
+from leveret.broker.http.call import Request
+from leveret.broker.http.dispatch import Response
 from leveret.broker.management.routes import ROUTER
 from leveret.broker.page.assets import assets
 

@@ -6,7 +6,7 @@ import pytest
 from api import Api, respond
 from fakes import Node
 
-from leveret.broker.http.dispatch import Request
+from leveret.broker.http.call import Request
 from leveret.broker.http.feeds import Feed
 from leveret.broker.management.events import QUEUE_COLUMNS
 from leveret.broker.management.routes import ROUTER

@@ -6,7 +6,7 @@ import pytest
 from api import Answer, Api, respond
 from fakes import Node
 
-from leveret.broker.http.dispatch import Request
+from leveret.broker.http.call import Request
 from leveret.broker.management.routes import ROUTER
 
 OWN = {"sec-fetch-site": "same-origin", "x-requested-with": "leveret"}

@@ -8,8 +8,8 @@ from api import OPERATOR, Api
 from fakes import Client, Node
 
 from leveret.broker.administration import tailing as module
-from leveret.broker.http.call import Stream
-from leveret.broker.http.dispatch import Request, admit, answer
+from leveret.broker.http.call import Request, Stream
+from leveret.broker.http.dispatch import admit, answer
 from leveret.broker.management.routes import ROUTER
 from leveret.broker.process.shares import Shares
 
