@@ -22,8 +22,13 @@ QUESTIONS = ("What", "Who", "Whether", "How", "Where", "When", "Why", "The same"
 
 
 def docstrings(tree: ast.Module) -> Iterator[str]:
-    """Yield the docstrings of a module, its classes, functions and attributes."""
+    """Yield the docstrings of a module, its classes, functions and attributes.
+
+    Those of handlers are not among them: they are the texts of the reference beside the paths of the routes.
+    """
     for node in ast.walk(tree):
+        if any("ROUTES" in ast.unparse(each) for each in getattr(node, "decorator_list", ())):
+            continue
         body = getattr(node, "body", ())
         for statement in body if isinstance(body, list) else ():
             match statement:
