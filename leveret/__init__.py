@@ -11,9 +11,9 @@ import importlib
 __version__ = "0.2.0"
 _PUBLIC = {
     "AsyncBroker": "embedded.async_broker",
-    "AsyncQueueView": "embedded.async_vhost",
-    "AsyncVHost": "embedded.async_vhost",
-    "Broker": "embedded.thread_broker",
+    "AsyncQueueView": "embedded.queue_view",
+    "AsyncVHost": "embedded.vhost",
+    "Broker": "embedded.synchronous",
     "CallTimeoutError": "embedded.errors",
     "ClosedBrokerError": "embedded.errors",
     "ConfigurationError": "embedded.errors",
@@ -24,10 +24,10 @@ _PUBLIC = {
     "NotIdleError": "embedded.errors",
     "NotRecordedError": "embedded.errors",
     "PortInUseError": "embedded.errors",
-    "QueueView": "embedded.queue_view",
+    "QueueView": "embedded.synchronous",
     "RefusedError": "embedded.errors",
     "UnroutableError": "embedded.errors",
-    "VHost": "embedded.vhost",
+    "VHost": "embedded.synchronous",
 }
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of strings
 

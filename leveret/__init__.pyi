@@ -1,9 +1,5 @@
 from leveret.broker.administration.messages import MessageView as MessageView
 from leveret.broker.embedded.async_broker import AsyncBroker as AsyncBroker
-from leveret.broker.embedded.async_vhost import (
-    AsyncQueueView as AsyncQueueView,
-    AsyncVHost as AsyncVHost,
-)
 from leveret.broker.embedded.errors import (
     CallTimeoutError as CallTimeoutError,
     ClosedBrokerError as ClosedBrokerError,
@@ -17,11 +13,9 @@ from leveret.broker.embedded.errors import (
     RefusedError as RefusedError,
     UnroutableError as UnroutableError,
 )
-from leveret.broker.embedded.queue_view import QueueView as QueueView
-from leveret.broker.embedded.thread_broker import Broker as Broker
-from leveret.broker.embedded.vhost import (
-    VHost as VHost,
-)
+from leveret.broker.embedded.queue_view import AsyncQueueView as AsyncQueueView
+from leveret.broker.embedded.synchronous import Broker as Broker, QueueView as QueueView, VHost as VHost
+from leveret.broker.embedded.vhost import AsyncVHost as AsyncVHost
 
 __version__: str
 __all__ = [

@@ -5,8 +5,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from leveret.broker.embedded.async_vhost import AsyncVHost
+from leveret.broker.embedded.clock import Clock
 from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.faults import Faults
+from leveret.broker.embedded.vhost import AsyncVHost
 
 
 class AsyncBroker(AsyncVHost):
@@ -22,10 +24,6 @@ class AsyncBroker(AsyncVHost):
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
         record: whether everything that is published is recorded (`published`).
         management: whether the management API is served on a free port of 127.0.0.1 (`management_url`).
-
-    Attributes:
-        clock: the clock of the broker, which can be stopped and advanced.
-        faults: faults on demand.
 
     Raises:
         ConfigurationError: a key or value of `config` is wrong.
@@ -49,8 +47,16 @@ class AsyncBroker(AsyncVHost):
             management=management,
         )
         super().__init__(core, core.config.vhosts[0])
-        self.clock = core.clock
-        self.faults = core.faults
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the broker, which can be stopped and advanced."""
+        return self._core.clock
+
+    @property
+    def faults(self) -> Faults:
+        """Faults on demand."""
+        return self._core.faults
 
     async def start(self) -> Self:
         """Start; clients can connect when this returns.

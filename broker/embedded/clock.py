@@ -6,25 +6,16 @@ is that of their due times, and it does not matter in how many steps the time is
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from leveret.broker.embedded.clocked_server import ClockedServer
 from leveret.broker.embedded.settable_time import MILLISECOND, SettableTime
 
-T = TypeVar("T")
-
 STEPS_AT_ONCE = 50
 """Due times in a row without any effect after which others get their turn in the event loop."""
-
-
-class Call(Protocol):
-    """Runs a coroutine in the thread of a broker."""
-
-    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]], /) -> T:
-        """Return the result of the coroutine."""
 
 
 def duration(by: timedelta | float | None, seconds: float, minutes: float, hours: float, days: float) -> int:
@@ -135,73 +126,3 @@ class Clock:
             if left is not None:
                 left |= server.suspend_heartbeats()  # of connections that were opened meanwhile
         time.move_to(target)
-
-
-class ThreadClock:
-    """The clock of a broker in a thread of its own: `Broker.clock`; as `Clock`, for callers without an event loop.
-
-    Args:
-        clock: the clock of the broker's core.
-        call: runs a coroutine in the thread of the broker, and returns its result; raises ClosedBrokerError.
-
-    """
-
-    def __init__(self, clock: Clock, call: Call) -> None:
-        self._clock = clock
-        self._call = call
-
-    @property
-    def now(self) -> datetime:
-        """The time of the broker, with time zone UTC."""
-        return self._clock.now
-
-    @property
-    def is_frozen(self) -> bool:
-        """True between `freeze` and `resume`."""
-        return self._clock.is_frozen
-
-    def freeze(self) -> None:
-        """Stop the clock: nothing expires and nothing times out before `advance` or `resume`.
-
-        Raises ClosedBrokerError.
-        """
-        self._call(partial(_called, self._clock.freeze))
-
-    def resume(self) -> None:
-        """Let the clock run on from the time it has. Raises ClosedBrokerError."""
-        self._call(partial(_called, self._clock.resume))
-
-    def advance(
-        self,
-        by: timedelta | float | None = None,
-        *,
-        seconds: float = 0,
-        minutes: float = 0,
-        hours: float = 0,
-        days: float = 0,
-        heartbeats: bool = False,
-    ) -> None:
-        """Advance the clock by the sum of the arguments, and carry out everything that falls due, in order.
-
-        When it returns, everything is done: messages have expired, were dead-lettered and delivered, channels with a
-        timeout are closed, and all of that was passed to the sockets of the clients.
-
-        Args:
-            by: a timedelta, or seconds.
-            seconds: seconds to add, and accordingly the following.
-            minutes: minutes.
-            hours: hours.
-            days: days.
-            heartbeats: true to disconnect clients that send no heartbeats meanwhile. Their own time does not advance.
-
-        Raises:
-            ValueError: the clock would go back.
-            ClosedBrokerError: the broker is not running.
-
-        """
-        length = timedelta(milliseconds=duration(by, seconds, minutes, hours, days) // MILLISECOND)
-        self._call(lambda: self._clock.advance(length, heartbeats=heartbeats))
-
-
-async def _called(function: Callable[[], object]) -> None:
-    function()

@@ -4,11 +4,11 @@ import itertools
 import logging
 import re
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from leveret.broker.embedded.assertions import listed
-from leveret.broker.embedded.thread_broker import Broker
-from leveret.broker.embedded.vhost import VHost
+from leveret.broker.embedded.synchronous import Broker, VHost
+from leveret.broker.embedded.vhost import AsyncVHost
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _TITLE_LENGTH: Final = 80
@@ -45,15 +45,14 @@ class OwnVHost(VHost):
 
     def __init__(self, broker: Broker, title: str = "test") -> None:
         number = next(_numbers)
-        super().__init__(broker._core, f"{_UNSAFE.sub('_', title)[:_TITLE_LENGTH]}-{number}", broker._call)  # noqa: SLF001
+        self._core = broker._core  # noqa: SLF001 - of the same package
+        name = f"{_UNSAFE.sub('_', title)[:_TITLE_LENGTH]}-{number}"
+        super().__init__(AsyncVHost(self._core, name), broker._call)  # noqa: SLF001 - of the same package
         self.user = f"user-{number}"
         self.clock = broker.clock
         self.faults = broker.faults
         self._broker = broker
         self._errors = _Errors()
-
-    def __repr__(self) -> str:
-        return f"<vhost {self.vhost!r}>"
 
     def open(self) -> Self:
         """Create the virtual host and its user; start the broker if the last user of it has stopped it."""
@@ -90,7 +89,7 @@ class OwnVHost(VHost):
 
     async def _remove(self) -> None:
         server = self._core.server
-        await self._operations.forget_published()
+        await self._target.forget_published()
         self._core.faults.clear_in_loop()
         self._core.clock.resume()
         if self.vhost in server.vhosts:  # a restart of a broker in memory has removed it
@@ -98,6 +97,9 @@ class OwnVHost(VHost):
             server.administration.users.delete(None, self.user)
         server.run_turn()
         await server.finish_jobs()
+
+    async def _queue_rows(self) -> list[dict[str, Any]]:
+        return list(self._core.server.administration.listings.queues(None, self.vhost))
 
     @property
     def url(self) -> str:
@@ -107,7 +109,7 @@ class OwnVHost(VHost):
     def report(self) -> str:
         """Return the queues with their depths and last messages, and the errors that the broker has logged."""
         lines = [f"vhost {self.vhost} ({self.url})"]
-        queues = self._call(self._operations.queues)
+        queues = self._call(self._queue_rows)
         lines += ["queues:" if queues else "no queues"]
         for row in queues:
             lines.append(

@@ -1,53 +1,43 @@
-"""View of a queue of a broker in a thread of its own. Every call is forwarded to its event loop."""
+"""`AsyncQueueView`: a queue of a broker in the event loop of the application."""
 
-from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.embedded.transfer_operations import TransferOperations
+from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.view import View
 from leveret.broker.transfer.retry import MOST_RETRIES
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from leveret.broker.administration.transfers import Chosen
 
 
-class Call(Protocol):
-    """Runs a coroutine in the loop of the broker, and returns its result."""
+class AsyncQueueView(View):
+    """One queue, existing or not. Its methods raise RefusedError if there is no such queue."""
 
-    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Raises CallTimeoutError, ClosedBrokerError, and what the coroutine raises."""
-
-
-class QueueView:
-    """One queue, existing or not. Its methods raise RefusedError if there is no such queue.
-
-    Attributes:
-        name: its name.
-
-    """
-
-    def __init__(self, operations: TransferOperations, call: Call, name: str) -> None:
-        self._operations = operations
-        self._call = call
-        self.name = name
+    def __init__(self, core: Core, vhost: str, name: str) -> None:
+        super().__init__(core, vhost)
+        self._name = name
 
     def __repr__(self) -> str:
-        return f"<queue {self.name!r} in vhost {self._operations.vhost!r}>"
+        return f"<queue {self._name!r} in vhost {self._vhost!r}>"
 
     @property
-    def messages(self) -> list[MessageView]:
-        """The messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
+    def name(self) -> str:
+        """Name of the queue."""
+        return self._name
 
-        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment.
-        """
-        return self.peek()
+    async def messages(
+        self, most: int | None = None, *, where: str = "", from_tail: bool = False
+    ) -> list[MessageView]:
+        """Return the messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
 
-    def peek(self, most: int | None = None, *, where: str = "", from_tail: bool = False) -> list[MessageView]:
-        """Return messages as `messages` does, but at most `most` ready ones.
+        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment,
+        unless there is a condition (`where`) or another order (`from_tail`).
 
         Args:
-            most: the number; None for all. With a condition, or from the tail, at most so many of each state, from 1 to
-                1000, and 1000 for None.
+            most: number of ready messages; None for all. With a condition, or from the tail, at most so many of each
+                state, from 1 to 1000, and 1000 for None.
             where: a condition that they meet, such as `headers.kind == "retry" and size > 1KiB`. A queue of any length
                 is searched, in pieces, which are not of one moment.
             from_tail: True to begin with the newest.
@@ -56,49 +46,51 @@ class QueueView:
             RefusedError: there is no such queue, or the condition is invalid.
 
         """
-        return self._call(lambda: self._operations.messages(self.name, most, where, from_tail=from_tail))
+        vhost, name = self._vhost, self._name
+        if not where and not from_tail:
+            return await self._look(lambda each: each.messages.peek_queue(None, vhost, name, most))
+        from leveret.broker.administration.peeking import MOST_MESSAGES, MOST_OCTETS, Wanted  # noqa: PLC0415
 
-    @property
-    def depth(self) -> int:
-        """Number of ready messages."""
-        return int(self._call(lambda: self._operations.queue(self.name))["messages_ready"])
+        wanted = Wanted(MOST_MESSAGES if most is None else most, from_tail, where, MOST_OCTETS)
+        return (await self._look(lambda each: each.peeking.peek(None, vhost, name, wanted))).messages
 
-    @property
-    def unacked(self) -> int:
-        """Number of messages that were delivered and not settled yet."""
-        return int(self._call(lambda: self._operations.queue(self.name))["messages_unacknowledged"])
+    async def depth(self) -> int:
+        """Return the number of ready messages."""
+        return int((await self.details())["messages_ready"])
 
-    @property
-    def consumers(self) -> list[dict[str, Any]]:
-        """The consumers, under RabbitMQ's names."""
-        return self._call(lambda: self._operations.consumers(self.name))
+    async def unacked(self) -> int:
+        """Return the number of messages that were delivered and not settled yet."""
+        return int((await self.details())["messages_unacknowledged"])
 
-    @property
-    def details(self) -> dict[str, Any]:
-        """Type, arguments, counters and state, under RabbitMQ's names."""
-        return self._call(lambda: self._operations.queue(self.name))
+    async def consumers(self) -> list[dict[str, Any]]:
+        """Return the consumers, under RabbitMQ's names."""
+        return self._see(lambda each: each.listings.queue_consumers(None, self._vhost, self._name))
 
-    def purge(self) -> int:
+    async def details(self) -> dict[str, Any]:
+        """Return type, arguments, counters and state, under RabbitMQ's names."""
+        return self._see(lambda each: each.listings.queue(None, self._vhost, self._name))
+
+    async def purge(self) -> int:
         """Drop the ready messages; return how many."""
-        return self._call(lambda: self._operations.purge(self.name))
+        return await self._do(lambda each: each.topology.purge_queue(None, self._vhost, self._name))
 
-    def delete(self) -> int:
+    async def delete(self) -> int:
         """Delete the queue; return the number of its ready messages."""
-        return self._call(lambda: self._operations.delete_queue(self.name))
+        return await self._do(lambda each: each.topology.delete_queue(None, self._vhost, self._name))
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Pause the deliveries to consumers until `resume`; a durable queue stays paused when the broker restarts.
 
         What consumers have already stays theirs. A `basic.get` of a client finds nothing meanwhile. Publishes, acks,
         expiry, limits and dead letters go on. No effect on a paused queue; `details` has the state `paused`.
         """
-        self._call(lambda: self._operations.set_paused(self.name, paused=True))
+        await self._do(lambda each: each.topology.set_queue_paused(None, self._vhost, self._name, True))
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """Resume the deliveries after `pause`; no effect on a queue that is not paused."""
-        self._call(lambda: self._operations.set_paused(self.name, paused=False))
+        await self._do(lambda each: each.topology.set_queue_paused(None, self._vhost, self._name, False))
 
-    def move(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+    async def move(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
         """Move ready messages to a queue, or to `exchange:NAME` or `exchange:NAME/KEY`, in the order of the queue.
 
         Args:
@@ -113,19 +105,24 @@ class QueueView:
             RefusedError: the destination does not exist or is the queue itself, or the condition is none.
 
         """
-        return self._call(lambda: self._operations.move(self.name, destination, where=where, limit=limit))
+        return await self._move(destination, _chosen(where, limit), is_copy=False)
 
-    def copy(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+    async def copy(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
         """Copy ready messages, and leave them in the queue; see `move`."""
-        return self._call(
-            lambda: self._operations.move(self.name, destination, is_copy=True, where=where, limit=limit)
+        return await self._move(destination, _chosen(where, limit), is_copy=True)
+
+    async def _move(self, destination: str, chosen: "Chosen", *, is_copy: bool) -> dict[str, Any]:
+        vhost, name = self._vhost, self._name
+        return await self._transfer(
+            lambda each: each.start_move(None, vhost, name, destination, is_copy=is_copy, chosen=chosen)
         )
 
-    def discard(self, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+    async def discard(self, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
         """Drop ready messages without dead letters; see `move`."""
-        return self._call(lambda: self._operations.discard(self.name, where=where, limit=limit))
+        chosen = _chosen(where, limit)
+        return await self._transfer(lambda each: each.start_discard(None, self._vhost, self._name, chosen))
 
-    def replay(
+    async def replay(
         self,
         destination: str,
         *,
@@ -144,13 +141,16 @@ class QueueView:
             limit: as for `move`.
 
         """
-        return self._call(
-            lambda: self._operations.replay(
-                self.name, destination, since=since, until=until, where=where, limit=limit
+        vhost, name, chosen = self._vhost, self._name, _chosen(where, limit)
+        begin = 0 if since is None else _milliseconds(since)
+        end = None if until is None else _milliseconds(until)
+        return await self._transfer(
+            lambda each: each.start_replay(
+                None, vhost, name, destination, since=begin, until=end, chosen=chosen
             )
         )
 
-    def retry(
+    async def retry(
         self,
         destination: str = "",
         *,
@@ -171,14 +171,26 @@ class QueueView:
             max_retries: number of retries after which a message stays.
 
         """
-        return self._call(
-            lambda: self._operations.retry(
-                self.name,
-                destination,
-                where=where,
-                limit=limit,
+        chosen = _chosen(where, limit)
+        return await self._transfer(
+            lambda each: each.start_retry(
+                None,
+                self._vhost,
+                self._name,
+                destination=destination,
                 first=first,
                 reason=reason,
-                max_retries=max_retries,
+                most_retries=max_retries,
+                chosen=chosen,
             )
         )
+
+
+def _chosen(where: str, limit: int | None) -> "Chosen":
+    from leveret.broker.administration.transfers import Chosen  # noqa: PLC0415
+
+    return Chosen(where, limit)
+
+
+def _milliseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1000)

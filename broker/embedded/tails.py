@@ -2,19 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from leveret.broker.administration import AdministrationError
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.embedded.core import Core, EmbeddedServer
 from leveret.broker.embedded.errors import ClosedBrokerError, RefusedError
+from leveret.broker.embedded.proxy import Proxy
 
 if TYPE_CHECKING:
     from leveret.broker.administration.tailing import Follower, Line
 
-T = TypeVar("T")
 LOOK_SECONDS = 1.0
 """Time between two looks whether the broker still runs."""
 
@@ -23,17 +23,6 @@ class AsyncTail:
     """Messages as they are published, from `async with` on: `async for`, or `next`.
 
     It ends, and so does a loop over it, when the broker stops or the virtual host is deleted.
-
-    Args:
-        core: the broker.
-        vhost: name of the virtual host.
-        exchange: name of the exchange; '' for the default exchange.
-        pattern: what routing keys must match, as in a binding to a topic exchange.
-        where: a condition that messages must meet; '' for all.
-
-    Attributes:
-        lost: number of messages that were missed so far, because 10,000 messages, or 16 MiB, were waiting already.
-
     """
 
     def __init__(self, core: Core, vhost: str, exchange: str, pattern: str, where: str) -> None:
@@ -45,7 +34,12 @@ class AsyncTail:
         self._server: EmbeddedServer | None = None
         self._follower: Follower | None = None
         self._lines: Iterator[Line | None] = iter(())
-        self.lost = 0
+        self._lost = 0
+
+    @property
+    def lost(self) -> int:
+        """Number of messages that were missed so far, because 10,000 messages, or 16 MiB, were waiting already."""
+        return self._lost
 
     async def __aenter__(self) -> Self:
         """Begin. Raises RefusedError if there is no such exchange, or the condition is invalid."""
@@ -82,7 +76,10 @@ class AsyncTail:
             await self._arrival()
 
     async def next(self, timeout: float) -> MessageView | None:  # noqa: ASYNC109 - None is an answer, not an error
-        """Return the next message; None if none is published for so many seconds, or the tail has ended."""
+        """Return the next message; None if none is published for so many seconds, or the tail has ended.
+
+        For a `Broker` it is at most 50 s.
+        """
         with contextlib.suppress(TimeoutError, StopAsyncIteration):
             async with asyncio.timeout(timeout):
                 return await anext(self)
@@ -101,7 +98,7 @@ class AsyncTail:
             elif line.view is not None:
                 return line.view, False
             elif line.lost:
-                self.lost += line.lost
+                self._lost += line.lost
             elif line.end:
                 break
             else:
@@ -118,53 +115,24 @@ class AsyncTail:
                 await arrived.wait()
 
 
-class Call(Protocol):
-    """Runs a coroutine in the loop of the broker, and returns its result."""
+class TailProxy(Proxy[AsyncTail]):
+    """What a `Tail` has of its own, as a context manager and as an iterator."""
 
-    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Raises ClosedBrokerError, and what the coroutine raises."""
-
-
-class Tail:
-    """Messages as they are published, from `with` on: `for`, or `next`; see `AsyncTail`.
-
-    Args:
-        tail: the tail in the loop of the broker.
-        call: forwards calls to it.
-
-    """
-
-    def __init__(self, tail: AsyncTail, call: Call) -> None:
-        self._tail = tail
-        self._call = call
-
-    @property
-    def lost(self) -> int:
-        """Number of messages that were missed so far, because 10,000 messages, or 16 MiB, were waiting already."""
-        return self._tail.lost
-
-    def __enter__(self) -> Self:
-        """Begin. Raises RefusedError if there is no such exchange, or the condition is invalid."""
-        self._call(self._tail.__aenter__)
+    def _enter(self) -> Self:
+        self._call(self._target.__aenter__)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _exit(self, *_: object) -> None:
         with contextlib.suppress(ClosedBrokerError):
-            self._call(lambda: self._tail.__aexit__(None, None, None))
-
-    def next(self, timeout: float) -> MessageView | None:
-        """Return the next message; None if none is published for so many seconds (at most 50)."""
-        return self._call(lambda: self._tail.next(timeout))
+            self._call(lambda: self._target.__aexit__(None, None, None))
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> MessageView:
         with contextlib.suppress(ClosedBrokerError):
-            while not self._tail.is_ended:
-                found = self._call(lambda: self._tail.next(LOOK_SECONDS))
+            while not self._target.is_ended:
+                found = self._call(lambda: self._target.next(LOOK_SECONDS))
                 if found is not None:
                     return found
         raise StopIteration

@@ -1,4 +1,4 @@
-"""`Broker`: a broker in a thread of its own, for applications without an event loop (driver)."""
+"""The thread of a `Broker`, for applications without an event loop (driver)."""
 
 import asyncio
 import concurrent.futures
@@ -8,16 +8,14 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from leveret.broker.embedded.clock import ThreadClock
+from leveret.broker.embedded.async_broker import AsyncBroker
 from leveret.broker.embedded.core import STOPPED, Core
 from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError
 from leveret.broker.embedded.faults import Faults
-from leveret.broker.embedded.vhost import VHost
+from leveret.broker.embedded.proxy import Proxy
 
 log = logging.getLogger("leveret")
 T = TypeVar("T")
@@ -147,56 +145,17 @@ def _abandon(thread: LoopThread) -> None:
         thread.stop()
 
 
-class Broker(VHost):
-    """A broker in a thread of its own; `with`, or `start` and `stop`.
+class ThreadProxy(Proxy[AsyncBroker]):
+    """What a `Broker` has of its own: its thread."""
 
-    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It
-    can be used from any thread, and in a coroutine too, whose event loop a call then blocks for a moment
-    (`AsyncBroker` does not). A forked process cannot use it.
+    _thread: LoopThread | None = None
+    _finalizer: "weakref.finalize[[LoopThread], ThreadProxy]"
 
-    Args:
-        data_dir: directory for what is durable, created if needed; None keeps everything in memory.
-        config: keys of the configuration file and their values, as text or as bool, number or path.
-        port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
-        record: whether everything that is published is recorded (`published`).
-        management: whether the management API is served on a free port of 127.0.0.1 (`management_url`).
+    def _init(self, **options: Any) -> None:
+        self._target = AsyncBroker(**options)
+        self._core = self._target._core  # noqa: SLF001 - its own
 
-    Raises:
-        ConfigurationError: a key or value of `config` is wrong.
-
-    """
-
-    def __init__(
-        self,
-        *,
-        data_dir: str | Path | None = None,
-        config: Mapping[str, object] | None = None,
-        port: int = 0,
-        record: bool = False,
-        management: bool = False,
-    ) -> None:
-        core = Core(
-            None if data_dir is None else Path(data_dir),
-            config or {},
-            port,
-            record=record,
-            management=management,
-        )
-        super().__init__(core, core.config.vhosts[0], None)
-        self._thread: LoopThread | None = None
-        self._finalizer: weakref.finalize[[LoopThread], Broker] | None = None
-
-    def start(self) -> Self:
-        """Start; clients can connect when this returns.
-
-        A broker that was stopped or killed starts again at the same port, on what is in its data directory.
-
-        Raises:
-            PortInUseError: the port is taken.
-            DataDirectoryError: another broker uses the directory, or it cannot be read.
-            ClosedBrokerError: it is running already.
-
-        """
+    def _start(self) -> Self:
         if self._thread is not None:  # its core may have been killed
             self._thread.call(self._core.start)
             return self
@@ -206,32 +165,25 @@ class Broker(VHost):
         self._finalizer = weakref.finalize(self, _abandon, thread)
         return self
 
-    def stop(self) -> None:
-        """Disconnect the clients and close; what is durable is on disk then. No effect if it is not running."""
+    _enter = _start
+
+    def _stop(self) -> None:
         thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        if self._finalizer is not None:
+        if thread is not None:
             self._finalizer.detach()
-        thread.stop()
+            thread.stop()
 
-    def kill(self) -> None:
-        """End as if the process were killed: clients are disconnected, nothing more is sent or written.
+    def _exit(self, *_: object) -> None:
+        self._stop()
 
-        What was confirmed is in the data directory; what was not confirmed may be. `start` starts it again.
-        """
-        self._call(self._core.kill)
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the thread."""
+        if self._thread is None:
+            _ = self._core.server  # raises ClosedBrokerError
+            raise ClosedBrokerError("the broker is not running")
+        return self._thread.call(work)
 
-    def restart(self) -> None:
-        """Kill the broker if it is running, and start it again with the same URL on what a kill has left.
-
-        Raises what `start` raises.
-        """
-        self._call(self._core.restart)
-
-    @property
-    def faults(self) -> Faults:
-        """Faults on demand."""
+    def _faults(self) -> Faults:
         return Faults(self._core.fault_state, lambda: self._core.server, self._run)
 
     def _run(self, function: Callable[[], T]) -> T:
@@ -242,38 +194,9 @@ class Broker(VHost):
 
         return self._call(run)
 
-    @property
-    def clock(self) -> ThreadClock:
-        """The clock of the broker, which can be stopped and advanced."""
-        return ThreadClock(self._core.clock, self._call)  # not kept, because it refers back
-
-    @property
-    def management_url(self) -> str:
-        """The URL of the management API with a login, for `management=True`. Raises ClosedBrokerError."""
-        return self._core.management_url
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def __del__(self) -> None:
-        if getattr(self, "_thread", None) is not None and self._core.is_running:
+        if self._thread is not None and self._core.is_running:
             warnings.warn(f"unclosed broker {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url if self._core.is_running else 'closed'}>"
-
-    def vhost_view(self, name: str) -> VHost:
-        """Return a view of another virtual host, which must exist when it is used."""
-        return VHost(self._core, name, self._call)
-
-    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the thread."""
-        if self._thread is None:
-            _ = self._core.server  # raises ClosedBrokerError
-            raise ClosedBrokerError("the broker is not running")
-        return self._thread.call(work)
+        return repr(self._target).replace("Async", "", 1)

@@ -1,60 +1,68 @@
-"""View of a virtual host of a broker in a thread of its own. Every call is forwarded to its event loop."""
+"""`AsyncVHost`: a virtual host of a broker in the event loop of the application (driver)."""
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from leveret.broker.administration import Administration, AdministrationError
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
-from leveret.broker.embedded.core import Core
-from leveret.broker.embedded.queue_view import Call, QueueView
-from leveret.broker.embedded.tails import AsyncTail, Tail
-from leveret.broker.embedded.transfer_operations import TransferOperations
+from leveret.broker.embedded.core import EmbeddedServer
+from leveret.broker.embedded.errors import (
+    NackedError,
+    NotIdleError,
+    NotRecordedError,
+    RefusedError,
+    UnroutableError,
+)
+from leveret.broker.embedded.queue_view import AsyncQueueView
+from leveret.broker.embedded.recording import Record
+from leveret.broker.embedded.tails import AsyncTail
+from leveret.broker.embedded.view import View
 from leveret.broker.vhost.tail import EVERYTHING
+from leveret.storage.message import Message
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from leveret.broker.administration.publishing import Outcome
 
 
-class VHost:
-    """One virtual host of a broker in a thread of its own."""
+class AsyncVHost(View):
+    """One virtual host of a broker in the running event loop."""
 
-    def __init__(self, core: Core, vhost: str, call: Call | None) -> None:
-        self._core = core
-        self._operations = TransferOperations(core, vhost)
-        self._forward = call
-
-    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        assert self._forward is not None  # noqa: S101 - or the class has a method of its own
-        return self._forward(work)
+    def __repr__(self) -> str:
+        return f"<vhost {self._vhost!r}>"
 
     @property
     def vhost(self) -> str:
         """Name of the virtual host."""
-        return self._operations.vhost
+        return self._vhost
 
     @property
     def url(self) -> str:
         """URL for clients, such as `amqp://guest:guest@127.0.0.1:54321/%2F`. Raises ClosedBrokerError."""
-        return self._core.url_of(self.vhost)
+        return self._core.url_of(self._vhost)
 
     @property
     def port(self) -> int:
         """The port of the first listener. Raises ClosedBrokerError."""
         return self._core.address[1]
 
-    def queue(self, name: str) -> QueueView:
+    def queue(self, name: str) -> AsyncQueueView:
         """Return a view of a queue, which need not exist yet."""
-        return QueueView(self._operations, self._call, name)
+        return AsyncQueueView(self._core, self._vhost, name)
 
-    def queues(self) -> list[str]:
+    async def queues(self) -> list[str]:
         """Return the names of the queues."""
-        return [row["name"] for row in self._call(self._operations.queues)]
+        rows = self._see(lambda each: list(each.listings.queues(None, self._vhost)))
+        return [row["name"] for row in rows]
 
-    def delayed(self, exchange: str) -> list[MessageView]:
+    async def delayed(self, exchange: str) -> list[MessageView]:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
-        return self._call(lambda: self._operations.delayed(exchange))
+        return await self._look(lambda each: each.messages.peek_delayed(None, self._vhost, exchange))
 
-    def tail(self, exchange: str, pattern: str = EVERYTHING, *, where: str = "") -> Tail:
-        """Return the messages that are published to an exchange from `with` on, for `for`.
+    def tail(self, exchange: str, pattern: str = EVERYTHING, *, where: str = "") -> AsyncTail:
+        """Return the messages that are published to an exchange from `async with` on, for `async for`.
 
         Nothing is bound, and publishers do not wait. Messages that reach no queue are there, too, dead letters, and
         those that come to it from another exchange. An exchange must exist.
@@ -65,39 +73,52 @@ class VHost:
             where: a condition that messages must meet (docs/filters.md); '' for all.
 
         """
-        return Tail(AsyncTail(self._core, self.vhost, exchange, pattern, where), self._call)
+        return AsyncTail(self._core, self._vhost, exchange, pattern, where)
 
-    def record(self, exchange: str) -> None:
+    async def record(self, exchange: str) -> None:
         """Record what is published to an exchange from now on; it need not exist yet."""
-        self._call(lambda: self._operations.record(exchange))
+        server = self._core.server
+        self._core.recorder.record(self._vhost, exchange)
+        vhost = server.vhosts.get(self._vhost)
+        if vhost is not None:
+            vhost.router.generation += 1  # channels look their routes up again
 
-    def published(self, exchange: str) -> list[MessageView]:
+    async def published(self, exchange: str) -> list[MessageView]:
         """Return what was published to a recorded exchange, in order, and what reached it from other exchanges.
 
         That includes messages that went to no queue, and dead letters. A broker records the latest 100,000 messages
         with at most 64 MiB of bodies. Raises NotRecordedError.
         """
-        return list(self._call(lambda: self._operations.published(exchange)).messages)
+        return list(self._published(exchange).messages)
 
-    def forget_published(self) -> None:
+    def _published(self, exchange: str) -> Record:
+        self._see(lambda _: None)
+        found = self._core.recorder.published(self._vhost, exchange)
+        if found is None:
+            raise NotRecordedError(
+                f"exchange '{exchange}' is not recorded: use Broker(record=True), or call record('{exchange}') before"
+            )
+        return found
+
+    async def forget_published(self) -> None:
         """Forget what was recorded in the virtual host, and end what `record` has begun there."""
-        self._call(self._operations.forget_published)
+        self._core.recorder.forget(self._vhost)
 
-    @property
-    def connections(self) -> list[dict[str, Any]]:
-        """The connections to the virtual host, under RabbitMQ's names."""
-        return self._call(self._operations.connections)
+    async def connections(self) -> list[dict[str, Any]]:
+        """Return the connections to the virtual host, under RabbitMQ's names."""
+        return self._see(lambda each: list(each.listings.connections(None, self._vhost)))
 
-    @property
-    def definitions(self) -> dict[str, Any]:
-        """The definitions of the whole broker, in RabbitMQ's format."""
-        return self._call(self._operations.definitions)
+    async def definitions(self) -> dict[str, Any]:
+        """Return the definitions of the whole broker, in RabbitMQ's format."""
+        found: dict[str, Any] = json.loads(await self._look(lambda each: each.definitions.exporting(None)))
+        return found
 
-    def import_definitions(self, definitions: Mapping[str, Any]) -> None:
+    async def import_definitions(self, definitions: Mapping[str, Any]) -> None:
         """Create what definitions in RabbitMQ's format contain, entirely or not at all. Raises RefusedError."""
-        self._call(lambda: self._operations.import_definitions(definitions))
+        octets = json.dumps(definitions).encode()
+        await self._do(lambda each: each.definitions.import_file(None, octets))
 
-    def declare(
+    async def declare(
         self,
         queue: str | None = None,
         *,
@@ -124,19 +145,30 @@ class VHost:
             RefusedError: it exists with other properties, or the broker refuses the arguments.
 
         """
-        self._call(
-            lambda: self._operations.declare(
-                queue,
-                exchange=exchange,
-                type=type,
-                routing_key=routing_key,
-                durable=durable,
-                auto_delete=auto_delete,
-                arguments=arguments,
-            )
-        )
 
-    def publish(
+        def work(each: Administration) -> None:
+            topology, vhost = each.topology, self._core.server.vhosts.get(self._vhost)
+            if exchange and (type is not None or (vhost and vhost.router.get(exchange) is None)):
+                topology.declare_exchange(
+                    None,
+                    self._vhost,
+                    exchange,
+                    type or "direct",
+                    durable=durable,
+                    auto_delete=auto_delete and queue is None,
+                    arguments=arguments if queue is None else None,
+                )
+            if queue is None:
+                return
+            topology.declare_queue(
+                None, self._vhost, queue, durable=durable, auto_delete=auto_delete, arguments=arguments
+            )
+            if exchange:
+                topology.bind(None, self._vhost, exchange, queue, routing_key=routing_key)
+
+        await self._do(work)
+
+    async def publish(
         self,
         exchange: str,
         routing_key: str,
@@ -164,29 +196,57 @@ class VHost:
             RefusedError: there is no such exchange, or the properties are invalid.
 
         """
-        self._call(
-            lambda: self._operations.publish(
+        octets = body.encode() if isinstance(body, str) else bytes(memoryview(body))  # a number is no size
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def finished(outcome: "Outcome") -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        server = self._core.server
+        try:
+            message = server.administration.publishing.publish(
+                None,
+                self._vhost,
                 exchange,
                 routing_key,
-                body,
+                octets,
+                finished,
                 properties=properties,
                 headers=headers,
-                mandatory=mandatory,
-                confirm=confirm,
             )
-        )
+        except AdministrationError as error:
+            raise RefusedError(str(error)) from None
+        finally:
+            server.run_turn()
+        self._record(server, exchange, message)
+        if mandatory and done.done() and done.result() == "unroutable":
+            raise UnroutableError(
+                f"no queue for exchange '{exchange}' and routing key '{routing_key}' in vhost '{self._vhost}'"
+            )
+        if confirm and await server.result_of(done) == "nacked":
+            raise NackedError(
+                f"a queue has refused the message (exchange '{exchange}', routing key '{routing_key}')"
+            )
 
-    def purge(self, queue: str) -> int:
+    def _record(self, server: EmbeddedServer, exchange: str, message: Message) -> None:
+        """Record a message that was published here."""
+        vhost = server.vhosts[self._vhost]
+        found = vhost.router.get(exchange)
+        if found is not None and self._core.recorder.is_active(self._vhost):
+            self._core.recorder.add(vhost, found, message)
+
+    async def purge(self, queue: str) -> int:
         """Drop the ready messages of a queue; return how many. Raises RefusedError if there is no such queue."""
-        return self._call(lambda: self._operations.purge(queue))
+        return await self.queue(queue).purge()
 
-    def close_connections(self, reason: str = "closed by the application") -> int:
+    async def close_connections(self, reason: str = "closed by the application") -> int:
         """Close the connections to the virtual host with 320 CONNECTION_FORCED and a reason; return how many."""
-        return self._call(lambda: self._operations.close_connections(reason))
+        return await self._do(lambda each: each.listings.close_connections(None, reason, self._vhost))
 
     # -- assertions -------------------------------------------------------------------------------------------------
 
-    def assert_published(
+    async def assert_published(
         self,
         exchange: str,
         body: bytes | str | None = None,
@@ -209,10 +269,10 @@ class VHost:
 
         """
         __tracebackhide__ = True
-        record = self._call(lambda: self._operations.published(exchange))
+        record = self._published(exchange)
         check_published(exchange, record, body=body, routing_key=routing_key, headers=headers, times=times)
 
-    def assert_acked(self, queue: str, n: int) -> None:
+    async def assert_acked(self, queue: str, n: int) -> None:
         """Check that consumers have acknowledged `n` messages of a queue since it was declared.
 
         Raises:
@@ -221,10 +281,10 @@ class VHost:
 
         """
         __tracebackhide__ = True
-        details = self._call(lambda: self._operations.queue(queue))
+        details = await self.queue(queue).details()
         check_acked(queue, details["message_stats"]["ack"], n)
 
-    def assert_no_unroutable(self) -> None:
+    async def assert_no_unroutable(self) -> None:
         """Check that every recorded message has reached a queue.
 
         Raises:
@@ -233,19 +293,45 @@ class VHost:
 
         """
         __tracebackhide__ = True
-        check_no_unroutable(self._call(self._operations.recorded))
+        self._see(lambda _: None)
+        found = self._core.recorder.recorded(self._vhost)
+        if found is None:
+            raise NotRecordedError("nothing is recorded: use Broker(record=True), or call record() before")
+        check_no_unroutable(list(found.items()))
 
-    def wait_until_idle(self, timeout: float = 5) -> None:
+    async def wait_until_idle(self, timeout: float = 5) -> None:  # noqa: ASYNC109 - its error says what is not idle
         """Wait until no message is on its way.
 
         Input that has arrived is processed then, commits are done, nothing that is due is left, no message is unacked,
         and no queue with consumers has messages. Clients that are about to publish are not known.
 
         Args:
-            timeout: seconds, in real time, at most 50.
+            timeout: seconds, in real time, greater than 0; at most 50 for a `Broker`.
 
         Raises:
             NotIdleError: that is not the case in time; the text names the queues.
 
         """
-        self._call(lambda: self._operations.wait_until_idle(timeout))
+        server = self._core.server
+        try:
+            async with asyncio.timeout(timeout):
+                await server.settle()
+                while self._busy_queues(server):
+                    await server.turn_ended()
+                    await server.settle()
+        except TimeoutError:
+            left = "; ".join(self._busy_queues(server)) or "the broker is busy"
+            raise NotIdleError(f"vhost '{self._vhost}' is not idle after {timeout:g} s: {left}") from None
+
+    def _busy_queues(self, server: EmbeddedServer) -> list[str]:
+        """Return the queues with messages that consumers have or will get, each with a text about them."""
+        found = []
+        vhost = server.vhosts.get(self._vhost)
+        for queue in () if vhost is None else vhost.queues.values():
+            unacked = queue.backing.unacked_count
+            ready = queue.ready_count if queue.consumer_count and not queue.is_paused else 0
+            if unacked or ready:
+                found.append(
+                    f"queue '{queue.name}' has {unacked} unacked messages and {ready} for its consumers"
+                )
+        return found

@@ -9,7 +9,7 @@ import pika.exceptions
 import pytest
 from running import Running
 
-from leveret.broker.embedded.thread_broker import Broker
+from leveret.broker.embedded.synchronous import Broker
 
 KILLS = 3
 RETAIN = {"x-retain-for": 3_600_000}

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from running import ROOT, Running, environment
 
 from leveret.broker.cli import commands
-from leveret.broker.embedded.thread_broker import Broker
+from leveret.broker.embedded.synchronous import Broker
 
 PAGE = (ROOT / "docs" / "howto" / "look-at-messages.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -5,7 +5,7 @@ import re
 from how_to import follow
 from running import ROOT
 
-from leveret.broker.embedded.thread_broker import Broker
+from leveret.broker.embedded.synchronous import Broker
 
 PAGE = ROOT / "docs" / "howto" / "replay.md"
 

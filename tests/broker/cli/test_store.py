@@ -19,7 +19,7 @@ from stored import Stored, example
 
 from leveret.broker.cli import store as store_command
 from leveret.broker.cli.main import main
-from leveret.broker.embedded.thread_broker import Broker
+from leveret.broker.embedded.synchronous import Broker
 from leveret.broker.persistence import data_store
 from leveret.broker.persistence.data_store import compact_if_worth_it
 from leveret.storage.store.compact import LEFT_BEHIND, measure
