@@ -5,8 +5,10 @@
 # ruff: noqa: S311 - seeds make a run repeatable; nothing is secret
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_BODY, pack_confirm, unpack_frame
 
@@ -21,56 +23,69 @@ LONGEST_DISTANCE = 3
 """Maximum number of younger messages that are delivered in between."""
 
 
-class FaultState:
-    """The faults of one broker. A new one has none."""
+class FaultState(msgspec.Struct, eq=False):
+    """The faults of one broker. A new one has none.
 
-    def __init__(self) -> None:
-        self.nacks = 0
-        """Number of further publishes to be refused."""
-        self.holds_confirms = False
-        self._moment = ""
-        self._drops = 0
-        self.delay = 0.0
-        """Seconds by which everything sent to clients is late."""
-        self.rate: float | None = None
-        """Bytes a second that a connection with consumers takes; None for as many as there are."""
-        self.refuses_logins = False
-        self.is_disk_full = False
-        self.short: set[str] = set()
-        """The resources, of 'memory' and 'disk', that are said to be short."""
-        self.seed: int | None = None
-        """The seed of a hostile broker; None for one that is not."""
+    Attributes:
+        nacks: number of further publishes to be refused.
+        holds_confirms: whether no confirms are sent.
+        moment: the moment at which the next connection is dropped; '' for never.
+        drops: number of connections to be dropped at it.
+        delay: seconds by which everything sent to clients is late.
+        rate: bytes a second that a connection with consumers takes; None for as many as there are.
+        refuses_logins: whether nobody may log in.
+        is_disk_full: whether every write finds the disk full.
+        is_memory_short: whether memory is said to be short.
+        is_disk_short: whether space on disk is said to be short.
+        seed: the seed of a hostile broker; None for one that is not.
 
-    def drop_at(self, moment: str, times: int) -> None:
-        """Drop the next `times` connections that reach a moment."""
-        self._moment, self._drops = (moment, times) if times else ("", 0)
+    """
 
-    @property
-    def moment(self) -> str:
-        """The moment at which the next connection is dropped; '' for never."""
-        return self._moment
+    nacks: int = 0
+    holds_confirms: bool = False
+    moment: str = ""
+    drops: int = 0
+    delay: float = 0.0
+    rate: float | None = None
+    refuses_logins: bool = False
+    is_disk_full: bool = False
+    is_memory_short: bool = False
+    is_disk_short: bool = False
+    seed: int | None = None
+
+    def change(self, changes: Mapping[str, object]) -> None:
+        """Set attributes."""
+        for name, value in changes.items():
+            setattr(self, name, value)
+
+    def reset(self, names: Iterable[str] | None = None) -> None:
+        """End the faults of attributes, or all."""
+        none = FaultState()
+        self.change({name: getattr(none, name) for name in names or self.__struct_fields__})
 
     def take_drop(self, moment: str) -> bool:
         """Return whether a connection that has reached this moment is to be dropped; it is counted then."""
-        if self._moment != moment:
+        if self.moment != moment:
             return False
-        self.drop_at(moment, self._drops - 1)
+        self.drops -= 1
+        if not self.drops:
+            self.moment = ""
         return True
 
     @property
     def watches_publishes(self) -> bool:
         """True if publishes must not take the fast path."""
-        return bool(self.nacks) or self._moment == MID_BODY
+        return bool(self.nacks) or self.moment == MID_BODY
 
     @property
     def answers_late(self) -> bool:
         """True if unroutable publishes must not be confirmed at once, but with the others."""
-        return self.holds_confirms or self._moment in {BEFORE_CONFIRM, AFTER_CONFIRM} or self.seed is not None
+        return self.holds_confirms or self.moment in {BEFORE_CONFIRM, AFTER_CONFIRM} or self.seed is not None
 
     @property
     def shapes_output(self) -> bool:
         """True if what is sent to clients must be looked at."""
-        return self._moment == MID_BODY or self.seed is not None or self.delay > 0 or self.rate is not None
+        return self.moment == MID_BODY or self.seed is not None or self.delay > 0 or self.rate is not None
 
 
 def middle_of_body(octets: bytes) -> int:

@@ -15,6 +15,7 @@ from leveret.broker.embedded.faulty_server import FaultyServer
 T = TypeVar("T")
 
 When = Literal["now", "before-confirm", "after-confirm", "mid-body"]
+Tell = Callable[[FaultyServer], object]
 
 
 class Run(Protocol):
@@ -63,9 +64,20 @@ class Faults:
         self._server = server
         self._run = run
 
-    def _begin(self, begin: Callable[[], object], end: Callable[[], object]) -> Fault:
-        self._run(begin)
-        return Fault(lambda: self._run(end))
+    def _begin(self, begin: Tell, end: Tell, **changes: object) -> Fault:
+        """Change the state, and tell the server; the end of the fault undoes that, and tells it, too."""
+
+        def change() -> None:
+            server = self._server()  # raises before anything has changed
+            self._state.change(changes)
+            begin(server)
+
+        def undo() -> None:
+            self._state.reset(changes)
+            end(self._server())
+
+        self._run(change)
+        return Fault(lambda: self._run(undo))
 
     # -- publishers -------------------------------------------------------------------------------------------------
 
@@ -77,28 +89,18 @@ class Faults:
 
         """
         _check_positive(count=count)
-
-        def set_count(count: int) -> None:
-            self._state.nacks = count
-            self._server().watch_publishes()
-
-        return self._begin(lambda: set_count(count), lambda: set_count(0))
+        return self._begin(FaultyServer.watch_publishes, FaultyServer.watch_publishes, nacks=count)
 
     def hold_confirms(self) -> Fault:
         """Send no confirms, neither acks nor nacks, until `release_confirms` or the end of the fault."""
-
-        def hold() -> None:
-            self._server()
-            self._state.holds_confirms = True
-
-        return self._begin(hold, self._release_confirms)
+        return self._begin(_nothing, FaultyServer.release_confirms, holds_confirms=True)
 
     def release_confirms(self) -> None:
         """Send the confirms that were held, and hold no more."""
         self._run(self._release_confirms)
 
     def _release_confirms(self) -> None:
-        self._state.holds_confirms = False
+        self._state.reset(("holds_confirms",))
         self._server().release_confirms()
 
     # -- connections ------------------------------------------------------------------------------------------------
@@ -116,16 +118,11 @@ class Faults:
         """
         _check_positive(times=times)
         if when == "now":
-            return self._begin(lambda: self._server().sever_all(), lambda: None)
+            return self._begin(FaultyServer.sever_all, _nothing)
         if when not in MOMENTS:
             raise ValueError(f"when is 'now' or one of {MOMENTS}, not {when!r}")
-
-        def set_times(times: int) -> None:
-            self._state.drop_at(when, times)
-            if when == MID_BODY:
-                self._server().watch_publishes()
-
-        return self._begin(lambda: set_times(times), lambda: set_times(0))
+        tell = FaultyServer.watch_publishes if when == MID_BODY else _nothing
+        return self._begin(tell, tell, moment=when, drops=times)
 
     def delay(self, seconds: float) -> Fault:
         """Delay everything that the broker sends, by its own clock (`Broker.clock`).
@@ -135,16 +132,7 @@ class Faults:
 
         """
         _check_positive(seconds=seconds)
-
-        def begin() -> None:
-            self._server()
-            self._state.delay = seconds
-
-        return self._begin(begin, self._end_delay)
-
-    def _end_delay(self) -> None:
-        self._state.delay = 0.0
-        self._server().release_output()
+        return self._begin(_nothing, FaultyServer.release_output, delay=seconds)
 
     def slow_consumers(self, bytes_per_second: float) -> Fault:
         """Let connections with consumers take only so many bytes a second, by the clock of the broker.
@@ -155,28 +143,11 @@ class Faults:
 
         """
         _check_positive(bytes_per_second=bytes_per_second)
-
-        def begin() -> None:
-            server = self._server()
-            self._state.rate = bytes_per_second
-            server.limit_outboxes()
-
-        return self._begin(begin, self._end_slowness)
-
-    def _end_slowness(self) -> None:
-        self._state.rate = None
-        server = self._server()
-        server.limit_outboxes()
-        server.release_output()
+        return self._begin(FaultyServer.limit_outboxes, _lift_limits, rate=bytes_per_second)
 
     def refuse_logins(self) -> Fault:
         """Refuse every login as if the password were wrong; connections that are open stay open."""
-
-        def set_refusal(*, refuses: bool) -> None:
-            self._server()
-            self._state.refuses_logins = refuses
-
-        return self._begin(lambda: set_refusal(refuses=True), lambda: set_refusal(refuses=False))
+        return self._begin(_nothing, _nothing, refuses_logins=True)
 
     # -- resources --------------------------------------------------------------------------------------------------
 
@@ -190,32 +161,21 @@ class Faults:
         if resource not in {"memory", "disk"}:
             raise ValueError(f"resource is 'memory' or 'disk', not {resource!r}")
 
-        def raise_alarm() -> None:
-            self._state.short.add(resource)
-            self._server().check_alarms()
-
-        def clear_alarm() -> None:
-            self._state.short.discard(resource)
-            self._server().check_alarms()
-
-        return self._begin(raise_alarm, clear_alarm)
+        return self._begin(
+            FaultyServer.check_alarms, FaultyServer.check_alarms, **{f"is_{resource}_short": True}
+        )
 
     def fill_disk(self) -> Fault:
         """Let every write find the disk full: persistent publishes are nacked, and publishers are blocked.
 
         Raises LeveretError for a broker without a data directory.
         """
+        self._run(self._check_disk)
+        return self._begin(_nothing, FaultyServer.check_alarms, is_disk_full=True)
 
-        def fill() -> None:
-            if self._server().disk is None:
-                raise LeveretError("the broker has no disk: give it a data_dir, or use faults.block('disk')")
-            self._state.is_disk_full = True
-
-        return self._begin(fill, self._empty_disk)
-
-    def _empty_disk(self) -> None:
-        self._state.is_disk_full = False
-        self._server().check_alarms()
+    def _check_disk(self) -> None:
+        if self._server().disk is None:
+            raise LeveretError("the broker has no disk: give it a data_dir, or use faults.block('disk')")
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 
@@ -225,7 +185,7 @@ class Faults:
         This is what a consumer sees that has lost its channel, but the channel stays open: the acks of the first
         deliveries have no effect.
         """
-        return self._begin(lambda: self._server().redeliver_all(), lambda: None)
+        return self._begin(FaultyServer.redeliver_all, _nothing)
 
     def hostile(self, seed: int = 0) -> Fault:
         """Do what AMQP allows and clients do not expect, as the seed says.
@@ -242,13 +202,7 @@ class Faults:
             seed: another one gives another order.
 
         """
-
-        def set_seed(seed: int | None) -> None:
-            server = self._server()
-            self._state.seed = seed
-            server.release_duplicates()
-
-        return self._begin(lambda: set_seed(seed), lambda: set_seed(None))
+        return self._begin(FaultyServer.release_duplicates, FaultyServer.release_duplicates, seed=seed)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -258,18 +212,22 @@ class Faults:
 
     def clear_in_loop(self) -> None:
         """End all faults; must be called in the event loop of the broker."""
-        state, server = self._state, self._server()
-        state.nacks = 0
-        state.drop_at("", 0)
-        state.refuses_logins = state.is_disk_full = False
-        state.short.clear()
-        state.seed = None
+        server = self._server()
+        self._state.reset()
         server.release_duplicates()
         server.watch_publishes()
-        self._release_confirms()
-        self._end_delay()
-        self._end_slowness()
+        server.release_confirms()
+        _lift_limits(server)
         server.check_alarms()
+
+
+def _nothing(_: FaultyServer) -> None:
+    """Tell nothing."""
+
+
+def _lift_limits(server: FaultyServer) -> None:
+    server.limit_outboxes()
+    server.release_output()
 
 
 def _check_positive(**values: float) -> None:

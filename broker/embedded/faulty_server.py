@@ -51,7 +51,7 @@ class _MemoryAlarm(MemoryAlarm):
         """Compare the bytes in use now; return true if that raised or cleared the alarm."""
         before = self.raised
         super().check(used)
-        self.raised |= "memory" in self._faults.short
+        self.raised |= self._faults.is_memory_short
         return before != self.raised
 
 
@@ -67,7 +67,7 @@ class _DiskAlarm(DiskAlarm):
     def _update(self) -> bool:
         before = self.raised
         super()._update()
-        self.raised |= "disk" in self._faults.short
+        self.raised |= self._faults.is_disk_short
         return before != self.raised
 
     def check_again(self) -> bool:

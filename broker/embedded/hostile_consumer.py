@@ -49,30 +49,10 @@ class _Nowhere:
     def __init__(self) -> None:
         self.acks = _Ignored()
 
-    def run(self) -> bool:
-        """Do nothing."""
+    def _ignore(self, *_: object) -> bool:
         return False
 
-    def give_up(self) -> None:
-        """Do nothing."""
-
-    def touch(self) -> None:
-        """Do nothing."""
-
-    def discard(self, seq_ids: Iterable[int]) -> None:
-        """Do nothing."""
-
-    def requeue(self, seq_ids: Iterable[int]) -> None:
-        """Do nothing."""
-
-    def rejoin(self, consumer: Consumer) -> None:
-        """Do nothing."""
-
-    def suspend(self) -> None:
-        """Do nothing."""
-
-    def resume(self) -> None:
-        """Do nothing."""
+    run = give_up = touch = discard = requeue = rejoin = suspend = resume = _ignore
 
 
 class Former:
@@ -125,15 +105,7 @@ class Former:
 
 
 class HostileConsumer(Consumer, RunListener):
-    """A consumer, which gets some of its messages twice while the broker is hostile.
-
-    Args:
-        tag: the consumer tag.
-        queue: the queue consumed from.
-        channel: the channel of the consumer.
-        options: those of a `Consumer`.
-
-    """
+    """A consumer, which gets some of its messages twice while the broker is hostile."""
 
     __slots__ = ("_duplicates", "_faults")
 

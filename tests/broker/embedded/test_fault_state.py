@@ -38,7 +38,7 @@ def test_a_new_broker_has_no_faults():
 def test_drops_are_counted(moment):
     """A moment drops as many connections as asked for, and no connection at another moment."""
     state = FaultState()
-    state.drop_at(moment, 2)
+    state.change({"moment": moment, "drops": 2})
     others = {BEFORE_CONFIRM, AFTER_CONFIRM, MID_BODY} - {moment}
 
     assert not any(map(state.take_drop, others))
