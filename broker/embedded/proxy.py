@@ -6,7 +6,6 @@ broker and waits for its result. Such a method has nothing of its own but its na
 """
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -116,12 +115,12 @@ def _method(
 
     method.__code__ = method.__code__.replace(co_name=name)  # for tracebacks
     method.__name__, method.__qualname__, method.__module__ = name, f"{cls.__name__}.{name}", cls.__module__
-    method.__doc__ = _synchronous(source.__doc__ or "")
-    signature = inspect.signature(source)
+    method.__doc__ = source.__doc__ and source.__doc__.replace("`async ", "`").replace("`Async", "`")
+    method.__annotations__ = source.__annotations__
+    method.__wrapped__ = source  # type: ignore[attr-defined] # for its signature, which is slow to make
     if isinstance(view, type):
-        signature = signature.replace(return_annotation=view)
-    method.__annotations__ = source.__annotations__ | {"return": signature.return_annotation}
-    method.__signature__ = signature  # type: ignore[attr-defined]
+        method.__annotations__ = source.__annotations__ | {"return": view}
+        method.__signature__ = inspect.signature(source).replace(return_annotation=view)  # type: ignore[attr-defined]
     return method
 
 
@@ -133,13 +132,7 @@ def _unchanged(found: T, _: Call) -> T:
     return found
 
 
-def _synchronous(text: str) -> str:
-    """Return a docstring without what is asynchronous."""
-    return text.replace("`async ", "`").replace("`Async", "`")
-
-
 def _sections(source: type) -> str:
-    """Return the sections of the docstring of a class, from the first one on; empty if it has none."""
+    """Return the sections of the docstring of a class, from its arguments on, with the blank line before them."""
     text = source.__doc__ or ""
-    found = re.search(r"\n *\n *(Args|Attributes|Raises):", text)
-    return "" if found is None else text[found.start() :]
+    return text[len(text.partition("Args:")[0].rstrip()) :]
