@@ -31,7 +31,8 @@ from pamqp import commands
 
 from bench.client import METHOD, Client, ack_frame, publish_frames
 from leveret import __version__
-from leveret.broker.embedded.core import Core, EmbeddedServer
+from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.embedded_server import EmbeddedServer
 from leveret.broker.embedded.faulty_store import FaultyStore
 from leveret.broker.embedded.settable_time import MILLISECOND, SECOND
 from leveret.broker.export.layout import Layout

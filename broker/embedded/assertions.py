@@ -21,21 +21,7 @@ def check_published(
     headers: Mapping[str, Any] | None = None,
     times: int | None = None,
 ) -> None:
-    """Check that matching messages were published to an exchange.
-
-    Args:
-        exchange: name of the exchange.
-        record: what was published to it.
-        body: the body, text as UTF-8; None for any.
-        routing_key: the routing key; None for any.
-        headers: headers that a message must have, among others; None for any.
-        times: number of matching messages; None for at least one.
-
-    Raises:
-        AssertionError: there are fewer or more.
-        NotRecordedError: that depends on messages that the record has forgotten.
-
-    """
+    """Check what was published to an exchange, as `AsyncVHost.assert_published`."""
     __tracebackhide__ = True
     messages = list(record.messages)
     wanted = body.encode() if isinstance(body, str) else body
@@ -60,20 +46,14 @@ def check_published(
 
 
 def check_acked(queue: str, acked: int, expected: int) -> None:
-    """Check the number of acknowledged messages of a queue. Raises AssertionError."""
+    """Check the number of acknowledged messages of a queue."""
     __tracebackhide__ = True
     if acked != expected:
         raise AssertionError(f"queue {queue!r}: {acked} messages acknowledged, expected {expected}")
 
 
 def check_no_unroutable(recorded: Sequence[tuple[str, Record]]) -> None:
-    """Check that every recorded message has reached a queue, given exchanges with their records.
-
-    Raises:
-        AssertionError: some have not.
-        NotRecordedError: that depends on messages that a record has forgotten.
-
-    """
+    """Check that every recorded message has reached a queue, given exchanges with their records."""
     __tracebackhide__ = True
     lost = [
         message
@@ -88,7 +68,6 @@ def check_no_unroutable(recorded: Sequence[tuple[str, Record]]) -> None:
 
 
 def _check_complete(exchange: str, record: Record) -> None:
-    """Check that a record has all messages. Raises NotRecordedError."""
     __tracebackhide__ = True
     if record.forgotten:
         raise NotRecordedError(

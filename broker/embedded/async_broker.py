@@ -39,13 +39,7 @@ class AsyncBroker(AsyncVHost):
         record: bool = False,
         management: bool = False,
     ) -> None:
-        core = Core(
-            None if data_dir is None else Path(data_dir),
-            config or {},
-            port,
-            record=record,
-            management=management,
-        )
+        core = Core(data_dir, config, port, record=record, management=management)
         super().__init__(core, core.config.vhosts[0])
 
     @property

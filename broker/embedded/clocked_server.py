@@ -29,14 +29,7 @@ _LATE = (
 
 
 class ClockedServer(Server):
-    """A server with a `SettableTime`.
-
-    Args:
-        config: the configuration.
-        disk: the data store; None for a broker without persistence.
-        time: its time source.
-
-    """
+    """A server with a `SettableTime`."""
 
     time_source: SettableTime
 

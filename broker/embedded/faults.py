@@ -8,14 +8,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar
 
+from leveret.broker.embedded.embedded_server import EmbeddedServer
 from leveret.broker.embedded.errors import LeveretError
 from leveret.broker.embedded.fault_state import MID_BODY, MOMENTS, FaultState
-from leveret.broker.embedded.faulty_server import FaultyServer
 
 T = TypeVar("T")
 
 When = Literal["now", "before-confirm", "after-confirm", "mid-body"]
-Tell = Callable[[FaultyServer], object]
+Tell = Callable[[EmbeddedServer], object]
 
 
 class Run(Protocol):
@@ -59,7 +59,7 @@ class Faults:
 
     """
 
-    def __init__(self, state: FaultState, server: Callable[[], FaultyServer], run: Run) -> None:
+    def __init__(self, state: FaultState, server: Callable[[], EmbeddedServer], run: Run) -> None:
         self._state = state
         self._server = server
         self._run = run
@@ -89,11 +89,11 @@ class Faults:
 
         """
         _check_positive(count=count)
-        return self._begin(FaultyServer.watch_publishes, FaultyServer.watch_publishes, nacks=count)
+        return self._begin(EmbeddedServer.watch_publishes, EmbeddedServer.watch_publishes, nacks=count)
 
     def hold_confirms(self) -> Fault:
         """Send no confirms, neither acks nor nacks, until `release_confirms` or the end of the fault."""
-        return self._begin(_nothing, FaultyServer.release_confirms, holds_confirms=True)
+        return self._begin(_nothing, EmbeddedServer.release_confirms, holds_confirms=True)
 
     def release_confirms(self) -> None:
         """Send the confirms that were held, and hold no more."""
@@ -118,10 +118,10 @@ class Faults:
         """
         _check_positive(times=times)
         if when == "now":
-            return self._begin(FaultyServer.sever_all, _nothing)
+            return self._begin(EmbeddedServer.sever_all, _nothing)
         if when not in MOMENTS:
             raise ValueError(f"when is 'now' or one of {MOMENTS}, not {when!r}")
-        tell = FaultyServer.watch_publishes if when == MID_BODY else _nothing
+        tell = EmbeddedServer.watch_publishes if when == MID_BODY else _nothing
         return self._begin(tell, tell, moment=when, drops=times)
 
     def delay(self, seconds: float) -> Fault:
@@ -132,7 +132,7 @@ class Faults:
 
         """
         _check_positive(seconds=seconds)
-        return self._begin(_nothing, FaultyServer.release_output, delay=seconds)
+        return self._begin(_nothing, EmbeddedServer.release_output, delay=seconds)
 
     def slow_consumers(self, bytes_per_second: float) -> Fault:
         """Let connections with consumers take only so many bytes a second, by the clock of the broker.
@@ -143,7 +143,7 @@ class Faults:
 
         """
         _check_positive(bytes_per_second=bytes_per_second)
-        return self._begin(FaultyServer.limit_outboxes, _lift_limits, rate=bytes_per_second)
+        return self._begin(EmbeddedServer.limit_outboxes, _lift_limits, rate=bytes_per_second)
 
     def refuse_logins(self) -> Fault:
         """Refuse every login as if the password were wrong; connections that are open stay open."""
@@ -162,7 +162,7 @@ class Faults:
             raise ValueError(f"resource is 'memory' or 'disk', not {resource!r}")
 
         return self._begin(
-            FaultyServer.check_alarms, FaultyServer.check_alarms, **{f"is_{resource}_short": True}
+            EmbeddedServer.check_alarms, EmbeddedServer.check_alarms, **{f"is_{resource}_short": True}
         )
 
     def fill_disk(self) -> Fault:
@@ -171,7 +171,7 @@ class Faults:
         Raises LeveretError for a broker without a data directory.
         """
         self._run(self._check_disk)
-        return self._begin(_nothing, FaultyServer.check_alarms, is_disk_full=True)
+        return self._begin(_nothing, EmbeddedServer.check_alarms, is_disk_full=True)
 
     def _check_disk(self) -> None:
         if self._server().disk is None:
@@ -185,7 +185,7 @@ class Faults:
         This is what a consumer sees that has lost its channel, but the channel stays open: the acks of the first
         deliveries have no effect.
         """
-        return self._begin(FaultyServer.redeliver_all, _nothing)
+        return self._begin(EmbeddedServer.redeliver_all, _nothing)
 
     def hostile(self, seed: int = 0) -> Fault:
         """Do what AMQP allows and clients do not expect, as the seed says.
@@ -202,7 +202,7 @@ class Faults:
             seed: another one gives another order.
 
         """
-        return self._begin(FaultyServer.release_duplicates, FaultyServer.release_duplicates, seed=seed)
+        return self._begin(EmbeddedServer.release_duplicates, EmbeddedServer.release_duplicates, seed=seed)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -221,11 +221,11 @@ class Faults:
         server.check_alarms()
 
 
-def _nothing(_: FaultyServer) -> None:
+def _nothing(_: EmbeddedServer) -> None:
     """Tell nothing."""
 
 
-def _lift_limits(server: FaultyServer) -> None:
+def _lift_limits(server: EmbeddedServer) -> None:
     server.limit_outboxes()
     server.release_output()
 

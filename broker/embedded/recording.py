@@ -132,14 +132,7 @@ class Recorder:
 
 
 class RecordedChannel(Channel):
-    """A channel whose publishes are recorded, if a recorder wants them.
-
-    Args:
-        recorder: the recorder.
-        number: number of the channel.
-        host: its connection.
-
-    """
+    """A channel whose publishes are recorded, if a recorder wants them."""
 
     def __init__(self, recorder: Recorder, number: int, host: Any) -> None:
         super().__init__(number, host)
@@ -171,14 +164,7 @@ class RecordedChannel(Channel):
 
 
 class RecordedVHost(VHost):
-    """A virtual host whose dead letters are recorded, if a recorder wants them.
-
-    Args:
-        recorder: the recorder.
-        arguments: those of a `VHost`.
-        options: those of a `VHost`.
-
-    """
+    """A virtual host whose dead letters are recorded, if a recorder wants them."""
 
     def __init__(self, recorder: Recorder, *arguments: Any, **options: Any) -> None:
         self._recorder = recorder

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from leveret.broker.administration import AdministrationError
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.embedded.core import Core, EmbeddedServer
-from leveret.broker.embedded.errors import ClosedBrokerError, RefusedError
+from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.embedded_server import EmbeddedServer
+from leveret.broker.embedded.errors import ClosedBrokerError
 from leveret.broker.embedded.proxy import Proxy
+from leveret.broker.embedded.view import View
 
 if TYPE_CHECKING:
     from leveret.broker.administration.tailing import Follower, Line
@@ -19,15 +20,14 @@ LOOK_SECONDS = 1.0
 """Time between two looks whether the broker still runs."""
 
 
-class AsyncTail:
+class AsyncTail(View):
     """Messages as they are published, from `async with` on: `async for`, or `next`.
 
     It ends, and so does a loop over it, when the broker stops or the virtual host is deleted.
     """
 
     def __init__(self, core: Core, vhost: str, exchange: str, pattern: str, where: str) -> None:
-        self._core = core
-        self._vhost = vhost
+        super().__init__(core, vhost)
         self._exchange = exchange
         self._pattern = pattern
         self._where = where
@@ -45,13 +45,9 @@ class AsyncTail:
         """Begin. Raises RefusedError if there is no such exchange, or the condition is invalid."""
         from leveret.broker.administration.tailing import Wish  # noqa: PLC0415
 
-        self._server = server = self._core.server
-        try:
-            self._follower = server.administration.tailing.start(
-                None, self._vhost, self._exchange, Wish(self._pattern, self._where)
-            )
-        except AdministrationError as error:
-            raise RefusedError(str(error)) from None
+        wish = Wish(self._pattern, self._where)
+        self._server = self._core.server
+        self._follower = self._see(lambda each: each.tailing.start(None, self._vhost, self._exchange, wish))
         self._follower.begin()
         self._lines = self._follower.lines()
         return self

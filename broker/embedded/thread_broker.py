@@ -12,7 +12,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from leveret.broker.embedded.async_broker import AsyncBroker
-from leveret.broker.embedded.core import STOPPED, Core
+from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.embedded_server import STOPPED
 from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError
 from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.proxy import Proxy
@@ -34,12 +35,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopThread:
-    """A thread that runs one core in an event loop until it is told to stop.
-
-    Args:
-        core: a core that is not running.
-
-    """
+    """A thread that runs one core in an event loop until it is told to stop."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

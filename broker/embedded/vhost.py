@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.broker.administration import Administration, AdministrationError
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
-from leveret.broker.embedded.core import EmbeddedServer
+from leveret.broker.embedded.embedded_server import Answer, EmbeddedServer
 from leveret.broker.embedded.errors import (
     NackedError,
     NotIdleError,
@@ -197,12 +197,7 @@ class AsyncVHost(View):
 
         """
         octets = body.encode() if isinstance(body, str) else bytes(memoryview(body))  # a number is no size
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def finished(outcome: "Outcome") -> None:
-            if not done.done():
-                done.set_result(outcome)
-
+        done: Answer[Outcome] = Answer()
         server = self._core.server
         try:
             message = server.administration.publishing.publish(
@@ -211,7 +206,7 @@ class AsyncVHost(View):
                 exchange,
                 routing_key,
                 octets,
-                finished,
+                done.give,
                 properties=properties,
                 headers=headers,
             )
@@ -220,11 +215,11 @@ class AsyncVHost(View):
         finally:
             server.run_turn()
         self._record(server, exchange, message)
-        if mandatory and done.done() and done.result() == "unroutable":
+        if mandatory and done.future.done() and done.future.result() == "unroutable":
             raise UnroutableError(
                 f"no queue for exchange '{exchange}' and routing key '{routing_key}' in vhost '{self._vhost}'"
             )
-        if confirm and await server.result_of(done) == "nacked":
+        if confirm and await server.result_of(done.future) == "nacked":
             raise NackedError(
                 f"a queue has refused the message (exchange '{exchange}', routing key '{routing_key}')"
             )

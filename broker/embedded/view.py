@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leveret.broker.administration import Administration, AdministrationError
 from leveret.broker.administration.messages import Steps
 from leveret.broker.embedded.core import Core
+from leveret.broker.embedded.embedded_server import Answer
 from leveret.broker.embedded.errors import ClosedBrokerError, DataDirectoryError, RefusedError
 from leveret.storage.errors import StorageError
 
@@ -20,13 +21,7 @@ T = TypeVar("T")
 
 
 class View:
-    """A view of something in one virtual host.
-
-    Args:
-        core: the broker.
-        vhost: name of the virtual host.
-
-    """
+    """A view of something in one virtual host."""
 
     def __init__(self, core: Core, vhost: str) -> None:
         self._core = core
@@ -88,33 +83,26 @@ class View:
         server = self._core.server
         if server.disk is None:
             raise ClosedBrokerError("the broker is not running any more")
-        read: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        read = Answer[Any]()
 
         def finished(found: Any, error: BaseException | None) -> None:
-            if read.done():
-                return
-            if error is not None:
-                read.set_exception(DataDirectoryError(f"cannot read the data now: {error}"))
+            if error is None:
+                read.give(found)
             else:
-                read.set_result(found)
+                read.fail(DataDirectoryError(f"cannot read the data now: {error}"))
 
         server.disk.run_read(work, finished)
-        return await server.result_of(read)
+        return await server.result_of(read.future)
 
     async def _transfer(self, start: Callable[["Transfers"], int]) -> dict[str, Any]:
         """Transfer messages, and wait until that is on disk; returns the result (`administration.transfers.shown`)."""
         server = self._core.server
         number = self._see(lambda each: start(each.transfers))
-        ended = asyncio.get_running_loop().create_future()
-
-        def end() -> None:
-            if not ended.done():
-                ended.set_result(None)
-
+        ended = Answer[None]()
         transfers = server.administration.transfers
-        transfers.when_ended(number, end)
+        transfers.when_ended(number, lambda: ended.give(None))
         try:
-            await server.result_of(ended)
+            await server.result_of(ended.future)
         except asyncio.CancelledError:
             transfers.cancel(None, number)
             raise

@@ -1,16 +1,23 @@
-"""A server whose connections, logins and alarms can have faults (driver)."""
+"""The server of an embedded broker, whose connections, logins and alarms can have faults (driver).
+
+Theory. The process belongs to the application. Where a broker that is alone ends its process because the disk has
+failed, this one disconnects its clients without a reply, and refuses further calls.
+"""
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.config.config import Config
 from leveret.broker.embedded.clocked_server import ClockedServer
+from leveret.broker.embedded.errors import ClosedBrokerError
 from leveret.broker.embedded.fault_state import FaultState
-from leveret.broker.embedded.faulty_channel import FaultyChannel
-from leveret.broker.embedded.faulty_connections import FaultyConnection, FaultyDriver
+from leveret.broker.embedded.faulty_connections import FaultyChannel, FaultyConnection, FaultyDriver
+from leveret.broker.embedded.recording import RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SettableTime
 from leveret.broker.metadata.recorder import StoredUsers
 from leveret.broker.process.resource_alarms import DiskAlarm, MemoryAlarm
@@ -20,8 +27,33 @@ if TYPE_CHECKING:
     from leveret.broker.embedded.faulty_store import FaultyStore
     from leveret.broker.persistence.data_store import DataStore
 
+log = logging.getLogger("leveret")
+T = TypeVar("T")
+
+STOPPED = "the broker was stopped during the call"
+CANCEL_SECONDS = 0.1
+"""Interval between two attempts to end a stop whose disk has failed."""
+STOP_SECONDS = 0.25
+"""Time for clients to answer `connection.close`: one in a thread of its own may not be reading at all."""
 GONE_SECONDS = 5.0
 """Longest wait for the sockets of a server that was cut off."""
+
+
+class Answer(Generic[T]):
+    """What a caller waits for in the event loop; the first result, or error, counts."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def give(self, result: T) -> None:
+        """Resolve it."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Resolve it with an error."""
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class FaultyUsers(StoredUsers):
@@ -104,14 +136,11 @@ class FaultyMonitor(ResourceMonitor):
             self._changed("disk", self.disk)
 
 
-class FaultyServer(ClockedServer):
-    """A server that has the faults of a `FaultState`.
+class EmbeddedServer(ClockedServer):
+    """A server in a process that is not its own, which records and has the faults of a `FaultState`.
 
-    Args:
-        config: the configuration.
-        disk: the data store; None for a broker without persistence.
-        time: its time source.
-        faults: its faults.
+    Attributes:
+        failure: the reason for which the disk has failed; None normally.
 
     """
 
@@ -120,10 +149,22 @@ class FaultyServer(ClockedServer):
     users_class = FaultyUsers
     resource_monitor: FaultyMonitor
     users: FaultyUsers
+    failure: BaseException | None = None
+    _turn_ended: asyncio.Future[None] | None = None
+    _is_over = False
 
     def __init__(
-        self, config: Config, disk: "FaultyStore | None", time: SettableTime, faults: FaultState
+        self,
+        config: Config,
+        disk: "FaultyStore | None",
+        time: SettableTime,
+        faults: FaultState,
+        recorder: Recorder,
     ) -> None:
+        self.vhost_class = partial(RecordedVHost, recorder)
+        self.channel_class = partial(FaultyChannel, recorder)
+        self._awaited: set[asyncio.Future[Any]] = set()
+        """Futures that callers of the application wait for."""
         self.faults = faults
         self.held_confirms: dict[FaultyChannel, None] = {}
         """Channels with confirms that are held."""
@@ -131,6 +172,8 @@ class FaultyServer(ClockedServer):
         self.users.faults = faults
         if disk is not None:
             disk.set_faults(faults)
+
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     @property
     def faulty_connections(self) -> list[FaultyConnection]:
@@ -198,3 +241,87 @@ class FaultyServer(ClockedServer):
             self.disk.commits.retry()
         self.resource_monitor.check_again()
         self.run_turn()
+
+    # -- waits ------------------------------------------------------------------------------------------------------
+
+    async def result_of(self, future: "asyncio.Future[T]") -> T:
+        """Wait for a future that the server resolves. Raises ClosedBrokerError if it ends before that."""
+        self._awaited.add(future)
+        try:
+            return await future
+        finally:
+            self._awaited.discard(future)
+
+    async def stop_unless_broken(self) -> None:
+        """Stop. Raises ClosedBrokerError if the disk fails meanwhile: what waits for it would wait forever."""
+        stopping = asyncio.ensure_future(self.stop("shutdown", STOP_SECONDS))
+        ended = Answer[object]()
+        stopping.add_done_callback(ended.give)
+        try:
+            await self.result_of(ended.future)
+        finally:
+            while not stopping.done():  # a wait with a limit may take the first one for its own
+                stopping.cancel()
+                await asyncio.wait((stopping,), timeout=CANCEL_SECONDS)
+        stopping.result()
+
+    async def finish_jobs(self) -> None:
+        """Wait until no work is deferred any more. Raises ClosedBrokerError if the server ends before that."""
+        while self.turn.slices or self.turn.has_paused_jobs:
+            if self._is_over:
+                raise ClosedBrokerError(STOPPED)
+            self.turn.resume_paused_jobs()
+            await asyncio.sleep(0)
+
+    def _break_off(self, reason: str) -> None:
+        """End all waits."""
+        for future in [each for each in self._awaited if not each.done()]:
+            future.set_exception(ClosedBrokerError(reason))
+
+    def finish_turn(self, *, is_alone: bool = False) -> None:
+        """Finish a turn, and wake those who wait for the next one."""
+        super().finish_turn(is_alone=is_alone)
+        if self._turn_ended is not None:
+            self._turn_ended.set_result(None)
+            self._turn_ended = None
+
+    async def turn_ended(self) -> None:
+        """Wait for the end of a turn, which something has caused: a client, a timer, the disk."""
+        if self._turn_ended is None:
+            self._turn_ended = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._turn_ended)
+
+    def storage_failed(self, error: BaseException) -> None:
+        """Disconnect all clients: the contents of the disk are unknown, so nothing may be confirmed or retried."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("storage failed, disconnecting all clients: %s", error, exc_info=error)
+            self.cut_off()
+            self._break_off(f"the disk of the broker has failed: {error}")
+
+    def discard(self) -> None:
+        """Release the event loop and the buffer of reads, which are large, after the stop.
+
+        Objects of a server refer to each other: without this, all of it would stay until the application's collector
+        runs a full collection, which may be after thousands of brokers.
+        """
+        self._is_over = True
+        self._break_off(STOPPED)
+        self.read_buffer = memoryview(b"")
+        self._timer = self._ticker = None
+        self.all_closed = asyncio.Event()
+        for part in (self, self._listeners, self.resource_monitor, self.time_source):
+            vars(part).pop("_loop", None)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of all sockets, those of clients and those that listen."""
+        clients = [driver.descriptor for driver in self.drivers if isinstance(driver, FaultyDriver)]
+        return [number for number in (*self._listeners.descriptors(), *clients) if number >= 0]
+
+    def cut_off(self) -> None:
+        """Stop without a word to clients, and without writing anything."""
+        self._stopping = True
+        self.close_listeners()
+        self.stop_timers()
+        for driver in list(self.drivers):
+            driver.abort()
