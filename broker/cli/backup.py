@@ -14,8 +14,8 @@ import click
 
 from leveret.broker import exit_codes
 from leveret.broker.config.config import ConfigError, load
-from leveret.broker.config.keys import Key
 from leveret.broker.config.values import parse_amount
+from leveret.broker.config_key import Key
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
 from leveret.broker.persistence.backup_directory import unfinished
 from leveret.broker.persistence.data_lock import DataDirError, locked
@@ -52,9 +52,7 @@ def backup(data_dir: Path | None, rate: str, dest: Path, *, as_json: bool) -> No
       leveret store backup --rate 200MB /backup/today
     """  # noqa: D301 - click's mark for lines that stay as they are
     try:
-        octets = parse_amount(
-            rate, Key(name="--rate", kind="amount", default="", unit="bytes", low=0, doc="")
-        )
+        octets = parse_amount(rate, Key("--rate", "amount", low=0))
     except ValueError as error:
         _fail(f"--rate {error}", exit_codes.CONFIG)
     try:

@@ -31,7 +31,7 @@ from leveret.broker.cli.process_files import (
     write_pid_file,
 )
 from leveret.broker.config.config import Config, Listener
-from leveret.broker.config.sources import DEFAULT_PORT
+from leveret.broker.config.values import DEFAULT_PORT
 from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs

@@ -16,7 +16,6 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.process_files import StartupError, remove_pid_file
 from leveret.broker.cli.standby import Standby
 from leveret.broker.config.config import Config
-from leveret.broker.config.replication_keys import replication_warnings
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
@@ -68,7 +67,7 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
 async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
     keeper = await _make_keeper(config)
     keeper.start()
-    control = Control(keeper, replication_warnings(config.replication))
+    control = Control(keeper, config.replication.warnings)
     standby = Standby(keeper, config, control, outputs)
     try:
         await standby.start()

@@ -6,8 +6,7 @@ it. Any other key causes a warning. A value that requests only what happens anyw
 `leveret config --markdown` writes the table to docs/configuration.md.
 """
 
-import re
-from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
@@ -138,17 +137,6 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
 )  # fmt: skip
 
 
-class ForeignKeys:
-    """Finds the row for a written key; the first match wins."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, rows: Iterable[Foreign] = FOREIGN) -> None:
-        self._rows = [
-            (re.compile("|".join(".*".join(map(re.escape, key.split("*"))) for key in row.keys)), row)
-            for row in rows
-        ]
-
-    def find(self, written: str) -> Foreign | None:
-        """Return the row for a key as written, or None if it is not a known key without effect."""
-        return next((row for pattern, row in self._rows if pattern.fullmatch(written)), None)
+def foreign_key(written: str) -> Foreign | None:
+    """Return the row for a key as written, the first that matches; None if it is not a known key without effect."""
+    return next((row for row in FOREIGN if any(fnmatchcase(written, key) for key in row.keys)), None)

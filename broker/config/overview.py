@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from leveret.broker.config.foreign_keys import FOREIGN, ForeignKeys
-from leveret.broker.config.key_lookup import KeyTable
-from leveret.broker.config.keys import KEYS, TOPICS, Key
+from leveret.broker.config.foreign_keys import FOREIGN, foreign_key
+from leveret.broker.config.keys import KEYS, TOPICS, Key, KeyTable
 from leveret.broker.config.reference import value_text
 from leveret.broker.config.sources import environment_name
 from leveret.broker.config.values import Setting
@@ -50,13 +49,6 @@ _LABEL_CELLS: Final = 12
 _LINK_IN_PARENTHESES: Final = re.compile(r" \(\[[^]]*\]\([^)]*\)\)")
 _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _SENTENCE_END: Final = re.compile(r"(?<=[\w)`])\. ")
-_UNITS: Final = {
-    "size": ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")),
-    "ms": ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")),
-    "s": ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")),
-}
-_LEAST_SIZE: Final = 65536
-"""Smaller sizes are shown in bytes."""
 
 
 def plain(text: str) -> str:
@@ -67,22 +59,6 @@ def plain(text: str) -> str:
 def meaning(key: Key) -> str:
     """Return the first sentence about a key."""
     return _SENTENCE_END.split(plain(key.doc), maxsplit=1)[0].rstrip(".")
-
-
-def default_text(key: Key) -> str:
-    """Return the default of a key with a unit that is easy to read, and may be written so; empty if it has none."""
-    if not key.default.isdecimal() or key.default == "0":
-        return key.default
-    number = int(key.default)
-    if key.kind == "size" and number < _LEAST_SIZE:
-        return key.default
-    units = _UNITS.get(
-        "size" if key.kind == "size" else key.unit if key.kind in {"duration", "seconds"} else "", ()
-    )
-    return next(
-        (f"{number // size}{unit}" for size, unit in units if not number % size and number > size),
-        key.default,
-    )
 
 
 class Overview:
@@ -163,7 +139,7 @@ class Overview:
     def _row(self, key: Key, words: str) -> str:
         """Return the line of a key; its meaning is cut where the line ends."""
         mark = "* " if self._settings_of(key) else _INDENT
-        left = f"{mark}{key.name} = {default_text(key)}".rstrip()
+        left = f"{mark}{key.name} = {key.default}".rstrip()
         line = f"{left:<{_SETTING_CELLS}}  "
         if self._width is None:
             return line + words
@@ -195,7 +171,7 @@ class Overview:
         """Return the lines about one key, or about one that has no effect; None if there is no such key."""
         if (found := self._table.find(written)) is not None:
             return self._explained(*found)
-        row = ForeignKeys().find(written)
+        row = foreign_key(written)
         if row is None:
             return None
         effect = "stops the start (exit code 78)" if row.refused else "is a warning in the log"
@@ -215,7 +191,7 @@ class Overview:
         return list(dict.fromkeys([*([closest] if closest else []), *similar, *parts]))[:NEAR]
 
     def _explained(self, key: Key, _name: str) -> Iterator[str]:
-        default = default_text(key)
+        default = key.default
         yield f"{key.name} = {default}".rstrip()
         yield ""
         yield from self._wrapped(plain(key.doc), _INDENT)
@@ -227,7 +203,7 @@ class Overview:
             yield self._field("Set", f"{self._setting(setting)}  ({setting.origin})")
         if "$name" not in key.name:
             yield self._field("Variable", environment_name(key.name))
-        yield self._field("Known to", "Leveret only" if key.origin == "Leveret" else "RabbitMQ and Leveret")
+        yield self._field("Known to", "Leveret only" if key.own else "RabbitMQ and Leveret")
         yield self._field("Topic", topic.title)
 
     @staticmethod

@@ -30,7 +30,7 @@ _HEAD = """\
 All configuration keys of the broker, by topic. The keys and the file syntax are those of `rabbitmq.conf`; keys
 that only Leveret has are marked *.
 
-This page is generated (`make docs`) from the table in `broker/config/keys.py`; edit that file, not this page.
+This page is generated (`make docs`) from the fields in `broker/config/sections.py`; edit that file, not this page.
 
 {contents}
 
@@ -123,7 +123,7 @@ def _lines() -> Iterator[str]:
         yield "| Key | Value | Default | Description |"
         yield "|---|---|---|---|"
         for key in topic.keys:
-            mark = " *" if key.origin == "Leveret" else ""
+            mark = " *" if key.own else ""
             default = f"`{key.default}`" if key.default else ""
             yield f"| {_linked(key.name)}{mark} | {value_text(key)} | {default} | {key.doc} |"
         yield ""
@@ -170,7 +170,7 @@ def value_text(key: Key) -> str:
         return f"number from 0 to {key.high or 1}"
     kind = ", ".join(f"`{choice}`" for choice in key.choices) if key.kind == "choice" else _KINDS[key.kind]
     bounds = "" if key.high is None and not key.low else _bounds(key)
-    unit = f", bare number: {key.unit}" if key.unit and key.unit != "bytes" else ""
+    unit = f", bare number: {key.unit}" if key.unit else ""
     return kind + bounds + unit
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from leveret.broker.config.keys import KEYS
-from leveret.broker.config.values import Setting, read_file
+from leveret.broker.config.values import DEFAULT_PORT, Setting, read_file
 
 # RabbitMQ's environment variables, and the keys that they set. Other RABBITMQ_* are ignored.
 RABBITMQ_VARIABLES: Final = {
@@ -20,7 +20,6 @@ RABBITMQ_VARIABLES: Final = {
     "RABBITMQ_LOG_BASE": "log.dir",
     "RABBITMQ_PID_FILE": "pid_file",
 }
-DEFAULT_PORT: Final = 5672
 OLDER: Final = "management.listener."
 """The beginning of RabbitMQ's older names, which are of one listener with or without TLS."""
 OLDER_PORT: Final = 15672

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from leveret.broker.auth.backends.settings import MODULES
-from leveret.broker.config.keys import Key
+from leveret.broker.config_key import Key
 from leveret.broker.process.log_rotation import When
 from leveret.broker.process.named_files import read_named
 
@@ -24,6 +24,7 @@ _NUMBER_WITH_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Z
 _PATTERN = re.compile(r"[*?[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _PORT_MAX: Final = 65535
+DEFAULT_PORT: Final = 5672
 
 # RabbitMQ reads most sizes with KB = 1024, but its memory and disk limits with KB = 1000 and K = KiB = 1024.
 _SIZE_UNITS: Final = {

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import logging
 import os
@@ -31,7 +30,7 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.password_policy import PasswordPolicy, WeakPasswordError
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.sessions import Sessions
-from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
+from leveret.broker.auth.users import User, Users
 from leveret.broker.channel.channel import Channel
 from leveret.broker.config.config import Config, effective
 from leveret.broker.connection.connection import Connection
@@ -202,7 +201,7 @@ class Server:
             self.vhosts,
             queues=config.cluster_queue_limit,
             exchanges=config.cluster_exchange_limit,
-            bindings_of={name: limits.max_bindings for name, limits in config.vhost_limits.items()},
+            bindings_of=config.vhost_bindings,
             argument_octets=config.argument_octets,
         )
         self.parameters = Parameters(self)
@@ -360,7 +359,7 @@ class Server:
         for name in config.vhosts:
             self.add_vhost(name)
         for name, limits in config.vhost_limits.items():
-            self.users.set_vhost_limits(name, _stored_limits(VHostLimits, limits))
+            self.users.set_vhost_limits(name, limits)
         for user in config.users:
             try:
                 hashed = self.users.passwords.hashed(Password(user.password))
@@ -372,7 +371,7 @@ class Server:
         for row in config.topic_permissions:
             self.users.set_topic_permissions(row.user, row.vhost, row.exchange, row.write, row.read)
         for name, user_limits in config.user_limits.items():
-            self.users.set_user_limits(name, _stored_limits(UserLimits, user_limits))
+            self.users.set_user_limits(name, user_limits)
 
     def add_vhost(
         self, name: str, *, description: str = "", tags: tuple[str, ...] = (), default_queue_type: str = ""
@@ -381,9 +380,9 @@ class Server:
         vhost = self._make_vhost(name)
         vhost.description, vhost.tags, vhost.default_queue_type = description, tags, default_queue_type
         self.definitions.add_vhost(vhost)
-        for limits in self.config.default_limits:
-            if self.patterns.compile(limits.pattern)(name.encode("utf-8", "surrogateescape")):
-                self.users.set_vhost_limits(name, _stored_limits(VHostLimits, limits))
+        for default in self.config.default_limits:
+            if self.patterns.compile(default.pattern)(name.encode("utf-8", "surrogateescape")):
+                self.users.set_vhost_limits(name, default.limits)
                 break
         if self._event_exchange is not None and name == self._event_exchange.vhost:
             self._event_exchange.open(vhost)  # it was deleted with everything in it
@@ -1249,12 +1248,6 @@ class Server:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.sndbuf)
             if config.recbuf:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.recbuf)
-
-
-def _stored_limits(form: "Callable[..., T]", limits: Any) -> T:
-    """Return the limits of the configuration as those of a user or a vhost."""
-    names = [each.name for each in dataclasses.fields(form)]  # type: ignore[arg-type]
-    return form(**{name: getattr(limits, name, None) for name in names})
 
 
 def _resolve(future: "asyncio.Future[T]", result: T) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
+
+from leveret.broker.config_key import Key
 
 VERSIONS: Final = ("tlsv1.2", "tlsv1.3")
 """Versions of TLS that are offered, the oldest first. Older ones are insecure (RFC 8996)."""
@@ -50,23 +52,55 @@ class TLSOptions(msgspec.Struct, frozen=True):
 
     """
 
+    # fmt: off
+    certfile: Annotated[Path | None, Key(".certfile",
+        doc="Certificate of the broker, followed by its intermediate certificates.")] = None
+    keyfile: Annotated[Path | None, Key(".keyfile", doc="Its private key; in `certfile` by default.")] = None
+    password: Annotated[str, Key(".password", secret=True, doc="Password of an encrypted key.")] = ""
+    cacertfile: Annotated[Path | None, Key(".cacertfile",
+        doc="Certificates of the CAs that issue those of clients.")] = None
+    verify: Annotated[Verify, Key(".verify",
+        doc="`verify_peer`: clients are asked for a certificate, which must be valid if they present one.")
+    ] = "verify_none"
+    fail_if_no_peer_cert: Annotated[bool, Key(".fail_if_no_peer_cert",
+        doc="Clients must present a certificate; needs `verify_peer`.")] = False
+    depth: Annotated[int | None, Key(".depth", low=0, high=255,
+        doc="Maximum number of intermediate certificates between that of a client and its CA; OpenSSL's limit by "
+        "default. With it no session is resumed.")] = None
+    versions: Annotated[tuple[str, ...], Key(".versions.$name", "choice", choices=VERSIONS,
+        doc="Versions of TLS, `versions.1 = tlsv1.3` and so on; both by default. Older ones are insecure and an error.")
+    ] = ()
+    ciphers: Annotated[tuple[str, ...], Key(".ciphers.$name",
+        doc="Cipher suites by their OpenSSL or IANA names, the preferred one first; those of Python's TLS by default. "
+        "The three suites of TLS 1.3 go together; without them TLS 1.3 is not offered.")] = ()
+    honor_cipher_order: Annotated[bool, Key(".honor_cipher_order",
+        doc="The order of the broker's suites counts, not of the client's. RabbitMQ's default is false.")] = True
+    dhfile: Annotated[Path | None, Key(".dhfile",
+        doc="Diffie-Hellman parameters; without, no `DHE` suite is offered.")] = None
+    crl_check: Annotated[RevocationCheck, Key(".crl_check",
+        doc="Refuse revoked certificates: `peer` looks at that of the client, `true` at its whole chain.")] = "false"
+    crlfile: Annotated[Path | None, Key(".crlfile", own=True,
+        doc="Lists of revoked certificates (PEM), one of each CA; after a list has ended its CA's clients are refused.")
+    ] = None
+    reuse_sessions: Annotated[bool, Key(".reuse_sessions", doc="Clients may resume a session.")] = True
+    reload_interval: Annotated[float, Key("ssl_options.reload_interval", "seconds", low=0, own=True,
+        doc="Interval between two looks whether certificates have changed; `0` for none. Holds for all listeners.")
+    ] = 60.0
+    hosts: Annotated[Mapping[str, HostOptions],
+        Key("ssl_options.sni.$name.certfile", "path", own=True,
+            doc="Certificate for clients that ask for this host, such as `ssl_options.sni.mq.example.org.certfile`; "
+            "`*.example.org` stands for one further name. What is not set for a host is as for the others."),
+        Key("ssl_options.sni.$name.keyfile", "path", own=True, doc="Its private key; in its `certfile` by default."),
+        Key("ssl_options.sni.$name.password", secret=True, own=True, doc="Password of an encrypted key."),
+        Key("ssl_options.sni.$name.cacertfile", "path", own=True,
+            doc="Certificates of the CAs of that host's clients."),
+        Key("ssl_options.sni.$name.verify", "choice", choices=get_args(Verify), own=True,
+            doc="`verify_peer`: clients of that host are asked for a certificate. If one host asks, all do, and what "
+            "is presented must be valid; no session is resumed then."),
+        Key("ssl_options.sni.$name.fail_if_no_peer_cert", "choice", choices=("true", "false"), own=True,
+            doc="Clients of that host must present a certificate.")] = {}
     prefix: str = "ssl_options"
-    certfile: Path | None = None
-    keyfile: Path | None = None
-    cacertfile: Path | None = None
-    crlfile: Path | None = None
-    dhfile: Path | None = None
-    password: str = ""
-    verify: Verify = "verify_none"
-    fail_if_no_peer_cert: bool = False
-    depth: int | None = None
-    versions: tuple[str, ...] = ()
-    ciphers: tuple[str, ...] = ()
-    honor_cipher_order: bool = True
-    crl_check: RevocationCheck = "false"
-    reuse_sessions: bool = True
-    reload_interval: float = 60.0
-    hosts: Mapping[str, HostOptions] = {}
+    # fmt: on
 
     @property
     def of_hosts(self) -> dict[str, "TLSOptions"]:
@@ -99,9 +133,18 @@ class TLSOptions(msgspec.Struct, frozen=True):
 class CertificateLogin(msgspec.Struct, frozen=True):
     """The part of a client's certificate that is the name of a user (`ssl_cert_login_*`)."""
 
-    source: str = "distinguished_name"
-    san_type: str = "dns"
-    san_index: int = 0
+    # fmt: off
+    source: Annotated[str,
+        Key("ssl_cert_login_from", "choice",
+            choices=("distinguished_name", "common_name", "subject_alternative_name", "subject_alt_name"),
+            doc="The part of a client's certificate that is the user's name with the mechanism `EXTERNAL`.")
+    ] = "distinguished_name"
+    san_type: Annotated[str,
+        Key("ssl_cert_login_san_type", "choice", choices=("dns", "ip", "email", "uri", "other_name"),
+            doc="Kind of the alternative name that `ssl_cert_login_from = subject_alternative_name` takes.")] = "dns"
+    san_index: Annotated[int, Key("ssl_cert_login_san_index", low=0, high=255,
+        doc="Number of that name among those of its kind, from 0.")] = 0
+    # fmt: on
 
 
 def problems_of(options: TLSOptions) -> list[str]:

@@ -9,7 +9,7 @@ import click
 
 from docs.generate.metrics import render
 from leveret.broker.cli.main import main
-from leveret.broker.config.foreign_keys import ForeignKeys
+from leveret.broker.config.foreign_keys import foreign_key
 from leveret.broker.config.keys import KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,10 +43,8 @@ def test_commands_and_options_of_0_1_0_are_there():
 
 def test_configuration_keys_of_0_1_0_are_there():
     """Each documented key of version 0.1.0 is still a key, or one of RabbitMQ's that only gets a warning."""
-    foreign = ForeignKeys()
-
     missing = set(OF_0_1_0["keys"]) - {key.name for key in KEYS}
-    assert [] == [name for name in sorted(missing) if (row := foreign.find(name)) is None or row.refused]
+    assert [] == [name for name in sorted(missing) if (row := foreign_key(name)) is None or row.refused]
 
 
 def test_metrics_of_0_1_0_are_there():

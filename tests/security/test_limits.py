@@ -13,8 +13,7 @@ from running import Running
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Channel as ChannelMethods, Connection as Wire, Exchange, Queue, make
 from leveret.broker.auth.passwords import Password, hash_password
-from leveret.broker.auth.users import LoginRefusedError, User, Users
-from leveret.broker.config.config import VHostLimits
+from leveret.broker.auth.users import LoginRefusedError, User, Users, VHostLimits
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 

@@ -73,11 +73,11 @@ def octets(text: str) -> int:
 
     """
     # Only few commands need these, and all would wait for them.
-    from leveret.broker.config.keys import Key  # noqa: PLC0415
     from leveret.broker.config.values import parse_amount  # noqa: PLC0415
+    from leveret.broker.config_key import Key  # noqa: PLC0415
 
     try:
-        return parse_amount(text, Key(name="limit", kind="amount", default="", low=0, doc=""))
+        return parse_amount(text, Key("limit", "amount", low=0))
     except ValueError:
         hint = f"{text!r} is no size, such as 1073741824 or 1GB"
         raise UsageError("Bad argument.", exit_codes.DATA, hint) from None

@@ -81,7 +81,7 @@ def test_a_documented_default_changes_nothing(key):
 @pytest.mark.parametrize("key", [key for key in KEYS if key.attribute], ids=lambda key: key.name)
 def test_every_row_goes_somewhere(key):
     """Each attribute in the table exists in Config."""
-    value = Config()
+    value = load(settings=["prometheus.ssl.certfile=/c.pem", "management.ssl.certfile=/c.pem"])
     for name in key.attribute.split("."):
         value = getattr(value, name)
 
@@ -801,7 +801,7 @@ def test_wrong_settings_of_tokens_are_errors_that_name_the_key(settings, problem
 
 def test_tokens_need_an_extra(monkeypatch):
     """Without the library the error says what to install."""
-    monkeypatch.setattr("leveret.broker.config.backend_parts.find_spec", lambda _name: None)
+    monkeypatch.setattr("leveret.broker.config.backends.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pip install 'leveret\[oauth2\]'"):
         load(settings=[*TOKENS, "auth_oauth2.issuer=https://i"])
 
@@ -932,7 +932,7 @@ def test_wrong_settings_of_a_directory_are_errors_that_name_the_key(settings, pr
 
 def test_a_directory_needs_an_extra(monkeypatch):
     """Without the library the error says what to install."""
-    monkeypatch.setattr("leveret.broker.config.ldap_parts.find_spec", lambda _name: None)
+    monkeypatch.setattr("leveret.broker.config.ldap.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pip install 'leveret\[ldap\]'"):
         load(settings=DIRECTORY)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.config.config import ConfigError, load
-from leveret.broker.config.foreign_keys import ForeignKeys
-from leveret.broker.config.key_lookup import KeyTable
+from leveret.broker.config.foreign_keys import foreign_key
+from leveret.broker.config.keys import KeyTable
 from leveret.broker.config.sources import renamed
 from leveret.broker.config.values import Setting
 
@@ -52,7 +52,7 @@ def outcome(name: str) -> str:
     key = renamed([first, Setting(written, "x", "")], [])[0].key
     if KeyTable().find(key):
         return "obeyed"
-    row = ForeignKeys().find(key)
+    row = foreign_key(key)
     return "unknown" if row is None else "refused" if row.refused else "warning"
 
 

@@ -11,7 +11,8 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.properties import build
-from leveret.broker.config.config import Compatibility, UserConfig, UserLimits
+from leveret.broker.auth.users import UserLimits
+from leveret.broker.config.config import Compatibility, UserConfig
 from leveret.broker.connection.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
 
 PUBLISH_BEGUN = encode_method(1, make(Basic.Publish, 0, "", "q", False, False))

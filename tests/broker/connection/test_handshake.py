@@ -11,7 +11,8 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Channel, Connection as Wire, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.tables import Table
-from leveret.broker.config.config import Compatibility, UserConfig, UserLimits, VHostLimits
+from leveret.broker.auth.users import UserLimits, VHostLimits
+from leveret.broker.config.config import Compatibility, UserConfig
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 
 DELAY = 3.0

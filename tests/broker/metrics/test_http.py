@@ -336,9 +336,9 @@ def program_with_port(tmp_path, port: int) -> list[str]:
     script = tmp_path / "other_port.py"
     script.write_text(
         "import functools\n"
-        "from leveret.broker.cli import main as cli\nfrom leveret.broker.config import config, sections\n"
+        "from leveret.broker.cli import main as cli\nfrom leveret.broker.config import combined, sections\n"
         f"sections.METRICS_PORT = {port}\n"
-        f"config.PrometheusConfig = functools.partial(config.PrometheusConfig, port={port})\n"
+        f"combined.PrometheusConfig = functools.partial(combined.PrometheusConfig, port={port})\n"
         "cli.main()\n"
     )
     return [str(script)]

@@ -146,7 +146,7 @@ def test_an_https_listener_replaces_the_plain_one_unless_that_is_configured_too(
     both = load(settings=["management.ssl.certfile=/c.pem", "management.ssl.port=1", "management.tcp.port=2"])
 
     wanted = TLSOptions(prefix="management.ssl", certfile=Path("/c.pem"))
-    assert (HTTPTLSConfig("127.0.0.1", 15671, wanted), False) == (only.tls, only.has_plain)
+    assert (HTTPTLSConfig(15671, "127.0.0.1", wanted), False) == (only.tls, only.has_plain)
     assert both.management.tls is not None
     assert (1, True, 2) == (both.management.tls.port, both.management.has_plain, both.management.port)
     assert load().management.has_plain

@@ -5,7 +5,9 @@ from fakes import Client, Node
 
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.config.config import ConfigError, DefaultLimits, VHostLimits, load
+from leveret.broker.auth.users import VHostLimits
+from leveret.broker.config.config import ConfigError, load
+from leveret.broker.config.sections import DefaultLimits
 
 LARGE: Table = {"x-text": ("longstr", "x" * 16_400)}
 
@@ -51,7 +53,7 @@ def test_exchanges_are_limited_in_all_vhosts_together():
 
 def test_bindings_are_limited_in_each_vhost():
     """A binding above the limit is refused; an existing one may be repeated, and unbinding makes room."""
-    node = Node(vhost_limits={"/": VHostLimits(max_bindings=2)})
+    node = Node(vhost_bindings={"/": 2})
     client = Client(node)
     client.declare("q")
     for key in ("a", "b", "b"):
@@ -116,8 +118,11 @@ def test_limits_are_configured_with_the_keys_of_rabbitmq():
         config.cluster_exchange_limit,
         config.argument_octets,
     )
-    assert {"a": VHostLimits(max_bindings=5)} == config.vhost_limits
-    assert (DefaultLimits("^dev", 3, None), DefaultLimits(".*", None, 7)) == config.default_limits
+    assert {"a": 5} == config.vhost_bindings
+    assert (
+        DefaultLimits("^dev", VHostLimits(3)),
+        DefaultLimits(".*", VHostLimits(None, 7)),
+    ) == config.default_limits
 
 
 def test_a_wrong_pattern_of_limits_is_reported():
@@ -130,7 +135,7 @@ def test_a_wrong_pattern_of_limits_is_reported():
 
 def test_new_vhosts_get_the_limits_of_the_first_pattern_that_matches():
     """A new vhost gets the limits of the first pattern that matches its name, or none."""
-    limits = (DefaultLimits("^dev", 3, None), DefaultLimits("^d", None, 7))
+    limits = (DefaultLimits("^dev", VHostLimits(3)), DefaultLimits("^d", VHostLimits(None, 7)))
     node = Node(default_limits=limits, vhosts=("/", "developers", "data"))
 
     found = {name: node.users.vhost_limits(name) for name in node.vhosts}

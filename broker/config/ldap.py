@@ -1,13 +1,11 @@
-"""The keys of the LDAP backend, combined."""
+"""The settings of the LDAP backend combined."""
 
 import re
-from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 
 from leveret.broker.auth.backends.ldap_queries import (
-    VARIABLES,
     asks_nested,
     check_attribute,
     check_pattern,
@@ -21,6 +19,7 @@ from leveret.broker.auth.backends.settings import (
     LDAPSettings,
     Step,
 )
+from leveret.broker.config.draft import Draft
 
 _PREFIX: Final = "auth_ldap"
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
@@ -28,59 +27,42 @@ _OF_LOGINS: Final = frozenset({"username", "ad_domain", "ad_user"})
 _DNS: Final = ("dn_lookup_attribute", "dn_lookup_base", "group_lookup_base")
 
 
-def ldap_settings(
-    values: Mapping[str, Any],
-    parts: Mapping[str, dict[str, Any]],
-    family: Callable[[str], dict[str, Any]],
-    problems: list[str],
-) -> LDAPSettings:
-    """Return the settings of the LDAP backend.
-
-    Args:
-        values: values by the name of their key, of keys without an attribute.
-        parts: values by the part of the settings that they are of, and their names.
-        family: returns the values of a key with `$name` by that name.
-        problems: gets a sentence for each combination that makes no sense.
-
-    """
-    named = family(f"{_PREFIX}.servers.$name")
-    order = sorted(named, key=lambda name: (int(name) if name.isdecimal() else 0, name))
-    given = dict(parts.get("ldap", {}))
+def ldap_settings(draft: Draft) -> LDAPSettings:
+    """Return the settings of the LDAP backend; a combination that makes no sense is a problem of the draft."""
+    given = draft.section("backends.ldap")
     for name in _DNS:
         if given.get(name) == "none":
             del given[name]
+    given["log"] = given.get("log", "false") != "false"
     return LDAPSettings(
-        servers=tuple(dict.fromkeys(named[name] for name in order)),
-        dn_lookup_bind=_bind("dn_lookup_bind", values, problems),
-        other_bind=_bind("other_bind", values, problems),
-        log=values.get(f"{_PREFIX}.log", "false") != "false",
-        tls=ClientTLS(**parts.get("ldap.tls", {})),
-        queries=_queries(values, problems),
         **given,
+        servers=draft.listed(f"{_PREFIX}.servers.$name"),
+        dn_lookup_bind=_bind("dn_lookup_bind", draft),
+        other_bind=_bind("other_bind", draft),
+        tls=ClientTLS(**draft.section("backends.ldap.tls")),
+        queries=_queries(draft),
     )
 
 
-def _bind(name: str, values: Mapping[str, Any], problems: list[str]) -> Bind:
+def _bind(name: str, draft: Draft) -> Bind:
     key = f"{_PREFIX}.{name}"
-    way, dn, password = (values.get(f"{key}{end}") for end in ("", ".user_dn", ".password"))
+    way, dn, password = (draft.values.get(f"{key}{end}") for end in ("", ".user_dn", ".password"))
     if dn is None and password is None:
         return Bind(way or "as_user")
     if way is not None:
-        problems.append(f"{key} excludes {key}.user_dn and {key}.password")
+        draft.problems.append(f"{key} excludes {key}.user_dn and {key}.password")
     if not dn or not password:
-        problems.append(f"{key}.{'password' if dn else 'user_dn'} is missing")
+        draft.problems.append(f"{key}.{'password' if dn else 'user_dn'} is missing")
     return Bind("entry", dn or "", password or "")
 
 
-def _queries(values: Mapping[str, Any], problems: list[str]) -> LDAPQueries:
+def _queries(draft: Draft) -> LDAPQueries:
     found = {}
-    for kind in VARIABLES:
-        text = values.get(f"{_PREFIX}.queries.{kind}")
-        if text is not None:
-            try:
-                found[kind] = query_of(kind, text)
-            except ValueError as error:
-                problems.append(f"{_PREFIX}.queries.{kind}: {error}")
+    for kind, text in draft.section("backends.ldap.queries").items():
+        try:
+            found[kind] = query_of(kind, text)
+        except ValueError as error:
+            draft.problems.append(f"{_PREFIX}.queries.{kind}: {error}")
     return LDAPQueries(**found)
 
 

@@ -1,0 +1,175 @@
+"""The settings of authentication backends combined."""
+
+from importlib.util import find_spec
+
+import msgspec
+
+from leveret.broker.auth.backends.settings import (
+    BackendSettings,
+    CacheSettings,
+    ClientTLS,
+    CodeLoginSettings,
+    HTTPSettings,
+    Name,
+    OAuth2Settings,
+    ResourceServer,
+    Step,
+    is_protected,
+)
+from leveret.broker.auth.backends.tokens import key_of_pem
+from leveret.broker.config.draft import Draft
+from leveret.broker.process.named_files import read_named
+
+_OAUTH2 = "auth_oauth2"
+
+
+def backend_settings(draft: Draft) -> BackendSettings:
+    """Return the settings of the backends; a combination that makes no sense is a problem of the draft."""
+    problems = draft.problems
+    chain, cache = _chain(draft), _cache(draft)
+    settings = BackendSettings(
+        chain=chain,
+        http=HTTPSettings(
+            **draft.section("backends.http"), tls=ClientTLS(**draft.section("backends.http.tls"))
+        ),
+        oauth2=_oauth2_settings(draft),
+        cache=cache,
+        login=CodeLoginSettings(**draft.section("backends.login")),
+    )
+    problems += _login_problems(settings)
+    if "oauth2" in settings.used:
+        problems += _missing(settings.oauth2)
+    if "ldap" in settings.used:
+        from leveret.broker.config.ldap import ldap_problems, ldap_settings  # noqa: PLC0415 - only if it is used
+
+        settings = msgspec.structs.replace(settings, ldap=ldap_settings(draft))
+        problems += ldap_problems(settings)
+    for name, tls in (("auth_http", settings.http.tls), ("auth_ldap", settings.ldap.tls)):
+        problems += _tls_problems(f"{name}.ssl_options", tls)
+    timeouts = ("request_timeout", "connection_timeout")
+    problems += [
+        f"auth_http.{key} must be more than 0" for key in timeouts if not getattr(settings.http, key)
+    ]
+    return settings
+
+
+def _login_problems(settings: BackendSettings) -> list[str]:
+    """Return a sentence for each thing that the login by an identity provider needs and that is missing."""
+    login, prefix = settings.login, "management.oauth_"
+    if not login.enabled:
+        return []
+    problems = []
+    if "oauth2" not in settings.used:
+        problems.append(f"{prefix}enabled needs the backend that takes tokens: auth_backends.1 = oauth2")
+    if not login.client_id:
+        problems.append(f"{prefix}client_id is missing")
+    if not (login.provider_url or login.metadata_url or settings.oauth2.issuer):
+        problems.append(f"{prefix}provider_url or auth_oauth2.issuer is missing")
+    for key in ("provider_url", "metadata_url"):
+        address = getattr(login, key)
+        if address and not is_protected(address):
+            problems.append(f"{prefix}{key}: an address of another host must begin with https://")
+    return problems
+
+
+def _tls_problems(prefix: str, tls: ClientTLS) -> list[str]:
+    problems = []
+    if (tls.certfile is None) != (tls.keyfile is None):
+        problems.append(f"{prefix}.certfile and {prefix}.keyfile need each other")
+    for key in ("cacertfile", "certfile", "keyfile"):
+        file = getattr(tls, key)
+        if file is not None and not file.is_file():
+            problems.append(f"{prefix}.{key}: there is no file {file}")
+    return problems
+
+
+def _chain(draft: Draft) -> tuple[Step, ...]:
+    both, parts = draft.family("auth_backends.$name"), draft.rows("auth_backends")
+    steps = {}
+    for name in dict.fromkeys((*both, *parts)):
+        key, part = f"auth_backends.{name}", parts.get(name, {})
+        if not name.isdecimal():
+            draft.problems.append(f"{key}: the place in the chain must be a number, as in auth_backends.1")
+        elif name in both and part:
+            draft.problems.append(f"{key} excludes {key}.authn and {key}.authz")
+        elif part and len(part) == 1:
+            draft.problems.append(f"{key}.{'authz' if 'authn' in part else 'authn'} is missing")
+        else:
+            steps[int(name)] = Step(**part) if part else Step(both[name], both[name])
+    return tuple(steps[number] for number in sorted(steps)) or (Step(),)
+
+
+def _oauth2_settings(draft: Draft) -> OAuth2Settings:
+    """Return the settings of the OAuth 2 backend; resource servers have the general ones where they have none."""
+    given = draft.section("backends.oauth2")
+    for key, field in (("algorithms", "algorithms"), ("preferred_username_claims", "username_claims")):
+        if listed := draft.listed(f"{_OAUTH2}.{key}.$name"):
+            given[field] = listed
+    settings = OAuth2Settings(
+        **given,
+        signing_keys=draft.family(f"{_OAUTH2}.signing_keys.$name"),
+        scope_aliases=_scope_aliases(draft),
+    )
+    prefix = f"{_OAUTH2}.resource_servers"
+    servers: dict[str, ResourceServer] = {}
+    for name, row in draft.rows(prefix).items():
+        server_id = row.get("id", name)
+        scope_prefix = row.get("scope_prefix", settings.scope_prefix)
+        if not server_id or server_id in servers or server_id == settings.resource_server_id:
+            draft.problems.append(f"{prefix}.{name}.id: '{server_id}' is there twice, or empty")
+        servers[server_id] = ResourceServer(
+            server_id,
+            f"{server_id}." if scope_prefix is None else scope_prefix,
+            row.get("additional_scopes_key", settings.additional_scopes_key),
+        )
+    if servers and not settings.verify_aud:
+        draft.problems.append(
+            f"{_OAUTH2}.verify_aud = false excludes {prefix}: the audience tells which is meant"
+        )
+    return msgspec.structs.replace(settings, resource_servers=tuple(servers.values()))
+
+
+def _scope_aliases(draft: Draft) -> dict[str, tuple[str, ...]]:
+    key = f"{_OAUTH2}.scope_aliases"
+    aliases = {name: tuple(text.split()) for name, text in draft.family(f"{key}.$name").items()}
+    for number, row in draft.rows(key).items():
+        if len(row) == 1:
+            draft.problems.append(f"{key}.{number}.{'scope' if 'alias' in row else 'alias'} is missing")
+        else:
+            aliases[row["alias"]] = tuple(row["scope"].split())
+    return aliases
+
+
+def _missing(settings: OAuth2Settings) -> list[str]:
+    """Return a sentence for each thing that the OAuth 2 backend needs and that is missing."""
+    problems = []
+    if find_spec("jwt") is None:
+        problems.append("auth_backends: oauth2 needs the package PyJWT: pip install 'leveret[oauth2]'")
+        return problems
+    if not settings.servers:
+        problems.append("auth_oauth2.resource_server_id is missing")
+    if not (settings.jwks_uri or settings.issuer or settings.signing_keys):
+        problems.append("auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing")
+    for name, path in settings.signing_keys.items():
+        try:
+            key_of_pem(name, read_named(path))
+        except OSError as error:
+            problems.append(f"auth_oauth2.signing_keys.{name}: cannot read {path}: {error.strerror}")
+        except ValueError:
+            problems.append(f"auth_oauth2.signing_keys.{name}: {path} has no public key of a supported kind")
+    if settings.cacertfile is not None and not settings.cacertfile.is_file():
+        problems.append(f"auth_oauth2.https.cacertfile: there is no file {settings.cacertfile}")
+    return problems
+
+
+def _cache(draft: Draft) -> CacheSettings:
+    key = "auth_cache.cached_backend"
+    both, authn, authz = (draft.values.get(f"{key}{end}") for end in ("", ".authn", ".authz"))
+    if "cache" in {both, authn, authz}:
+        draft.problems.append(f"{key} must not be cache itself")
+    if both and (authn or authz):
+        draft.problems.append(f"{key} excludes {key}.authn and {key}.authz")
+    if (authn is None) != (authz is None):
+        draft.problems.append(f"{key}.{'authz' if authn else 'authn'} is missing")
+    name: Name = both or "internal"
+    return CacheSettings(authn=authn or name, authz=authz or name, **draft.section("backends.cache"))

@@ -1,0 +1,72 @@
+"""A key of the configuration, as the field with its value states it: ``Annotated[int, Key("backlog", low=1)] = 128``.
+
+`broker.config.keys` reads these statements: they are the source of parsing, checks, `leveret config` and
+docs/configuration.md. A key belongs to the class of settings whose user needs the value.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal[
+    "", "address", "amount", "backend", "bool", "choice", "duration", "file", "fraction", "int", "limit", "listener",
+    "moment", "path", "seconds", "size", "string", "user",
+]  # fmt: skip
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One key of the configuration.
+
+    A field with one key has the key's value, and its default is the key's. A field with several keys, or with those of
+    a name that the administrator chooses (``$name``: a listener, a user, a virtual host), is combined from their values
+    in `broker.config`.
+
+    Attributes:
+        name: name in a file. Below a `Prefix` a name that begins with a dot is the end of it.
+        kind: parser in `broker.config.values`; by default that of the field's type (its choices, too).
+        default: the default as it is written; by default that of the field.
+        doc: what the key does, Markdown.
+        unit: unit of a bare number, of a duration.
+        low, high: bounds, inclusive.
+        choices: the values of a choice.
+        secret: whether its values are never shown.
+        own: whether only Leveret has it. Otherwise name, meaning and, unless the text says otherwise, default are
+            RabbitMQ's.
+        also: other names of it.
+        attribute: path of the value inside of `Config`, which `broker.config.keys` adds; '' if it is combined.
+
+    """
+
+    name: str
+    kind: Kind = ""
+    default: str | None = None
+    doc: str = ""
+    unit: Literal["", "ms", "s"] = ""
+    low: int | None = None
+    high: int | None = None
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+    own: bool = False
+    also: tuple[str, ...] = ()
+    attribute: str = ""
+
+
+class Prefix(msgspec.Struct, frozen=True):
+    """What the names of keys begin with where a class of settings is used in several places.
+
+    Attributes:
+        name: the beginning, without the dot.
+        words: words that texts of these keys have in common, and what they are here.
+
+    """
+
+    name: str
+    words: tuple[tuple[str, str], ...] = ()
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A section of docs/configuration.md: the keys of the fields below it; ``intro`` is Markdown, or empty."""
+
+    title: str
+    intro: str = ""
+    keys: tuple[Key, ...] = ()
