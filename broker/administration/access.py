@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from leveret.broker.auth.users import User, Users
+from leveret.broker.channel.settings import Limits
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.process.resource_alarms import Alarms
@@ -96,8 +97,7 @@ class AdministeredBroker(Protocol):
     users: Users
     vhosts: dict[str, VHost]
     parameters: Parameters
-    vhost_max: int | None
-    cc_keys: int
+    limits: Limits
     delegation: Delegation
     clients: ConnectionTracking
     alarm: str

@@ -11,6 +11,7 @@ from leveret.broker.administration.access import AdministeredBroker, translated
 from leveret.broker.auth.rights import AskedPermissions, AskedTopics, BackendUser
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
+from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.errors import AMQPError, Subscribe
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
@@ -43,12 +44,9 @@ class DetachedHost:
         self.outbox = Outbox(broker.turn, self)
         self.frame_max = 0
         self.max_message_size = 0
-        self.consumer_max: int | None = None
+        self.limits = Limits()
+        self.compatibility = Compatibility()
         self.notifies_cancel = False
-        self.topic_max_hash = 0
-        self.cc_keys = 0
-        self.global_qos = True
-        self.passive_is_open = False
         self.exclusive_queues: dict[str, Queue] = {}
 
     def flush(self) -> None:

@@ -123,7 +123,7 @@ class Explaining:
             raise BadRequestError(f"invalid headers: {error}") from None
         try:
             special.validate("", impersonator=True)
-            special.check_extra_keys(self._broker.cc_keys)
+            special.check_extra_keys(self._broker.limits.cc_keys)
         except AMQPError as error:
             raise translated(error) from None
         return self._routed(place, found, routing_key, special)

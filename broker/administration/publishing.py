@@ -18,6 +18,7 @@ from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
+from leveret.broker.channel.settings import Limits
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.publish_route import inspect
@@ -76,7 +77,8 @@ class Publishing:
         """
         authorize(self._broker.users, actor, Right.MANAGEMENT, vhost, change=True)
         host = DetachedHost(self._broker, actor, found_vhost(self._broker, vhost))
-        host.max_message_size = host.cc_keys = sys.maxsize
+        host.max_message_size = sys.maxsize
+        host.limits = Limits(cc_keys=sys.maxsize)
         address = _short("exchange", exchange) + _short("routing key", routing_key)
         header = _header(len(body), properties or {}, headers)
         channel = _PublishingChannel(host, on_done)

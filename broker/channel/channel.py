@@ -31,6 +31,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.rights import AskedPermissions, AskedTopics, Decision
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
+from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.channel.settlement import PIECE, Record, Settlements
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.counters.confirm_latency import ConfirmTimes
@@ -71,12 +72,9 @@ class ChannelHost(Protocol):
     outbox: Outbox
     frame_max: int
     max_message_size: int
-    consumer_max: int | None
     notifies_cancel: bool
-    topic_max_hash: int
-    cc_keys: int
-    global_qos: bool
-    passive_is_open: bool
+    limits: Limits
+    compatibility: Compatibility
     exclusive_queues: dict[str, Queue]
 
     def forget_routes(self) -> None:
@@ -329,7 +327,7 @@ class Channel:
         """
         permissions = self.host.permissions
         if not (
-            self.host.passive_is_open
+            self.host.compatibility.passive_declare == "open"
             or permissions.check("read", name, what)
             or permissions.check("write", name, what)
         ):
@@ -440,7 +438,7 @@ class Channel:
             special.validate(user.name, impersonator=user.may_impersonate)
             if special.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
                 self._check_extra_keys(route, special, content)
-            special.check_extra_keys(self.host.cc_keys)
+            special.check_extra_keys(self.host.limits.cc_keys)
         extra_keys = () if special is None else special.extra_keys
         if not extra_keys and (route.plain or route.queues):  # not by headers
             queues = route.queues

@@ -10,16 +10,15 @@ from typing import Any, Final
 from leveret.broker.amqp.sasl import ANONYMOUS
 from leveret.broker.auth.passwords import SHA256, SHA512
 from leveret.broker.auth.users import UserLimits, VHostLimits
+from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.draft import Draft, in_order
 from leveret.broker.config.sections import (
     MANAGEMENT_TLS_PORT,
     METRICS_TLS_PORT,
     AuditConfig,
-    Compatibility,
     Config,
     CredentialsConfig,
-    DefaultLimits,
     EventsConfig,
     ExportConfig,
     HTTPTLSConfig,
@@ -74,8 +73,6 @@ def config_of(draft: Draft) -> Config:
         draft.problems.append(f"frame_max must be 0 or at least {FRAME_MIN}")
     vhosts = _vhosts(draft)
     users = tuple(_users(draft, vhosts))
-    limits = draft.rows("limits.vhost")
-    bindings = {name: row.pop("max_bindings") for name, row in limits.items() if "max_bindings" in row}
     return Config(
         **parts,
         users=users,
@@ -86,10 +83,7 @@ def config_of(draft: Draft) -> Config:
         backends=backend_settings(draft),
         loopback_users=_loopback_users(draft),
         vhosts=vhosts,
-        vhost_limits={name: VHostLimits(**row) for name, row in limits.items()},
-        vhost_bindings=bindings,
-        default_limits=tuple(_default_limits(draft)),
-        user_limits={name: UserLimits(**row) for name, row in draft.rows("limits.user").items()},
+        limits=_limits(draft),
         storage=StorageConfig(**draft.section("storage")),
         export=ExportConfig(**draft.section("export")),
         shovel=ShovelConfig(**draft.section("shovel")),
@@ -241,6 +235,18 @@ def _topic_permissions(
         draft.compiled(f"{key}.write", made.write)
         draft.compiled(f"{key}.read", made.read)
         yield made
+
+
+def _limits(draft: Draft) -> Limits:
+    vhosts = draft.rows("limits.vhost")
+    bindings = {name: row.pop("max_bindings") for name, row in vhosts.items() if "max_bindings" in row}
+    return Limits(
+        **draft.section("limits"),
+        vhost_limits={name: VHostLimits(**row) for name, row in vhosts.items()},
+        vhost_bindings=bindings,
+        default_limits=tuple(_default_limits(draft)),
+        user_limits={name: UserLimits(**row) for name, row in draft.rows("limits.user").items()},
+    )
 
 
 def _default_limits(draft: Draft) -> Iterator[DefaultLimits]:

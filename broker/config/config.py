@@ -16,7 +16,6 @@ from leveret.broker.config.draft import Draft
 from leveret.broker.config.encrypted import decrypted
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.sections import (
-    Compatibility,
     Config,
     ExportConfig,
     LogConfig,
@@ -30,7 +29,7 @@ from leveret.broker.config.sources import written_settings
 from leveret.broker.config.values import Listener
 
 __all__ = [
-    "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
+    "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
     "PrometheusConfig", "StorageConfig", "TopicPermissionConfig", "UserConfig", "effective", "load",
 ]  # fmt: skip
 
@@ -77,6 +76,7 @@ def load(
 def effective(config: Config) -> Iterator[str]:
     """Yield the effective configuration as ``attribute = value`` lines; passwords are masked."""
     shown = msgspec.to_builtins(config, enc_hook=str)
+    shown |= shown.pop("limits")
     _mask(shown)
     yield from (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in shown.items())
 

@@ -12,11 +12,10 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from leveret.broker.auth.backends.settings import BackendSettings
-from leveret.broker.auth.users import UserLimits, VHostLimits
+from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.config.values import DEFAULT_PORT, Listener
 from leveret.broker.config_key import Key, Prefix, Topic
 from leveret.broker.tls.options import CertificateLogin, TLSOptions
-from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
 
 METRICS_HOST, METRICS_PORT, METRICS_TLS_PORT = "127.0.0.1", 15692, 15691
 MANAGEMENT_HOST, MANAGEMENT_PORT, MANAGEMENT_TLS_PORT = "127.0.0.1", 15672, 15671
@@ -43,13 +42,6 @@ class TopicPermissionConfig(msgspec.Struct, frozen=True):
     exchange: str
     write: str = ".*"
     read: str = ".*"
-
-
-class DefaultLimits(msgspec.Struct, frozen=True):
-    """Limits that a new virtual host gets if its name matches."""
-
-    pattern: str = ".*"
-    limits: VHostLimits = VHostLimits()
 
 
 class ReplicationConfig(msgspec.Struct, frozen=True):
@@ -80,28 +72,6 @@ class ReplicationConfig(msgspec.Struct, frozen=True):
             return []
         text = "confirmed messages are lost if the database is lost before a standby has them"
         return [f"replication.require_synchronous = false: {text}"]
-
-
-class Compatibility(msgspec.Struct, frozen=True):
-    """Switches for changes in RabbitMQ 4; the defaults are RabbitMQ 3.13's behaviour."""
-
-    frame_min: Annotated[int, Key("compatibility.frame_min", "size", low=4096, high=131072, own=True,
-        doc="Smallest `frame_max` that a client may ask for; 8192 in RabbitMQ 4.")] = 4096
-    topic_max_hash: Annotated[int, Key("compatibility.topic_max_hash", low=0, own=True,
-        doc="Maximum number of `#` words in one topic binding key; 0 for any number.")] = 0
-    transient_nonexcl_queues: Annotated[Literal["permitted", "denied"],
-        Key("compatibility.transient_nonexcl_queues", own=True,
-            doc="Whether queues may be neither durable nor exclusive; deprecated in RabbitMQ 4.")] = "permitted"
-    global_qos: Annotated[Literal["permitted", "ignored"], Key("compatibility.global_qos", own=True,
-        doc="`basic.qos` with `global` set, a prefetch limit per channel; deprecated in RabbitMQ 4.")] = "permitted"
-    passive_declare: Annotated[Literal["any-permission", "open"], Key("compatibility.passive_declare", own=True,
-        doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages it "
-        "has. `any-permission`: users with any permission (configure, write or read) for its name, as in RabbitMQ "
-        "4.2.7. `open`: every user of the virtual host, as in RabbitMQ 3.")] = "any-permission"
-    python_patterns: Annotated[bool, Key("compatibility.python_patterns", own=True,
-        doc="Let Python's `re` handle patterns of permissions and policies that RE2 does not support "
-        "([administration](administration.md#permissions)). Names come from clients, and for some names such a pattern "
-        "may block the broker for minutes.")] = False
 
 
 class LogConfig(msgspec.Struct, frozen=True):
@@ -443,75 +413,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         "no limit. The argument `x-consumer-timeout` of a queue or a consumer overrides it.")] = 1800.0
 
     _limits: ClassVar[Topic] = Topic("Limits", "How much clients may use. `infinity` means no limit.")
-    connection_max: Annotated[int | None, Key("connection_max", "limit", low=0, also=("max_connections",),
-        doc="Open connections on the broker.")] = None
-    connection_max_publish_rate: Annotated[int | None, Key("connection_max_publish_rate", "limit", low=1, own=True,
-        doc="Messages that one connection may publish per second: a connection that is faster is read more slowly "
-        "([publish limits](howto/limits-and-audit.md#limit-how-fast-clients-publish)).")] = None
-    connection_max_publish_bytes: Annotated[int | None, Key("connection_max_publish_bytes", "amount", low=1, own=True,
-        doc="Bytes per second that are read from one connection that publishes; no limit if not set.")] = None
-    channel_max_per_node: Annotated[int | None, Key("channel_max_per_node", "limit", low=0,
-        doc="Open channels on the broker.")] = None
-    consumer_max_per_channel: Annotated[int | None, Key("consumer_max_per_channel", "limit", low=1,
-        doc="Consumers on one channel.")] = None
-    vhost_max: Annotated[int | None, Key("vhost_max", "limit", low=0, doc="Virtual hosts on the broker.")] = None
-    cluster_queue_limit: Annotated[int | None, Key("cluster_queue_limit", "limit", low=0,
-        doc="Queues on the broker; existing queues are kept. RabbitMQ's default is no limit.")] = QUEUES
-    cluster_exchange_limit: Annotated[int | None, Key("cluster_exchange_limit", "limit", low=0,
-        doc="Exchanges on the broker, including the predeclared ones of each virtual host. RabbitMQ's default is no "
-        "limit.")] = EXCHANGES
-    max_message_size: Annotated[int, Key("max_message_size", "size", low=0, high=512 * 1024**2,
-        doc="Largest message body.")] = 128 * 1024**2
-    argument_octets: Annotated[int, Key("limits.argument_bytes", "size", low=1024, own=True,
-        doc="Encoded size of the arguments of one queue, exchange, binding or consumer; a declaration with larger "
-        "arguments is refused with 406 PRECONDITION_FAILED.")] = ARGUMENT_OCTETS
-    unsent_octets: Annotated[int | None, Key("limits.unsent_bytes", "amount", low=1024**2, own=True,
-        doc="Bytes queued for all clients together because they do not read, those of the management API included; "
-        "above it, the client with the most pending bytes is disconnected. By default a quarter of the memory limit, "
-        "at least 16 MiB.")] = None
-    cc_keys: Annotated[int, Key("limits.cc_keys", low=0, own=True,
-        doc="Routing keys in the headers `CC` and `BCC` of one message together; a publish with more closes its "
-        "channel with 406 PRECONDITION_FAILED.")] = 1000
-    exchange_hops: Annotated[int, Key("limits.exchange_hops", low=0, own=True,
-        doc="Exchanges that one message may pass through by exchange-to-exchange bindings, beyond the first, times the "
-        "number of its routing keys; a publish that would exceed it closes its channel with 406 PRECONDITION_FAILED.")
-    ] = 10_000
-    most_deaths: Annotated[int, Key("limits.deaths", low=100, own=True,
-        doc="Entries of the header `x-death` in a dead letter; only the newest are kept. A dead-letter cycle of more "
-        "queues than that, or than 255, is not detected.")] = 256
-    vhost_limits: Annotated[Mapping[str, VHostLimits],
-        Key("limits.vhost.$name.max_connections", "limit", low=0, own=True,
-            doc="Connections to one virtual host; `rabbitmqctl set_vhost_limits` in RabbitMQ."),
-        Key("limits.vhost.$name.max_queues", "limit", low=0, own=True,
-            doc="Queues in one virtual host; `rabbitmqctl set_vhost_limits` in RabbitMQ."),
-        Key("limits.vhost.$name.max_publish_rate", "limit", low=1, own=True,
-            doc="As `connection_max_publish_rate`, for all connections to one virtual host together."),
-        Key("limits.vhost.$name.max_publish_bytes", "amount", low=1, own=True,
-            doc="As `connection_max_publish_bytes`, for all connections to one virtual host together.")] = {}
-    vhost_bindings: Annotated[Mapping[str, int | None],
-        Key("limits.vhost.$name.max_bindings", "limit", default=str(BINDINGS), low=0, own=True,
-            doc="Bindings in one virtual host. Not stored: the value in the configuration at the start applies.")] = {}
-    default_limits: Annotated[tuple[DefaultLimits, ...],
-        Key("default_limits.vhosts.$name.pattern", default=".*",
-            doc="Regular expression for the names of virtual hosts that get the following limits when they are "
-            "created, `default_limits.vhosts.1.pattern = ^test` and so on; the first match applies."),
-        Key("default_limits.vhosts.$name.max_connections", "limit", low=-1,
-            doc="Connections to such a virtual host; `-1` for no limit."),
-        Key("default_limits.vhosts.$name.max_queues", "limit", low=-1,
-            doc="Queues in such a virtual host; `-1` for no limit."),
-        Key("default_limits.vhosts.$name.max_publish_rate", "limit", low=1, own=True,
-            doc="As `connection_max_publish_rate`, for all connections to such a virtual host together."),
-        Key("default_limits.vhosts.$name.max_publish_bytes", "amount", low=1, own=True,
-            doc="As `connection_max_publish_bytes`, for all connections to such a virtual host together.")] = ()
-    user_limits: Annotated[Mapping[str, UserLimits],
-        Key("limits.user.$name.max_connections", "limit", low=0, own=True,
-            doc="Connections of one user; `rabbitmqctl set_user_limits` in RabbitMQ."),
-        Key("limits.user.$name.max_channels", "limit", low=0, own=True,
-            doc="Channels of one user; `rabbitmqctl set_user_limits` in RabbitMQ."),
-        Key("limits.user.$name.max_publish_rate", "limit", low=1, own=True,
-            doc="As `connection_max_publish_rate`, for all connections of one user together."),
-        Key("limits.user.$name.max_publish_bytes", "amount", low=1, own=True,
-            doc="As `connection_max_publish_bytes`, for all connections of one user together.")] = {}
+    limits: Limits = Limits()
 
     _users_virtual_hosts_and_definitions: ClassVar[Topic] = Topic("Users, virtual hosts and definitions",
         "The first user and virtual host are created when the data directory is empty, unless definitions are loaded.")

@@ -165,32 +165,29 @@ class Connection(ReceiveLoop):
         "auth_mechanism",
         "bucket",
         "capabilities",
-        "cc_keys",
         "channel_max",
         "channels_gone",
         "client_properties",
         "close_reason",
+        "compatibility",
         "connected_at",
-        "consumer_max",
         "driver",
         "exclusive_queues",
         "frame_max",
-        "global_qos",
         "heartbeat",
         "is_own",
+        "limits",
         "local",
         "notifies_cancel",
         "octets_in",
         "octets_out",
         "outbox",
         "pace",
-        "passive_is_open",
         "paused_at",
         "peer",
         "reads",
         "sent",
         "tls",
-        "topic_max_hash",
     )
 
     def __init__(
@@ -198,11 +195,8 @@ class Connection(ReceiveLoop):
     ) -> None:
         super().__init__(node, f"{peer[0]}:{peer[1]} -> {local[0]}:{local[1]}")
         # per process
-        self.consumer_max = node.consumer_max
-        self.topic_max_hash = node.topic_max_hash
-        self.cc_keys = node.cc_keys
-        self.global_qos = node.global_qos
-        self.passive_is_open = node.passive_is_open
+        self.limits = node.limits
+        self.compatibility = node.compatibility
         # per connection
         self.driver = driver
         self.peer = peer
@@ -802,7 +796,7 @@ class Connection(ReceiveLoop):
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
         """Raise 541 if transient non-exclusive queues are denied, as in RabbitMQ 4.3."""
-        if self.node.transient_denied and not durable and not exclusive:
+        if self.compatibility.transient_nonexcl_queues == "denied" and not durable and not exclusive:
             text = (
                 "Feature `transient_nonexcl_queues` is deprecated.\n"
                 "By default, this feature is not permitted anymore."

@@ -280,9 +280,10 @@ class Handshake:
 
     def _tune_ok(self, method: Any) -> None:
         node, connection = self._node, self._connection
-        if 0 < method.frame_max < node.frame_min:
+        least = node.compatibility.frame_min
+        if 0 < method.frame_max < least:
             raise not_allowed(
-                f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({node.frame_min})"
+                f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({least})"
             )
         for name, asked, limit in (
             ("frame_max", method.frame_max, node.frame_max),

@@ -8,6 +8,7 @@ from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import BackendUser, Decision, Rights
 from leveret.broker.auth.users import LoginRefusedError, Users
 from leveret.broker.channel.channel import Channel
+from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.process.audit_log import AuditLog
@@ -94,23 +95,16 @@ class Node(Protocol):
     handshake_timeout: float
     auth_failure_delay: float
     initial_frame_max: int
-    frame_min: int
     frame_max: int
     channel_max: int
     heartbeat: int
-    max_message_size: int
-    consumer_max: int | None
     consumer_timeout: int
     """Default of the time in ms that a delivery may stay unacked; 0 for no limit."""
     confirm_timeout: float
     """Time in seconds until an unconfirmed publish is nacked; 0 for no limit."""
     object_limits: ObjectLimits
-    topic_max_hash: int
-    cc_keys: int
-    global_qos: bool
-    transient_denied: bool
-    passive_is_open: bool
-    """True if passive declarations need no permission."""
+    limits: Limits
+    compatibility: Compatibility
     alarm: str
     """Reason why publishers are blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
     blocked: set[Any]

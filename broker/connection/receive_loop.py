@@ -183,7 +183,7 @@ class ReceiveLoop:
     def __init__(self, node: Node, name: str) -> None:
         # per process
         self.node = node
-        self.max_message_size = node.max_message_size
+        self.max_message_size = node.limits.max_message_size
         self._sizes = node.context.totals.sizes
         # per connection
         self.name = name

@@ -13,6 +13,7 @@ from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginTh
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User
+from leveret.broker.channel.settings import Compatibility
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Topic
@@ -180,8 +181,7 @@ class ManagedBroker(AdministeredBroker, Protocol):
     auth_failure_delay: float
     is_basic_disabled: bool
     """True if names and passwords are not taken over the network, only tokens and sessions of the page."""
-    global_qos: bool
-    transient_denied: bool
+    compatibility: Compatibility
 
     statistics: Statistics
     http_logins: HTTPLogins

@@ -68,8 +68,9 @@ def enable_feature_flag(call: Call) -> None:
 def list_deprecated_features(call: Call) -> Answer:
     """Features that RabbitMQ deprecates."""
     denied = {name for name, (phase, _) in DEPRECATED.items() if phase == _REMOVED}
-    denied |= {"transient_nonexcl_queues"} if call.broker.transient_denied else set()
-    denied |= set() if call.broker.global_qos else {"global_qos"}
+    switches = call.broker.compatibility
+    denied |= {"transient_nonexcl_queues"} if switches.transient_nonexcl_queues == "denied" else set()
+    denied |= set() if switches.global_qos == "permitted" else {"global_qos"}
     rows = [
         {"name": name, "deprecation_phase": phase, "state": "denied" if name in denied else "permitted",
          "provided_by": "rabbit", "desc": doc, "doc_url": ""}

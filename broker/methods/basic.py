@@ -27,7 +27,7 @@ def basic_qos(channel: Channel, method: Wire.Qos) -> None:
     """
     if method.prefetch_size:
         raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
-    if method.global_ and channel.host.global_qos:
+    if method.global_ and channel.host.compatibility.global_qos == "permitted":
         channel.global_prefetch = method.prefetch_count
         channel.wake_consumers()
     else:
@@ -41,8 +41,9 @@ def basic_qos(channel: Channel, method: Wire.Qos) -> None:
 def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     """Handle `basic.consume`; consume-ok is sent before the first delivery."""
     host = channel.host
-    if host.consumer_max is not None and len(channel.consumers) >= host.consumer_max:
-        raise not_allowed(f"reached maximum ({host.consumer_max}) of consumers per channel")
+    most = host.limits.consumer_max_per_channel
+    if most is not None and len(channel.consumers) >= most:
+        raise not_allowed(f"reached maximum ({most}) of consumers per channel")
     if method.queue == REPLY_TO:
         _consume_replies(channel, method)
         return

@@ -34,7 +34,7 @@ def check_name(kind: str, name: str) -> None:
 
 def check_binding_key(channel: Channel, exchange_type: str, binding_key: str) -> None:
     """Raise 406 for a topic binding key with more `#` words than the configured limit (RabbitMQ 4.3 allows two)."""
-    limit = channel.host.topic_max_hash
+    limit = channel.host.compatibility.topic_max_hash
     if limit and exchange_type == "topic":
         hashes = binding_key.split(".").count("#")
         if hashes > limit:

@@ -160,6 +160,8 @@ class Server:
         self, config: Config, disk: "DataStore | None" = None, time_source: TimeSource | None = None
     ) -> None:
         self.config = config
+        self.limits = limits = config.limits
+        self.compatibility = config.compatibility
         self.disk = disk
         self.time_source = TimeSource() if time_source is None else time_source
         # shared by connections (see `broker.connection.node.Node`)
@@ -191,18 +193,17 @@ class Server:
             self.users,
             self.vhosts,
             node_name=config.node_name,
-            connection_max=config.connection_max,
-            channel_max=config.channel_max_per_node,
+            connection_max=limits.connection_max,
+            channel_max=limits.channel_max_per_node,
             most_sockets=self._file_limit,
         )
         self.damage_log = None if disk is None else DamageLog(disk.damages, self.vhosts)
-        self.vhost_max = config.vhost_max
         self.object_limits = ObjectLimits(
             self.vhosts,
-            queues=config.cluster_queue_limit,
-            exchanges=config.cluster_exchange_limit,
-            bindings_of=config.vhost_bindings,
-            argument_octets=config.argument_octets,
+            queues=limits.cluster_queue_limit,
+            exchanges=limits.cluster_exchange_limit,
+            bindings_of=limits.vhost_bindings,
+            argument_octets=limits.argument_octets,
         )
         self.parameters = Parameters(self)
         self.global_parameters = StoredGlobalParameters(self.definitions)
@@ -212,24 +213,16 @@ class Server:
         self.handshake_timeout = config.handshake_timeout
         self.auth_failure_delay = config.auth_failure_delay
         self.initial_frame_max = config.initial_frame_max
-        self.frame_min = config.compatibility.frame_min
         self.frame_max = config.frame_max
         self.channel_max = config.channel_max
         self.heartbeat = config.heartbeat
-        self.max_message_size = config.max_message_size
-        self.consumer_max = config.consumer_max_per_channel
         self.consumer_timeout = round(config.consumer_timeout * 1000)
         self.confirm_timeout = config.confirm_timeout
-        self.topic_max_hash = config.compatibility.topic_max_hash
-        self.cc_keys = config.cc_keys
         self.delegation = Delegation(
             "" if config.shovel.certificate_dir is None else str(config.shovel.certificate_dir.absolute()),
             config.shovel.local_rights == "setter",
             config.rerouting == "policymaker",
         )
-        self.global_qos = config.compatibility.global_qos == "permitted"
-        self.passive_is_open = config.compatibility.passive_declare == "open"
-        self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
         self.collector = Collector()
         self.resource_monitor = self.monitor_class(
             self,
@@ -254,7 +247,7 @@ class Server:
         self.audit.is_required = config.audit.required
         self.audited_objects: str = config.audit.objects
         self.publish_limits = PublishLimits(
-            config.connection_max_publish_rate, config.connection_max_publish_bytes
+            limits.connection_max_publish_rate, limits.connection_max_publish_bytes
         )
         self.publish_buckets = Buckets()
         self.login_throttle = LoginThrottle(config.auth_max_failures, config.auth_failure_period)
@@ -300,7 +293,7 @@ class Server:
         self._ticks = TimerWheel(0.0)
         self._peer_checks = PeriodicSweep(lambda: self.drivers, SocketDriver.check_peer, CHECK_SECONDS)
         limit = max(self.resource_monitor.memory.limit // UNSENT_SHARE, UNSENT_LEAST)
-        self._unsent_limit = limit if config.unsent_octets is None else config.unsent_octets
+        self._unsent_limit = limit if limits.unsent_octets is None else limits.unsent_octets
         self._unsent_due = 0.0
         self._overdue = PeriodicSweep(lambda: self.clients.connections, Connection.close_overdue)
         self._queue_checks = PeriodicSweep(self._all_queues, self._check_queue)
@@ -358,8 +351,8 @@ class Server:
         config = self.config
         for name in config.vhosts:
             self.add_vhost(name)
-        for name, limits in config.vhost_limits.items():
-            self.users.set_vhost_limits(name, limits)
+        for name, vhost_limits in self.limits.vhost_limits.items():
+            self.users.set_vhost_limits(name, vhost_limits)
         for user in config.users:
             try:
                 hashed = self.users.passwords.hashed(Password(user.password))
@@ -370,7 +363,7 @@ class Server:
                 self.users.set_permissions(user.name, vhost, configure, write, read)
         for row in config.topic_permissions:
             self.users.set_topic_permissions(row.user, row.vhost, row.exchange, row.write, row.read)
-        for name, user_limits in config.user_limits.items():
+        for name, user_limits in self.limits.user_limits.items():
             self.users.set_user_limits(name, user_limits)
 
     def add_vhost(
@@ -380,7 +373,7 @@ class Server:
         vhost = self._make_vhost(name)
         vhost.description, vhost.tags, vhost.default_queue_type = description, tags, default_queue_type
         self.definitions.add_vhost(vhost)
-        for default in self.config.default_limits:
+        for default in self.limits.default_limits:
             if self.patterns.compile(default.pattern)(name.encode("utf-8", "surrogateescape")):
                 self.users.set_vhost_limits(name, default.limits)
                 break
@@ -414,11 +407,11 @@ class Server:
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
             confirm_mode=self.config.confirm_mode,
-            most_deaths=self.config.most_deaths,
+            most_deaths=self.limits.most_deaths,
             patterns=self.patterns,
             object_limits=self.object_limits,
         )
-        vhost.router.hop_limit = self.config.exchange_hops
+        vhost.router.hop_limit = self.limits.exchange_hops
         vhost.parameters.on_change = self._parameter_changed
         return vhost
 

@@ -13,7 +13,8 @@ from running import Running
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Channel as ChannelMethods, Connection as Wire, Exchange, Queue, make
 from leveret.broker.auth.passwords import Password, hash_password
-from leveret.broker.auth.users import LoginRefusedError, User, Users, VHostLimits
+from leveret.broker.auth.users import LoginRefusedError, User, Users
+from leveret.broker.channel.settings import Limits
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 
@@ -214,13 +215,16 @@ def test_sec_29_objects_of_the_broker():
     """Queues, exchanges and bindings of the broker, and the octets of their arguments, are bounded (406)."""
     large = {"x-text": ("longstr", "x" * 20_000)}
     refused = (
-        (Node(cluster_queue_limit=1), lambda name: make(Queue.Declare, 0, name, *([False] * 5), {})),
         (
-            Node(cluster_exchange_limit=8),
+            Node(limits=Limits(cluster_queue_limit=1)),
+            lambda name: make(Queue.Declare, 0, name, *([False] * 5), {}),
+        ),
+        (
+            Node(limits=Limits(cluster_exchange_limit=8)),
             lambda name: make(Exchange.Declare, 0, name, "direct", *([False] * 5), {}),
         ),
         (
-            Node(vhost_limits={"/": VHostLimits(max_bindings=1)}),
+            Node(limits=Limits(vhost_bindings={"/": 1})),
             lambda name: make(Queue.Bind, 0, "q", "amq.topic", name, False, {}),
         ),
     )

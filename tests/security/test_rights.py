@@ -10,7 +10,8 @@ from fakes import Client, Node, StoringNode, queue_declare
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Exchange, Queue, Tx, make
 from leveret.broker.auth.name_patterns import Patterns
-from leveret.broker.config.config import Compatibility, UserConfig
+from leveret.broker.channel.settings import Compatibility
+from leveret.broker.config.config import UserConfig
 
 EVERYTHING = (".*", ".*", ".*")
 NOTHING = ("^$", "^$", "^$")

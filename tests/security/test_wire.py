@@ -22,7 +22,7 @@ from running import Running
 
 from leveret.broker.amqp.commands import Queue, make
 from leveret.broker.amqp.properties import Properties, build
-from leveret.broker.config.config import Compatibility
+from leveret.broker.channel.settings import Compatibility
 from leveret.broker.vhost.publish_route import inspect
 from leveret.exchanges.router import Router
 

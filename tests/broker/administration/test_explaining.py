@@ -10,6 +10,7 @@ from leveret.broker.administration import BadRequestError, ForbiddenError, NotFo
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
+from leveret.broker.channel.settings import Limits
 
 ANN = User("ann", "", ("management",))
 
@@ -366,7 +367,7 @@ def test_copies_of_a_delayed_publish(node, header, goes_elsewhere):
 
 def test_publishes_that_are_refused_are_not_explained():
     """Keys that are no list, or too many of them, are errors for a client, and here with the same words."""
-    node = Node(cc_keys=2)
+    node = Node(limits=Limits(cc_keys=2))
     publish = node.administration.explaining.publish
     with pytest.raises(BadRequestError, match='unacceptable_type_in_header,"CC",longstr'):
         publish(None, "/", "", "q", {"CC": "b1"})

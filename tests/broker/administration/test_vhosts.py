@@ -5,6 +5,7 @@ from fakes import Client, DiskNode, StoringNode
 
 from leveret.broker.administration import BadRequestError, NotFoundError
 from leveret.broker.auth.users import User
+from leveret.broker.channel.settings import Limits
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_impossible_names(vhosts, name):
 
 def test_the_limit_of_vhosts():
     """No vhost can be added above the configured limit, in any way; existing ones may be changed."""
-    node = StoringNode(vhost_max=2)
+    node = StoringNode(limits=Limits(vhost_max=2))
     vhosts = node.administration.vhosts
     vhosts.put(None, "v")
     vhosts.put(None, "v", description="changed")

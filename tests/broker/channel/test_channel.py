@@ -6,6 +6,7 @@ from internals import ready_messages
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties
+from leveret.broker.channel.settings import Limits
 from leveret.broker.config.config import UserConfig
 
 
@@ -277,7 +278,7 @@ def test_prefetch_applies_to_each_consumer(client):
 
 def test_consumers_per_channel_can_be_limited():
     """One consumer more than the limit is 530."""
-    client = Client(Node(consumer_max_per_channel=1), capabilities=CAPABILITIES)
+    client = Client(Node(limits=Limits(consumer_max_per_channel=1)), capabilities=CAPABILITIES)
     client.declare("q")
     client.consume("q", "a")
 

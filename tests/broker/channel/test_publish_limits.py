@@ -4,11 +4,12 @@ import pytest
 from fakes import Client, Node, publish_frames
 
 from leveret.broker.amqp.commands import Channel, Exchange, Queue, make
+from leveret.broker.channel.settings import Limits
 
 
 def publisher(**settings) -> Client:
     """A client of a broker with a topic exchange `x`, bound to `y`, bound to a queue."""
-    client = Client(Node(**settings))
+    client = Client(Node(limits=Limits(**settings)))
     client.declare("q")
     for name in ("x", "y"):
         client.ask(make(Exchange.Declare, 0, name, "topic", False, False, False, False, False, {}))

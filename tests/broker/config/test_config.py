@@ -1,5 +1,6 @@
 """The configuration: syntax, values, precedence, messages."""
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,9 @@ def test_nothing_configured_is_the_defaults():
         config.storage.paging_ratio,
     )
     assert (None, None, None) == (
-        config.connection_max,
-        config.channel_max_per_node,
-        config.consumer_max_per_channel,
+        config.limits.connection_max,
+        config.limits.channel_max_per_node,
+        config.limits.consumer_max_per_channel,
     )
 
 
@@ -151,18 +152,18 @@ def test_any_value_is_parsed_or_refused(key, text):
         ("heartbeat=1m", "heartbeat", 60),
         ("heartbeat=0", "heartbeat", 0),
         ("auth.failure_delay=1.5s", "auth_failure_delay", 1.5),
-        ("max_message_size=64MiB", "max_message_size", 64 * 1024**2),
-        ("max_message_size=64MB", "max_message_size", 64 * 1024**2),
-        ("max_message_size=1kB", "max_message_size", 1024),
-        ("max_message_size=1k", "max_message_size", 1024),
-        ("max_message_size=0.5k", "max_message_size", 512),
+        ("max_message_size=64MiB", "limits.max_message_size", 64 * 1024**2),
+        ("max_message_size=64MB", "limits.max_message_size", 64 * 1024**2),
+        ("max_message_size=1kB", "limits.max_message_size", 1024),
+        ("max_message_size=1k", "limits.max_message_size", 1024),
+        ("max_message_size=0.5k", "limits.max_message_size", 512),
         ("frame_max=0", "frame_max", 0),
         ("channel_max=0", "channel_max", 0),
         ("max_channels_per_connection=7", "channel_max", 7),
-        ("connection_max=infinity", "connection_max", None),
-        ("connection_max=0", "connection_max", 0),
-        ("max_connections=9", "connection_max", 9),
-        ("consumer_max_per_channel=3", "consumer_max_per_channel", 3),
+        ("connection_max=infinity", "limits.connection_max", None),
+        ("connection_max=0", "limits.connection_max", 0),
+        ("max_connections=9", "limits.connection_max", 9),
+        ("consumer_max_per_channel=3", "limits.consumer_max_per_channel", 3),
         ("tcp_listen_options.nodelay=false", "nodelay", False),
         ("tcp_listen_options.sndbuf=64KiB", "sndbuf", 65536),
         ("cluster_name=hares", "cluster_name", "hares"),
@@ -183,7 +184,7 @@ def test_any_value_is_parsed_or_refused(key, text):
 )
 def test_a_value_is_read_in_its_unit(setting, attribute, value):
     """Durations, sizes, limits and the rest arrive as plain values in seconds and bytes."""
-    assert value == getattr(load(settings=[setting]), attribute)
+    assert value == attrgetter(attribute)(load(settings=[setting]))
 
 
 @pytest.mark.parametrize(
@@ -432,7 +433,7 @@ def test_flags_win_over_environment_over_files_over_defaults(tmp_path):
         config.heartbeat,
         config.frame_max,
         config.channel_max,
-        config.max_message_size,
+        config.limits.max_message_size,
     )
 
 
@@ -683,9 +684,15 @@ def test_limits_of_virtual_hosts_and_users():
         ]
     )
 
-    assert (5, 6) == (config.vhost_limits["/"].max_connections, config.vhost_limits["/"].max_queues)
-    assert config.vhost_limits["a.b"].max_queues is None
-    assert (None, 7) == (config.user_limits["bob"].max_connections, config.user_limits["bob"].max_channels)
+    assert (5, 6) == (
+        config.limits.vhost_limits["/"].max_connections,
+        config.limits.vhost_limits["/"].max_queues,
+    )
+    assert config.limits.vhost_limits["a.b"].max_queues is None
+    assert (None, 7) == (
+        config.limits.user_limits["bob"].max_connections,
+        config.limits.user_limits["bob"].max_channels,
+    )
 
 
 def test_secrets_are_never_shown():

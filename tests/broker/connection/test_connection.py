@@ -12,7 +12,8 @@ from leveret.broker.amqp.commands import Access, Basic, Channel, Confirm, Connec
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.properties import build
 from leveret.broker.auth.users import UserLimits
-from leveret.broker.config.config import Compatibility, UserConfig
+from leveret.broker.channel.settings import Compatibility, Limits
+from leveret.broker.config.config import UserConfig
 from leveret.broker.connection.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
 
 PUBLISH_BEGUN = encode_method(1, make(Basic.Publish, 0, "", "q", False, False))
@@ -246,14 +247,14 @@ def test_channel_max_is_a_number_of_channels(client):
 
 def test_users_and_nodes_may_limit_channels():
     """Channel limits of a user and of the node count all connections; a closed channel makes room."""
-    node = Node(user_limits={"guest": UserLimits(max_channels=2)})
+    node = Node(limits=Limits(user_limits={"guest": UserLimits(max_channels=2)}))
     first = Client(node)
     second = Client(node, port=50001)
 
     assert "maximum allowed user limit of 2" in second.ask(Channel.Open(), 2)[0]
     second.connection.lost()
     assert 1 == len(first.ask(Channel.Open(), 2))
-    small = Client(Node(channel_max_per_node=1))
+    small = Client(Node(limits=Limits(channel_max_per_node=1)))
     assert "has reached the maximum allowed limit of 1" in small.ask(Channel.Open(), 2)[0]
 
 

@@ -12,7 +12,8 @@ from leveret.broker.amqp.commands import Channel, Connection as Wire, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import UserLimits, VHostLimits
-from leveret.broker.config.config import Compatibility, UserConfig
+from leveret.broker.channel.settings import Compatibility, Limits
+from leveret.broker.config.config import UserConfig
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 
 DELAY = 3.0
@@ -254,13 +255,16 @@ def test_a_vhost_must_be_open_to_the_user():
 @pytest.mark.parametrize(
     ("settings_of", "text"),
     [
-        ({"connection_max": 1}, "NOT_ALLOWED - connection refused: node connection limit (1) is reached"),
         (
-            {"vhost_limits": {"/": VHostLimits(max_connections=1)}},
+            {"limits": Limits(connection_max=1)},
+            "NOT_ALLOWED - connection refused: node connection limit (1) is reached",
+        ),
+        (
+            {"limits": Limits(vhost_limits={"/": VHostLimits(max_connections=1)})},
             "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (1) is reached",
         ),
         (
-            {"user_limits": {"guest": UserLimits(max_connections=1)}},
+            {"limits": Limits(user_limits={"guest": UserLimits(max_connections=1)})},
             "NOT_ALLOWED - connection refused for user 'guest': user connection limit (1) is reached",
         ),
     ],

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, VHostLimits
+from leveret.broker.channel.settings import Limits
 from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.publish_limits import (
     BREAK_SECONDS,
@@ -173,7 +174,7 @@ class Paced:
 
 def node_with(**limits: int) -> Node:
     """Return a broker with limits of each connection."""
-    return Node(**{f"connection_max_publish_{name}": limit for name, limit in limits.items()})
+    return Node(limits=Limits(**{f"connection_max_publish_{name}": limit for name, limit in limits.items()}))
 
 
 def test_without_limits_nothing_is_kept():

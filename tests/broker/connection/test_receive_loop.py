@@ -44,6 +44,7 @@ from leveret.broker.amqp.fastpath import (
     unpack_frame,
 )
 from leveret.broker.channel import channel as channel_module, transaction
+from leveret.broker.channel.settings import Limits
 from leveret.broker.connection import receive_loop
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.receive_loop import malformed, piece
@@ -210,7 +211,7 @@ class Session:
     def __init__(self, split: Split, client_class: type[Client] = Client, *, looks: int = 0) -> None:
         self.split = split
         self.is_hurried = looks > 0
-        self.node = Node(max_message_size=LIMIT)
+        self.node = Node(limits=Limits(max_message_size=LIMIT))
         self.client = client_class(self.node)
         self.ordered: dict[int, list[str]] = {}
         self.returns: dict[int, list[str]] = {}

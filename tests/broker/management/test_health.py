@@ -4,6 +4,7 @@ import pytest
 from api import Api
 from fakes import Node
 
+from leveret.broker.channel.settings import Limits
 from leveret.broker.statistics.node_facts import ListenerFacts
 
 OK = {"status": "ok"}
@@ -82,7 +83,7 @@ def test_a_broker_without_listeners_is_not_ready(api):
 
 def test_a_full_broker_is_not_ready():
     """As many clients as may connect are connected."""
-    api = Api(Node(connection_max=0))
+    api = Api(Node(limits=Limits(connection_max=0)))
     api.node.addresses.append(("127.0.0.1", 5672))
     answer = api.request("GET", "health/checks/below-node-connection-limit")
     reason = "node connection limit is reached"

@@ -7,6 +7,7 @@ from fakes import Client, Node, StoringNode
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.auth.passwords import Password, check_password
+from leveret.broker.channel.settings import Compatibility
 
 
 def test_the_cluster_name_is_set_permanently():
@@ -182,7 +183,7 @@ def test_deprecated_features_have_their_state(api):
         states()["ram_node_type"],
         api.get("deprecated-features")[3]["deprecation_phase"],
     )
-    api.node.global_qos, api.node.transient_denied = False, True
+    api.node.compatibility = Compatibility(global_qos="ignored", transient_nonexcl_queues="denied")
     assert ("denied", "denied") == (states()["global_qos"], states()["transient_nonexcl_queues"])
 
 

@@ -6,7 +6,8 @@ import pytest
 from fakes import Client, Node, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
-from leveret.broker.config.config import Compatibility, UserConfig
+from leveret.broker.channel.settings import Compatibility
+from leveret.broker.config.config import UserConfig
 from leveret.broker.methods import HANDLERS
 
 LOCKED: Any = {"x-match": ("longstr", "sometimes")}

@@ -6,8 +6,8 @@ from fakes import Client, Node
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import VHostLimits
+from leveret.broker.channel.settings import DefaultLimits, Limits
 from leveret.broker.config.config import ConfigError, load
-from leveret.broker.config.sections import DefaultLimits
 
 LARGE: Table = {"x-text": ("longstr", "x" * 16_400)}
 
@@ -27,7 +27,7 @@ def bind(queue: str, key: str, arguments: Table | None = None) -> object:
 
 def test_queues_are_limited_in_all_vhosts_together():
     """A queue above the limit is refused with RabbitMQ's text; an existing one may be redeclared."""
-    node = Node(cluster_queue_limit=2, vhosts=("/", "other"))
+    node = Node(limits=Limits(cluster_queue_limit=2), vhosts=("/", "other"))
     client = Client(node)
     client.declare("q1")
     node.vhosts["other"].create_queue(
@@ -42,7 +42,7 @@ def test_queues_are_limited_in_all_vhosts_together():
 
 def test_exchanges_are_limited_in_all_vhosts_together():
     """An exchange above the limit is refused with RabbitMQ's text; predeclared ones count."""
-    client = Client(Node(cluster_exchange_limit=8))
+    client = Client(Node(limits=Limits(cluster_exchange_limit=8)))
 
     assert ["1 exchange.declare-ok"] == client.ask(declare_exchange("x1"))
     assert ["1 exchange.declare-ok"] == client.ask(declare_exchange("x1"))
@@ -53,7 +53,7 @@ def test_exchanges_are_limited_in_all_vhosts_together():
 
 def test_bindings_are_limited_in_each_vhost():
     """A binding above the limit is refused; an existing one may be repeated, and unbinding makes room."""
-    node = Node(vhost_bindings={"/": 2})
+    node = Node(limits=Limits(vhost_bindings={"/": 2}))
     client = Client(node)
     client.declare("q")
     for key in ("a", "b", "b"):
@@ -94,12 +94,14 @@ def test_arguments_are_limited_by_their_own_size():
     client = Client()
 
     assert ["1 exchange.declare-ok"] == client.ask(declare_exchange("x" * 200, arguments))
-    assert ["1 exchange.declare-ok"] == Client(Node(argument_octets=20_000)).ask(declare_exchange("x", LARGE))
+    assert ["1 exchange.declare-ok"] == Client(Node(limits=Limits(argument_octets=20_000))).ask(
+        declare_exchange("x", LARGE)
+    )
 
 
 def test_limits_are_configured_with_the_keys_of_rabbitmq():
     """Keys of limits are RabbitMQ's if it has the limit; `infinity`, and `-1` for those of new vhosts, is none."""
-    config = load(
+    limits = load(
         settings=[
             "cluster_queue_limit = infinity",
             "cluster_exchange_limit = 10",
@@ -111,18 +113,18 @@ def test_limits_are_configured_with_the_keys_of_rabbitmq():
             "default_limits.vhosts.2.max_connections = 3",
             "default_limits.vhosts.2.max_queues = -1",
         ]
-    )
+    ).limits
 
     assert (None, 10, 65536) == (
-        config.cluster_queue_limit,
-        config.cluster_exchange_limit,
-        config.argument_octets,
+        limits.cluster_queue_limit,
+        limits.cluster_exchange_limit,
+        limits.argument_octets,
     )
-    assert {"a": 5} == config.vhost_bindings
+    assert {"a": 5} == limits.vhost_bindings
     assert (
         DefaultLimits("^dev", VHostLimits(3)),
         DefaultLimits(".*", VHostLimits(None, 7)),
-    ) == config.default_limits
+    ) == limits.default_limits
 
 
 def test_a_wrong_pattern_of_limits_is_reported():
@@ -136,7 +138,7 @@ def test_a_wrong_pattern_of_limits_is_reported():
 def test_new_vhosts_get_the_limits_of_the_first_pattern_that_matches():
     """A new vhost gets the limits of the first pattern that matches its name, or none."""
     limits = (DefaultLimits("^dev", VHostLimits(3)), DefaultLimits("^d", VHostLimits(None, 7)))
-    node = Node(default_limits=limits, vhosts=("/", "developers", "data"))
+    node = Node(limits=Limits(default_limits=limits), vhosts=("/", "developers", "data"))
 
     found = {name: node.users.vhost_limits(name) for name in node.vhosts}
     assert {"/": (None, None), "developers": (3, None), "data": (None, 7)} == {
