@@ -107,6 +107,7 @@ size: $(VENV)/.installed
 
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m leveret config --markdown > docs/configuration.md
+	$(BIN)/python -c "from leveret.broker.config.reference import EXAMPLE; print(EXAMPLE, end='')" > docs/leveret.conf
 	$(BIN)/python -m leveret ctl help --markdown > docs/command-line.md
 	$(BIN)/python -m docs.generate
 	$(BIN)/python tests/broker/embedded/test_synchronous_stub.py --write

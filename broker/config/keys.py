@@ -25,14 +25,14 @@ _LEAST_SIZE: Final = 65536
 
 def _topics() -> Iterator[Topic]:
     """Yield the topics with their keys."""
-    topic, keys = Topic(""), list[Key]()
+    found: list[tuple[Topic, list[Key]]] = []
     for each in _stated(Config, "", Prefix("")):
-        if isinstance(each, Key):
-            keys.append(each)
-            continue
+        if isinstance(each, Topic):
+            found.append((each, []))
+        else:
+            found[-1][1].append(each)
+    for topic, keys in found:
         yield msgspec.structs.replace(topic, keys=tuple(keys))
-        topic, keys = each, []
-    yield msgspec.structs.replace(topic, keys=tuple(keys))
 
 
 def _stated(section: type[msgspec.Struct], path: str, prefix: Prefix) -> Iterator[Topic | Key]:
@@ -62,11 +62,9 @@ def _stated(section: type[msgspec.Struct], path: str, prefix: Prefix) -> Iterato
             doc = key.doc
             for word, text in prefix.words:
                 doc = doc.replace(word, text)
-            if len(keys) > 1 or "$" in name:
-                form, value, attribute = str, None, ""
-            else:
-                value, attribute = defaults.get(field), path + field
-            made = _filled(key, name, doc, attribute, form, value)
+            is_whole = len(keys) == 1 and "$" not in name
+            of_field = (path + field, form, defaults.get(field)) if is_whole else ("", str, None)
+            made = _filled(key, name, doc, *of_field)
             yield made
             for other in key.also:
                 text = f"Another name of `{name}`."
@@ -101,7 +99,7 @@ def default_text(kind: str, value: Any) -> str:
         return _with_unit(round(value * 1000), _TIMES)
     if kind == "size" and value >= _LEAST_SIZE:
         return _with_unit(value, _SIZES)
-    return str(value) if isinstance(value, str | int | float) or hasattr(value, "parts") else ""
+    return str(value)
 
 
 def _with_unit(number: int, units: tuple[tuple[int, str], ...]) -> str:
@@ -111,7 +109,7 @@ def _with_unit(number: int, units: tuple[tuple[int, str], ...]) -> str:
     )
 
 
-TOPICS: Final[tuple[Topic, ...]] = tuple(_topics())[1:]
+TOPICS: Final[tuple[Topic, ...]] = tuple(_topics())
 KEYS: Final[tuple[Key, ...]] = tuple(key for topic in TOPICS for key in topic.keys)
 
 

@@ -556,9 +556,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         doc="The data directory; only one broker can use it at a time.")] = Path("var")
     pid_file: Annotated[Path | None, Key("pid_file", own=True,
         doc="File that contains the process id, from when clients can connect until the process ends.")] = None
-    node_name: Annotated[str, Key("node_name", own=True,
+    node_name: Annotated[str, Key("node_name", default="", own=True,
         doc="Name of this broker; `rabbit@` and the host name by default.")] = msgspec.field(default_factory=_node_name)
-    cluster_name: Annotated[str, Key("cluster_name",
+    cluster_name: Annotated[str, Key("cluster_name", default="",
         doc="Name that clients see in the server properties; the node name by default.")
     ] = msgspec.field(default_factory=_node_name)
     slow_step: Annotated[float, Key("debug.slow_step", "duration", unit="ms", low=0, own=True,

@@ -158,15 +158,13 @@ def _within(number: float, key: Key) -> None:
         raise ValueError(f"must be at most {key.high}")
 
 
-def parse_bool(text: str, _key: Key) -> bool:
-    """Parse ``true`` or ``false``, the only values that RabbitMQ accepts."""
-    if text not in {"true", "false"}:
+def _bool(text: str, _key: Key) -> bool:
+    if text not in {"true", "false"}:  # the only values that RabbitMQ accepts
         raise ValueError("must be true or false")
     return text == "true"
 
 
-def parse_int(text: str, key: Key) -> int:
-    """Parse an integer within the key's bounds."""
+def _int(text: str, key: Key) -> int:
     try:
         number = int(text)
     except ValueError:
@@ -175,30 +173,18 @@ def parse_int(text: str, key: Key) -> int:
     return number
 
 
-def parse_moment(text: str, key: Key) -> str:
-    """Parse a recurring time, such as ``$D0`` for midnight; '' for none."""
-    del key
+def _moment(text: str, _key: Key) -> str:
     if text:
         When.parsed(text)
     return text
 
 
-def parse_limit(text: str, key: Key) -> int | None:
+def _limit(text: str, key: Key) -> int | None:
     """Parse an integer, or ``infinity`` (or the ``-1`` that some keys accept) as None."""
-    return None if text == "infinity" or (key.low == -1 and text == "-1") else parse_int(text, key)
+    return None if text == "infinity" or (key.low == -1 and text == "-1") else _int(text, key)
 
 
-def parse_size(text: str, key: Key) -> int:
-    """Parse a number of bytes: ``131072``, ``128KiB``, ``64MB``; all units are powers of 1024."""
-    return _octets(text, key, _SIZE_UNITS)
-
-
-def parse_amount(text: str, key: Key) -> int:
-    """Parse a number of bytes: ``131072``, ``128KiB`` or ``128K``, powers of 1024, but ``64MB``, powers of 1000."""
-    return _octets(text, key, _AMOUNT_UNITS)
-
-
-def _octets(text: str, key: Key, units: Mapping[str, int]) -> int:
+def _octets(text: str, key: Key, units: Mapping[str, int] = _SIZE_UNITS) -> int:
     match = _NUMBER_WITH_UNIT.fullmatch(text)
     if match is None or (factor := units.get(match["unit"].lower())) is None:
         raise ValueError("must be a size such as 131072, 128KiB or 64MB")
@@ -209,7 +195,17 @@ def _octets(text: str, key: Key, units: Mapping[str, int]) -> int:
     return int(size)
 
 
-def parse_duration(text: str, key: Key) -> float:
+def parse_amount(text: str, key: Key) -> int:
+    """Parse a number of bytes: ``131072``, ``128KiB`` or ``128K``, powers of 1024, but ``64MB``, powers of 1000.
+
+    Raises:
+        ValueError: it is none, or not within the key's bounds.
+
+    """
+    return _octets(text, key, _AMOUNT_UNITS)
+
+
+def _duration(text: str, key: Key) -> float:
     """Parse seconds: ``200ms``, ``5s``, ``1m``, ``1h``; a bare number is in the key's own unit."""
     match = _NUMBER_WITH_UNIT.fullmatch(text)
     unit = match["unit"] or key.unit if match is not None else ""
@@ -220,30 +216,22 @@ def parse_duration(text: str, key: Key) -> float:
     return seconds
 
 
-def parse_seconds(text: str, key: Key) -> int:
-    """Parse a duration of whole seconds."""
-    seconds = parse_duration(text, key)
+def _seconds(text: str, key: Key) -> int:
+    seconds = _duration(text, key)
     if seconds != int(seconds):
         raise ValueError("must be whole seconds")
     return int(seconds)
 
 
-def parse_string(text: str, _key: Key) -> str:
-    """Return the text itself."""
+def _string(text: str, _key: Key) -> str:
     return text
 
 
-def parse_choice(text: str, key: Key) -> str:
-    """Parse one of the key's choices."""
+def _choice(text: str, key: Key) -> str:
     if text not in key.choices:
         wanted = key.choices[0] if len(key.choices) == 1 else f"one of {', '.join(key.choices)}"
         raise ValueError(f"must be {wanted}")
     return text
-
-
-def parse_path(text: str, _key: Key) -> Path:
-    """Parse a path; ``~`` is the home directory."""
-    return home_expanded(text)
 
 
 def home_expanded(text: str) -> Path:
@@ -251,6 +239,7 @@ def home_expanded(text: str) -> Path:
 
     Raises:
         ValueError: the system does not know that: there is no HOME, as in containers, or no such user.
+
     """
     try:
         return Path(text).expanduser()
@@ -258,12 +247,15 @@ def home_expanded(text: str) -> Path:
         raise ValueError("begins with the home directory of a user who has none") from None
 
 
-def parse_file(text: str, key: Key) -> Path | None:
-    """Parse a path, or ``false`` for no file."""
-    return None if text == "false" else parse_path(text, key)
+def _path(text: str, _key: Key) -> Path:
+    return home_expanded(text)
 
 
-def parse_listener(text: str, _key: Key) -> Listener:
+def _file(text: str, _key: Key) -> Path | None:
+    return None if text == "false" else home_expanded(text)
+
+
+def _listener(text: str, _key: Key) -> Listener:
     """Parse ``port``, ``host:port`` or ``[ipv6]:port``."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -277,7 +269,7 @@ def parse_listener(text: str, _key: Key) -> Listener:
     return Listener(host, int(port))
 
 
-def parse_fraction(text: str, key: Key) -> float:
+def _fraction(text: str, key: Key) -> float:
     """Parse a number from 0 to 1, or to the key's bound."""
     highest = key.high or 1
     try:
@@ -289,50 +281,42 @@ def parse_fraction(text: str, key: Key) -> float:
     return number
 
 
-def parse_backend(text: str, key: Key) -> str:
+def _backend(text: str, _key: Key) -> str:
     """Parse RabbitMQ's name of an authentication backend, short or long."""
-    del key
     if text not in MODULES:
         raise ValueError("must be internal, http, ldap, oauth2 or cache")
     return MODULES[text]
 
 
-def parse_user(text: str, key: Key) -> str:
-    """Parse the name of a user; '' for `none`."""
-    del key
+def _user(text: str, _key: Key) -> str:
     return "" if text == "none" else text
 
 
-def parse_address(text: str, key: Key) -> str:
-    """Parse the address of a web service."""
-    del key
+def _address(text: str, _key: Key) -> str:
     parts = urlsplit(text)  # raises ValueError, too
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or parts.fragment
-        or text.split() != [text]
-    ):
+    is_whole = parts.hostname and not parts.fragment and text.split() == [text]
+    if parts.scheme not in {"http", "https"} or not is_whole:
         raise ValueError("must be an address such as https://host/path")
     return text
 
 
 PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
-    "bool": parse_bool,
-    "int": parse_int,
-    "limit": parse_limit,
-    "size": parse_size,
+    "bool": _bool,
+    "int": _int,
+    "limit": _limit,
+    "size": _octets,
     "amount": parse_amount,
-    "duration": parse_duration,
-    "seconds": parse_seconds,
-    "string": parse_string,
-    "fraction": parse_fraction,
-    "choice": parse_choice,
-    "path": parse_path,
-    "file": parse_file,
-    "listener": parse_listener,
-    "moment": parse_moment,
-    "backend": parse_backend,
-    "user": parse_user,
-    "address": parse_address,
+    "duration": _duration,
+    "seconds": _seconds,
+    "string": _string,
+    "fraction": _fraction,
+    "choice": _choice,
+    "path": _path,
+    "file": _file,
+    "listener": _listener,
+    "moment": _moment,
+    "backend": _backend,
+    "user": _user,
+    "address": _address,
 }
+"""Parsers of values, by the kind of a key; each raises ValueError with what the value must be."""

@@ -1,8 +1,11 @@
 """The configuration: syntax, values, precedence, messages."""
 
+from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -19,6 +22,7 @@ from leveret.broker.config.config import (
 from leveret.broker.config.foreign_keys import FOREIGN
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.values import PARSERS, parse_line, read_file
+from leveret.broker.config_key import Key
 from leveret.broker.process.resource_alarms import disk_limit, memory_limit, total_memory
 
 ALL = (".*", ".*", ".*")
@@ -85,6 +89,37 @@ def test_every_row_goes_somewhere(key):
     value = load(settings=["prometheus.ssl.certfile=/c.pem", "management.ssl.certfile=/c.pem"])
     for name in key.attribute.split("."):
         value = getattr(value, name)
+
+
+def fields_of(section: type[msgspec.Struct], path: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield the fields of a class of settings and of its sections, and whether they state a key."""
+    for name in section.__struct_fields__:
+        form, *notes = get_args(section.__annotations__[name]) or (section.__annotations__[name],)
+        if isinstance(form, type) and issubclass(form, msgspec.Struct) and not any(map(is_key, notes)):
+            yield from fields_of(form, f"{path}{name}.")
+        else:
+            yield (
+                f"{path}{name}",
+                any(map(is_key, notes)) or path + name in {"prometheus.tls", "management.tls"},
+            )
+
+
+def is_key(note: object) -> bool:
+    return isinstance(note, Key)
+
+
+def test_every_field_states_its_key():
+    """All but what follows from other fields."""
+    without = {name for name, has_key in fields_of(Config) if not has_key}
+
+    assert {
+        "backends.cache.authz",
+        "files",
+        "management.has_plain",
+        "prometheus.has_plain",
+        "tls.prefix",
+        "warnings",
+    } == without
 
 
 @pytest.mark.parametrize(
