@@ -33,7 +33,7 @@ from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
 
 AHEAD_LOADS = 16
-"""What is read ahead of a consumer has at most the bytes of so many loads, and one load more."""
+"""Maximum bytes read ahead of a consumer, in loads; one load may come on top."""
 _seq_id = attrgetter("seq_id")
 
 
