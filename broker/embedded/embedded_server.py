@@ -40,7 +40,7 @@ GONE_SECONDS = 5.0
 
 
 class Answer(Generic[T]):
-    """What a caller waits for in the event loop; the first result, or error, counts."""
+    """An awaited answer of the server; the first result, or error, counts."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

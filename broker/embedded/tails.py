@@ -112,7 +112,7 @@ class AsyncTail(View):
 
 
 class TailProxy(Proxy[AsyncTail]):
-    """What a `Tail` has of its own, as a context manager and as an iterator."""
+    """The part of a `Tail` that is not made from `AsyncTail`: the context manager and the iterator."""
 
     def _enter(self) -> Self:
         self._call(self._target.__aenter__)

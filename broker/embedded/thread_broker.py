@@ -142,7 +142,7 @@ def _abandon(thread: LoopThread) -> None:
 
 
 class ThreadProxy(Proxy[AsyncBroker]):
-    """What a `Broker` has of its own: its thread."""
+    """The part of a `Broker` that is not made from `AsyncBroker`: its thread."""
 
     _thread: LoopThread | None = None
     _finalizer: "weakref.finalize[[LoopThread], ThreadProxy]"
