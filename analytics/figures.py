@@ -1,8 +1,9 @@
 """Descriptions of charts, without a drawing library. `drawing` makes SVG of them for print, `plots` those of pages."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -78,6 +79,22 @@ def at(text: str) -> datetime:
 def series_of(label: str, rows: Sequence[Any], column: str) -> Series:
     """Return a column of rows that have a `time` as a series over time."""
     return Series(label, [at(row["time"]) for row in rows], [row[column] for row in rows], marker=".")
+
+
+def with_gaps(rows: Sequence[Any]) -> list[Any]:
+    """Return rows in the order of their `time`, with an empty one where two are further apart than others.
+
+    A line has a gap there, instead of a bridge over a time in which nothing ran.
+    """
+    times = [at(row["time"]) for row in rows]
+    apart = [after - before for before, after in itertools.pairwise(times)]
+    usual = min(apart, default=timedelta())
+    made: list[Any] = []
+    for row, before, distance in zip(rows, times, [*apart, usual], strict=True):
+        made.append(row)
+        if distance > usual:
+            made.append({**dict.fromkeys(row.asDict()), "time": f"{before + usual}"})
+    return made
 
 
 def panels(*drawn: Panel) -> Panels:

@@ -10,15 +10,16 @@ or in the delta (entirely on disk). `BROKEN` lists the conditions under which ro
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, functions as F
+from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
-from leveret.analytics.figures import Panel, bars, panels, series_of
+from leveret.analytics.figures import Panel, bars, panels, series_of, with_gaps
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import MOST_BINS, OBJECT, QUEUE, counted, last, start_of_bin, steps
+from leveret.analytics.series import FULL_US, MOST_BINS, OBJECT, QUEUE, counted, last, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
+LEVELS: Final = (*STATES, "unacked")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
 WORDS: Final = {
     "alpha": "in memory",
@@ -34,7 +35,7 @@ WORDS: Final = {
 }
 """Names of states and moves for users."""
 COUNTERS: Final = ("pub", "delivered", "acked", "requeued", "expired", "dropped", "dead_lettered", "purged")
-AREAS: Final = ("area_ready", "area_unacked", *(f"area_{state}" for state in STATES))
+AREAS: Final = ("area_ready", *(f"area_{level}" for level in LEVELS))
 _SUMMED: Final = (*COUNTERS, *MOVES, *AREAS)
 SHOWN: Final = 20
 SETTLED: Final = 0.05
@@ -64,10 +65,11 @@ def compute(data: Input) -> dict[str, DataFrame]:
     rows = data.table("queue_interval")
     seconds = data.bin_seconds("queue_interval")
     found = _parts(data, rows, seconds)
+    timed = data.keep(over_time(found, seconds))
     return {
         "queues": by_queue(lives(found)).orderBy(*QUEUE),
-        "residence": residence(found, seconds).orderBy("node", "time"),
-        "moves": moves(found, seconds).orderBy("node", "time"),
+        "residence": timed.select("node", "time", *LEVELS).orderBy("node", "time"),
+        "moves": timed.select("node", "time", *MOVES).orderBy("node", "time"),
         "totals": totals(data).orderBy("node", "mode"),
     }
 
@@ -100,16 +102,16 @@ def _parts(data: Input, rows: DataFrame, seconds: int) -> DataFrame:
 
 
 def _steps(rows: DataFrame) -> DataFrame:
-    return steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"), ("mode",))
+    return steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"), ("mode", *LEVELS))
 
 
 def parts(taken: DataFrame, seconds: int) -> DataFrame:
     """Add up the steps of each incarnation of a queue in the same bin: there are far fewer bins than steps.
 
     Returns:
-        Sums; `bin`; `ts`, `mono_us` and `ready` at the end, `begun_us` and `begun_with` (messages) at the beginning.
-        A step over several bins is not added to others: it has the bin of its end, and `over_from` and `over_until`
-        (ms), which are null for all others.
+        Sums; `bin`; `ts`, `mono_us`, `ready` and `LEVELS` at the end, `from_ts`, `begun_us` and `begun_with` (messages)
+        at the beginning. A step over several bins is not added to others: it has the bin of its end, and `over_from`
+        and `over_until` (ms), which are null for all others.
     """
     # The initial length of a queue that was declared or recovered is the difference from its counters.
     gone = F.col("d_delivered") + F.col("d_expired") + F.col("d_dropped") + F.col("d_purged")
@@ -129,7 +131,8 @@ def parts(taken: DataFrame, seconds: int) -> DataFrame:
         .agg(
             F.max("ts").alias("ts"),
             F.max("mono_us").alias("mono_us"),
-            F.max_by("ready", "mono_us").alias("ready"),
+            F.min("from_ts").alias("from_ts"),
+            *[F.max_by(name, "mono_us").alias(name) for name in ("ready", *LEVELS)],
             F.min("mono_us").alias("begun_us"),
             F.min_by(F.col("ready") - F.col("d_ready"), "mono_us").alias("begun_with"),
             *[F.sum(name).alias(name) for name in ("step_us", "d_ready")],
@@ -202,40 +205,81 @@ def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
     )
 
 
-def residence(parts: DataFrame, seconds: int) -> DataFrame:
-    """Return the mean number of messages in each state, by node and time.
+def over_time(parts: DataFrame, seconds: int) -> DataFrame:
+    """Return each node's mean number of messages in each state and rates of moves, by the time that a bin covers.
 
-    A step over several bins is spread over them: while no row was written, nothing changed.
+    A step over several bins is spread over them: while no row was written, nothing changed. A bin in which the broker
+    did not run has no row.
     """
     length = seconds * 1000
+    sums = (*(f"d_area_{name}" for name in LEVELS), *(f"d_{name}" for name in MOVES))
+    taken = parts.select(*OBJECT, "bin", "over_from", "over_until", "step_us", *sums).unionByName(
+        unwritten(parts, seconds), allowMissingColumns=True
+    )
     # No step is longer than the range of all rows, which is at most `MOST_BINS`, unless its clock is wrong.
     least = F.col("bin") - F.lit(2 * MOST_BINS * length)
     first = F.greatest(start_of_bin(F.coalesce("over_from", "bin"), seconds), least)
-    spread = parts.withColumn("bin", F.explode(F.sequence(first, "bin", F.lit(length).cast("bigint"))))
-    covered = F.least(F.col("over_until"), F.col("bin") + length) - F.greatest(
+    inside = F.least(F.col("over_until"), F.col("bin") + length) - F.greatest(
         F.col("over_from"), F.col("bin")
     )
-    share = F.when(F.col("over_from").isNull(), 1.0).otherwise(
-        covered / (F.col("over_until") - F.col("over_from"))
-    )
-    return (
-        spread.groupBy("node", "bin")
+    is_whole = F.col("over_from").isNull()
+    share = F.when(is_whole, 1.0).otherwise(inside / (F.col("over_until") - F.col("over_from")))
+    of_objects = (
+        taken.withColumn("bin", F.explode(F.sequence(first, "bin", F.lit(length).cast("bigint"))))
+        .groupBy(*OBJECT, "bin")
         .agg(
-            *[
-                (F.sum(F.col(f"d_area_{name}") * share) / (length * 1000)).alias(name)
-                for name in (*STATES, "unacked")
-            ]
+            F.sum(F.when(is_whole, F.col("step_us")).otherwise(inside * 1000)).alias("covered_us"),
+            *[F.sum(F.col(name) * share).alias(name) for name in sums],
         )
-        .select("node", F.timestamp_millis("bin").alias("time"), *STATES, "unacked")
+    )
+    # A queue that was declared or deleted meanwhile covers less than the others.
+    of_boots = of_objects.groupBy("node", "boot_id", "bin").agg(
+        F.max("covered_us").alias("covered_us"), *[F.sum(name).alias(name) for name in sums]
+    )
+    covered = F.sum("covered_us")
+    return (
+        of_boots.groupBy("node", "bin")
+        .agg(
+            *[(F.sum(f"d_area_{name}") / covered).alias(name) for name in LEVELS],
+            *[(F.coalesce(F.sum(f"d_{name}"), F.lit(0.0)) * 1e6 / covered).alias(name) for name in MOVES],
+        )
+        .select("node", F.timestamp_millis("bin").alias("time"), *LEVELS, *MOVES)
     )
 
 
-def moves(parts: DataFrame, seconds: int) -> DataFrame:
-    """Return the rate of state transitions, by node and time."""
-    return (
-        parts.groupBy("node", "bin")
-        .agg(*[(F.sum(f"d_{name}") / seconds).alias(name) for name in MOVES])
-        .select("node", F.timestamp_millis("bin").alias("time"), *MOVES)
+def unwritten(parts: DataFrame, seconds: int) -> DataFrame:
+    """Return the areas of queues before their first and after their last row of a boot, as if they had one.
+
+    An unchanged queue has a row every `FULL_US` only. One that has none for longer was declared or deleted meanwhile.
+    """
+    boot = Window.partitionBy("node", "boot_id")
+    ends = (
+        parts.groupBy(*OBJECT)
+        .agg(
+            F.min("from_ts").alias("first"),
+            F.max("ts").alias("last"),
+            *[F.max_by(name, "mono_us").alias(f"last_{name}") for name in LEVELS],
+            *[
+                F.min_by(F.col(f"d_area_{name}") / F.col("step_us"), "mono_us").alias(f"first_{name}")
+                for name in LEVELS
+            ],
+        )
+        .withColumn("begun", F.min("first").over(boot))
+        .withColumn("until", F.max("last").over(boot))
+    )
+
+    def part(end: str, over_from: str, over_until: str, rows: DataFrame) -> DataFrame:
+        lasted = F.col(over_until) - F.col(over_from)
+        return rows.filter((lasted > 0) & (lasted <= FULL_US / 1000)).select(
+            *OBJECT,
+            start_of_bin(F.col(over_until) - 1, seconds).alias("bin"),
+            F.col(over_from).alias("over_from"),
+            F.col(over_until).alias("over_until"),
+            *[(F.col(f"{end}_{name}") * lasted * 1000.0).alias(f"d_area_{name}") for name in LEVELS],
+        )
+
+    return part("last", "last", "until", ends).unionByName(
+        part("first", "begun", "first", ends.filter(F.col("since_ms") < F.col("begun")))
     )
 
 
@@ -243,12 +287,12 @@ def describe(written: Written) -> Page:
     """Return the report."""
     queues = written.rows("queues", F.desc("mean_ready"), *QUEUE)
     totals = written.rows("totals", "node", "mode")
-    over_time, moved = written.rows("residence", "time"), written.rows("moves", "time")
+    in_states, moved = written.rows("residence", "time"), written.rows("moves", "time")
     sections: list[Section] = []
-    for node in sorted({row["node"] for row in over_time}):
-        mine = [row for row in over_time if row["node"] == node]
-        changes = [row for row in moved if row["node"] == node]
-        levels = [series_of(WORDS[state], mine, state) for state in (*STATES, "unacked")]
+    for node in sorted({row["node"] for row in in_states}):
+        mine = with_gaps([row for row in in_states if row["node"] == node])
+        changes = with_gaps([row for row in moved if row["node"] == node])
+        levels = [series_of(WORDS[state], mine, state) for state in LEVELS]
         # Moves that never happened would only fill the legend.
         rates = [series_of(WORDS[move], changes, move) for move in MOVES if any(row[move] for row in changes)]
         drawn = [Panel("", "messages", levels, zero=True)]

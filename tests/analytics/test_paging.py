@@ -1,9 +1,10 @@
 import random
 
 import pytest
-from made_rows import START, Made, row, run_twice
+from made_rows import START, Made, quiet, row, run_twice
 
 from leveret.analytics.generate import queue_interval, write
+from leveret.analytics.job import run
 from leveret.analytics.paging import BROKEN, BROKEN_STEPS, JOB, STATES, checked, compute
 from leveret.analytics.reading import Input
 
@@ -183,6 +184,50 @@ def test_a_level_that_did_not_change_is_spread_over_its_time(still):
     bins = still["residence"].filter("node = 'still'").collect()
 
     assert [7.0] * 12 == [pytest.approx(each["alpha"]) for each in bins]
+
+
+RESTARTED = {
+    "busy": {"a": [*range(0, 23, 5), 23], "b": [*range(44, 62, 5), 61]},
+    "quiet": {"a": [0, 3], "b": [44, 46]},
+}
+"""The seconds of the rows of two queues with 1,000 and 500 messages, by boot: the broker is away for 21 seconds."""
+
+
+def restarted():
+    """Yield rows of both queues; only one of them gets and loses a hundred messages a second."""
+    for queue, boots in RESTARTED.items():
+        level = 1000 if queue == "busy" else 500
+        for boot, seconds in boots.items():
+            for second in seconds:
+                area = level * (second - seconds[0]) * 10**6
+                moved = 100 * (second - seconds[0]) * (queue == "busy")
+                states = {"ready": level, "alpha": level, "area_ready": area, "area_alpha": area}
+                yield row("queue_interval", second, queue=queue, boot_id=boot, **states, pub=moved, delivered=moved,
+                          t_to_delta=moved, t_from_delta=moved)  # fmt: skip
+
+
+def test_a_bin_counts_the_time_that_it_covers(spark):
+    """A backlog and a rate that never changed are the same in each bin, also beside a restart and at the ends.
+
+    Bins are of five seconds; the second and the last but one cover a part of one each, and while the broker is away
+    there is none. A queue that has no row at the ends, because nothing changed, counts there.
+    """
+    made = compute(Made(spark, {"queue_interval": list(restarted())}))
+
+    for each in made["residence"].collect():
+        assert pytest.approx(1500) == each["alpha"], each["time"]
+    for each in made["moves"].collect():
+        assert pytest.approx(100) == each["t_to_delta"], each["time"]
+    times = [each["time"].timestamp() - START / 1000 for each in made["residence"].collect()]
+    assert [0, 5, 10, 15, 20, 40, 45, 50, 55, 60] == times
+
+
+def test_a_line_has_a_gap_where_there_is_no_bin(spark, tmp_path):
+    """The chart of the states does not bridge the time in which the broker was away."""
+    page = run(JOB, Made(spark, {"queue_interval": list(restarted())}), tmp_path / "paging", quiet)
+    (alpha,) = [each for each in page.sections[0].figure.panels[0].series if each.label == "in memory"]
+
+    assert [False] * 5 + [True] + [False] * 5 == [level is None for level in alpha.y]
 
 
 def test_totals_are_since_the_start(still):
