@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from leveret.analytics.job import number_of
+from leveret.analytics.scope import written
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
@@ -68,9 +68,13 @@ def words(row: Mapping[str, Any]) -> Finding:
     )
 
 
-def time_of(ms: int) -> str:
-    """Return a time (ms) as pages write it."""
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+def listed(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that users are told: of queues that an exchange fills in vain, only the exchange."""
+    each = list(findings)
+    covered = {(one.node, one.vhost, name) for one in each for name in one.also}
+    return [
+        one for one in each if not (one.kind == "unread" and one.queue and (one.node, *one.queue) in covered)
+    ]
 
 
 def duration(seconds: float) -> str:
@@ -98,28 +102,38 @@ def _messages(value: float | None) -> str:
 
 def _when(row: Mapping[str, Any]) -> str:
     if row["until_ms"] is None:
-        return f"since {time_of(row['from_ms'])}"
-    return f"from {time_of(row['from_ms'])} to {time_of(row['until_ms'])}"
+        return f"since {written(row['from_ms'])}"
+    return f"from {written(row['from_ms'])} to {written(row['until_ms'])}"
+
+
+def _promised(row: Mapping[str, Any]) -> str:
+    """Return how many publishers wait for a consumer, in a mode that confirms what is consumed; empty for none."""
+    return (
+        f"; {number_of(round(row['went']), 'publish waits', 'publishes wait')} for it" if row["went"] else ""
+    )
 
 
 def _unread(row: Mapping[str, Any]) -> tuple[str, str]:
+    waiting = f"{_number(row['amount'])} waiting{_promised(row)}"
     return (
         f"Nobody reads queue {_name(row)}",
-        f"it had no consumer at any time; {_messages(row['came'])} arrived, {_number(row['amount'])} waiting.",
+        f"it had no consumer at any time; {_messages(row['came'])} arrived, {waiting}.",
     )
 
 
 def _unserved(row: Mapping[str, Any]) -> tuple[str, str]:
+    came = f"{_number(row['came'])} came since{_promised(row)}"
     return (
         f"Queue {_name(row)} has lost its consumers",
-        f"no worker {_when(row)}; {_messages(row['amount'])} waiting, {_number(row['came'])} came since.",
+        f"no worker {_when(row)}; {_messages(row['amount'])} waiting, {came}.",
     )
 
 
 def _stalled(row: Mapping[str, Any]) -> tuple[str, str]:
+    unacked = f"{_number(row['came'])} unacked{_promised(row)}"
     return (
         f"The consumers of queue {_name(row)} are stuck",
-        f"nothing was delivered {_when(row)}; {_messages(row['amount'])} ready, {_number(row['came'])} unacked.",
+        f"nothing was settled {_when(row)}; {_messages(row['amount'])} ready, {unacked}.",
     )
 
 
@@ -142,6 +156,14 @@ def _behind(row: Mapping[str, Any]) -> tuple[str, str]:
     return title, text
 
 
+def _thrash(row: Mapping[str, Any]) -> tuple[str, str]:
+    text = (
+        f"{_number(row['amount'])} read back for {_number(row['came'])} delivered {_when(row)}: memory is short, and "
+        "what was read is paged out before it is delivered."
+    )
+    return f"Queue {_name(row)} reads its messages from disk again and again", text
+
+
 def _fan_out(row: Mapping[str, Any]) -> tuple[str, str]:
     names = json.loads(row["detail"])
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
@@ -161,15 +183,15 @@ def _lost(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _restart(row: Mapping[str, Any]) -> tuple[str, str]:
-    away = f"{duration(row['amount'] or 0)} until it was back at {time_of(row['until_ms'])}"
+    away = f"{duration(row['amount'] or 0)} until it was back at {written(row['until_ms'])}"
     if row["detail"] is None:
         return (
             f"Node {row['node']} ended without being stopped",
-            f"a crash or a kill at {time_of(row['from_ms'])}; {away}.",
+            f"a crash or a kill at {written(row['from_ms'])}; {away}.",
         )
     return (
         f"Node {row['node']} was restarted",
-        f"stopped at {time_of(row['from_ms'])} ({row['detail']}); {away}.",
+        f"stopped at {written(row['from_ms'])} ({row['detail']}); {away}.",
     )
 
 
@@ -186,6 +208,7 @@ KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]]] = {
     "stalled": _stalled,
     "repeated": _repeated,
     "behind": _behind,
+    "thrash": _thrash,
     "alarm": _alarm,
     "restart": _restart,
     "fan_out": _fan_out,

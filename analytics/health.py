@@ -18,24 +18,18 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
-from leveret.analytics import paging
-from leveret.analytics.episodes import (
-    ALONE,
-    BEHIND,
-    MINUTE,
-    STALLED,
-    bins,
-    found,
-    history,
-    longer,
-    with_consumers,
-)
+from leveret.analytics import episodes, paging
+from leveret.analytics.episodes import STALLED
 from leveret.analytics.figures import Panel, bars, panels, series_of
+from leveret.analytics.findings import LEVELS, Finding, listed, words
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
+from leveret.analytics.scope import written as date_and_time
 from leveret.analytics.series import FULL_US, OBJECT, QUEUE
+from leveret.analytics.troubles import COLUMNS, findings
 
 OK: Final = "ok"
+BEHIND: Final = "falling behind"
 STOPPED: Final = "stopped"
 INTERVALS: Final = 10
 """Number of intervals in the window."""
@@ -45,24 +39,31 @@ IDLE_CAPACITY: Final = 0.5
 SHOWN: Final = 20
 DRAWN: Final = 7
 """Number of queues in a figure of lines."""
+REASONS: Final = ("rejected", "expired", "dropped")
+"""Counters of messages that leave a queue other than by a consumer, and are dead-lettered if it has an exchange."""
 TOLD: Final = 5
-"""Number of episodes among the facts."""
+"""Number of troubles among the facts."""
+NOTHING: Final = "No queue fell behind, stalled or lacked a consumer for minutes in this range."
+TROUBLES: Final = (
+    *("trouble", "level", "start", "end", "minutes"),
+    *("worst", "worst_at", "pub", "settled", "consumers", "who"),
+)
+"""Columns of the table of troubles."""
 _STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requeued", "pub")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
-    """Return `queues`, each with its verdict at the end, `episodes`, `history` and `totals`."""
+    """Return `queues`, each with its verdict at the end, `findings`, `episodes`, `history`, `dead` and `totals`."""
     rows = data.table("queue_interval")
-    seconds = data.bin_seconds("queue_interval")
-    made = data.keep(bins(rows, min(seconds, MINUTE)))
-    found_episodes = data.keep(found(made if seconds >= MINUTE else longer(made, MINUTE)))
-    told = episodes(found_episodes, data.whole("event") if data.has("event") else None)
+    made, past = episodes.binned(data), episodes.of(data)
     clock = clocks_of(data)
     judged = data.keep(verdicts(rows, clock, data.keep(alive(placed(rows, clock)))))
     return {
-        "queues": hot(judged.join(over_range(made, found_episodes), list(QUEUE), "left")).orderBy(*QUEUE),
-        "episodes": told.orderBy(F.desc("worst"), *QUEUE, "start", "what"),
-        "history": history(made, seconds).orderBy(*QUEUE, "time"),
+        "queues": hot(judged.join(over_range(made, past), list(QUEUE), "left")).orderBy(*QUEUE),
+        "findings": findings(data).orderBy(*COLUMNS),
+        "episodes": as_told(past).orderBy(F.desc("worst"), *QUEUE, "start", "what"),
+        "history": episodes.history(made, data.bin_seconds("queue_interval")).orderBy(*QUEUE, "time"),
+        "dead": dead_letters(made).orderBy(*QUEUE),
         "totals": paging.totals(data)
         .groupBy("node")
         .agg(*[F.sum(name).alias(name) for name in ("pub", "delivered", "acked")])
@@ -70,28 +71,15 @@ def compute(data: Input) -> dict[str, DataFrame]:
     }
 
 
-def episodes(found: DataFrame, events: DataFrame | None) -> DataFrame:
-    """Return episodes as users read them: with times, and who consumed."""
-    named = (
-        found.withColumn("who", F.lit(None).cast("string"))
-        if events is None
-        else with_consumers(found, events)
-    )
-    return named.select(
-        *QUEUE,
-        "what",
+def as_told(past: DataFrame) -> DataFrame:
+    """Return episodes as users read them: with times; one without an end lasts."""
+    return past.select(
+        *(*QUEUE, "what", "start_ms"),
         F.timestamp_millis("start_ms").alias("start"),
         F.timestamp_millis("end_ms").alias("end"),
-        ((F.col("end_ms") - F.col("start_ms")) / 60_000).alias("minutes"),
-        "before",
-        "worst",
-        F.timestamp_millis("worst_ms").alias("worst_at"),
-        "after",
-        "pub",
-        "settled",
-        "fewest",
-        "consumers",
-        "who",
+        ((F.col("until_ms") - F.col("start_ms")) / 60_000).alias("minutes"),
+        *("before", "worst", F.timestamp_millis("worst_ms").alias("worst_at"), "after"),
+        *("pub", "delivered", "settled", "fewest", "consumers", "who"),
     )
 
 
@@ -102,8 +90,14 @@ def over_range(made: DataFrame, found: DataFrame) -> DataFrame:
         F.max("most").alias("longest"),
         F.timestamp_millis(F.min_by("most_ms", F.struct(-F.col("most"), "most_ms"))).alias("longest_at"),
     )
-    counts = found.groupBy(*QUEUE).agg(F.count("what").cast("bigint").alias("episodes"))
+    counts = found.groupBy(*QUEUE).agg(F.count("what").alias("episodes"))
     return each.join(counts, list(QUEUE), "left").fillna(0, ["episodes"])
+
+
+def dead_letters(made: DataFrame) -> DataFrame:
+    """Return the queues that dead-lettered messages, with the numbers of what may be the reason."""
+    sums = [F.sum(name).alias(name) for name in ("dead_lettered", *REASONS)]
+    return made.groupBy(*QUEUE).agg(*sums).filter(F.col("dead_lettered") > 0)
 
 
 def placed(rows: DataFrame, clocks: DataFrame) -> DataFrame:
@@ -223,22 +217,32 @@ def describe(written: Written) -> Page:
     """Return the report."""
     totals = written.rows("totals", "node")
     number = written.table("queues").count()
-    past = written.rows("episodes", F.desc("worst"), *QUEUE, "start", "what")
+    told = [(row, words(row.asDict())) for row in written.rows("findings", "from_ms", *COLUMNS)]
+    shown = listed(finding for _, finding in told)
     wrong = written.rows(
         "queues", "verdict", *QUEUE, where=(F.col("verdict") != OK) | F.col("consumers_busy")
     )
     busiest = written.rows("queues", F.desc("rate"), *QUEUE, where=F.col("rate") > 0)[:SHOWN]
+    dead = written.rows("dead", F.desc("dead_lettered"), *QUEUE)
     judged = written.table("queues").groupBy("verdict").count().collect()
     counts = {row["verdict"]: row["count"] for row in judged}
     alone = written.count("queues", (F.col("verdict") == STOPPED) & (F.col("consumers") == 0))
     at_end = ", ".join(f"{counts.get(verdict, 0):,} {verdict}" for verdict in (STOPPED, STALLED, BEHIND))
     busy = written.count("queues", F.col("consumers_busy"))
     rated = sum(row["hot"] for row in busiest)
+    lettered = sum(row["dead_lettered"] for row in dead)
+    reasons = ", ".join(f"{sum(row[each] for row in dead):,} {each}" for each in REASONS)
     facts = [
-        *_told(past),
+        *([finding.sentence for finding in shown[:TOLD]] or [NOTHING]),
+        *([f"{number_of(len(shown) - TOLD, 'more trouble')} below."] if len(shown) > TOLD else []),
         f"At the end, of {number_of(number, 'queue')}: {at_end}. {alone:,} of the {STOPPED} queues had no consumer.",
         number_of(busy, "queue has", "queues have")
         + f" a backlog and consumers that are busy more than {1 - IDLE_CAPACITY:.0%} of the time.",
+        *(
+            [f"{number_of(lettered, 'message was', 'messages were')} dead-lettered ({reasons})."]
+            if lettered
+            else []
+        ),
         f"{number_of(rated, 'queue is hot', 'queues are hot')}: more than {HOT:g} times the median rate.",
     ]
     return Page(
@@ -250,32 +254,36 @@ def describe(written: Written) -> Page:
         sections=[
             _backlogs(written),
             Section(
-                "When consumers did not keep up",
-                "Over the whole range, longest backlog first. before, worst and after: ready messages at the start, at "
-                "most (worst_at) and at the end; pub and settled: messages meanwhile; fewest and consumers: least and "
-                "greatest number of consumers; who: their users and connections, where the export has them. Times "
-                "are in UTC.",
-                columns=(
-                    *(*QUEUE, "what", "start", "end", "minutes", "before", "worst", "worst_at", "after"),
-                    *("pub", "settled", "fewest", "consumers", "who"),
-                ),
-                rows=past,
+                "What was wrong",
+                "Over the whole range, in the order of time; without an end it lasts. worst: ready messages at most; "
+                "pub and settled: messages meanwhile; who: users and connections that consumed, where the export has "
+                "them. Times are in UTC.",
+                columns=TROUBLES,
+                rows=_troubles(told, shown, written.rows("episodes", "start", *QUEUE)),
             ),
             Section(
                 "Queues whose consumers do not keep up at the end",
                 "In messages. ready, unacked, consumers and capacity (consumer capacity, 0 to 1) are the values at the "
                 "end; grown (the increase of ready), delivered and settled cover the last window_s seconds.",
                 columns=(
-                    *QUEUE,
-                    *("verdict", "consumers_busy", "ready", "grown", "unacked", "delivered", "settled"),
-                    *("consumers", "capacity", "window_s"),
+                    *(
+                        "queue",
+                        "vhost",
+                        "verdict",
+                        "consumers_busy",
+                        "ready",
+                        "grown",
+                        "unacked",
+                        "delivered",
+                    ),
+                    *("settled", "consumers", "capacity", "window_s", "node"),
                 ),
                 rows=wrong,
             ),
             Section(
                 f"The {SHOWN} busiest queues",
                 "rate: messages published per second over the range; share: fraction of the node's rate; longest: "
-                "longest backlog, in messages; episodes: number of times above.",
+                "longest backlog, in messages; episodes: number of times in which something was wrong.",
                 bars(
                     "messages published/s",
                     [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest],
@@ -292,31 +300,38 @@ def describe(written: Written) -> Page:
                 columns=("node", "pub", "delivered", "acked"),
                 rows=totals,
             ),
+            Section(
+                "Dead letters",
+                "Messages over the range, most first. dead_lettered: for any reason; rejected: by consumers; expired: "
+                "by their time to live; dropped: over a limit of the queue.",
+                columns=("queue", "vhost", "dead_lettered", *REASONS, "node"),
+                rows=dead,
+            ),
         ],
     )
 
 
-def _told(past: list[Row]) -> list[str]:
-    """Return the worst episodes in words."""
-    if not past:
-        return ["No queue fell behind, stalled or lacked a consumer for minutes in this range."]
-    queues = {tuple(row[name] for name in QUEUE) for row in past}
-    words = {ALONE: "had no consumer", STALLED: "was stalled", BEHIND: "fell behind"}
-    facts = []
-    for row in past[:TOLD]:
-        few = "" if row["fewest"] == row["consumers"] else f"{row['fewest']:,} to "
-        who = f" ({row['who']})" if row["who"] else ""
-        served = "" if row["what"] == ALONE else f"; {few}{number_of(row['consumers'], 'consumer')}{who}"
-        facts.append(
-            f"{row['queue']} ({row['vhost']}, {row['node']}) {words[row['what']]} from {row['start']} to "
-            f"{row['end']}: {number_of(row['worst'], 'message')} at worst ({row['worst_at']}){served}."
-        )
-    more = len(past) - TOLD
-    return [
-        number_of(len(queues), "queue did", "queues did") + " not keep up at some time in this range.",
-        *facts,
-        *([f"{number_of(more, 'more time', 'more times')} below."] if more > 0 else []),
-    ]
+def _troubles(told: list[tuple[Row, Finding]], shown: list[Finding], past: list[Row]) -> list[Row]:
+    """Return a row for each finding that is shown, with what is known of the queue in that time."""
+    details = {(*(row[name] for name in QUEUE), row["what"], row["start_ms"]): row for row in past}
+    rows = []
+    for row, finding in told:
+        if finding not in shown:
+            continue
+        key = (*(row[name] for name in QUEUE), row["kind"], row["from_ms"])
+        until = row["until_ms"]
+        lasted = None if until is None else (until - row["from_ms"]) / 60_000
+        known = details[key].asDict() if key in details else {"minutes": lasted}
+        own = {
+            "trouble": finding.title,
+            "level": LEVELS[finding.level],
+            "start": date_and_time(row["from_ms"]),
+            "end": None if until is None else date_and_time(until),
+        }
+        if row["kind"] == "fan_out":
+            own |= {"worst": round(row["amount"]), "pub": round(row["came"])}
+        rows.append(Row(**{name: own.get(name, known.get(name)) for name in TROUBLES}))
+    return rows
 
 
 def _backlogs(written: Written) -> Section:
@@ -354,5 +369,5 @@ JOB: Final = Job(
     needs=("queue_interval",),
     compute=compute,
     describe=describe,
-    uses=("node_interval", "event"),
+    uses=("node_interval", "event", "exchange_interval"),
 )

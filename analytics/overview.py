@@ -4,20 +4,19 @@ All is derived from bins of some seconds or minutes (`history`), so the rows are
 object, a level, and from when to when it lasted; `findings` has the words for it.
 """
 
-from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from leveret.analytics.churn import ends
+from leveret.analytics import episodes
+from leveret.analytics.episodes import COUNTERS, FEW
 from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
 from leveret.analytics.job import Job, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import QUEUE, start_of_bin, steps
+from leveret.analytics.series import FULL_US, QUEUE, start_of_bin, steps
 from leveret.analytics.site import MOST_PAGES, OverviewPage
-from leveret.analytics.troubles import COLUMNS, FEW, alarmed, boots, fan_outs, lost, restarts, troubles
+from leveret.analytics.troubles import COLUMNS, boots, findings
 
-COUNTERS: Final = ("pub", "delivered", "redelivered", "acked", "requeued", "expired", "dead_lettered")
 NODE_COUNTERS: Final = ("published", "delivered", "confirmed", "acked", "cpu_user_us", "cpu_sys_us")
 CHANGED: Final = 1.5
 """Least factor between two ranges for a change."""
@@ -27,57 +26,22 @@ LEAST_RATE: Final = 0.1
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `history`, `queues`, `findings`, `changes`, `timeline` and `boots`."""
-    rows = data.table("queue_interval")
     seconds = data.bin_seconds("queue_interval")
-    past = data.keep(history(rows, seconds))
-    seen = [rows, *(data.table(name) for name in ("node_interval", "event") if data.has(name))]
-    started = data.keep(boots(*seen))
-    events = data.table("event") if data.has("event") else None
-    found = [
-        *troubles(past, seconds),
-        restarts(started, events),
-        *([alarmed(events, ends(*seen))] if events is not None else []),
-    ]
-    if data.has("exchange_interval"):
-        found += [
-            fan_outs(past, rows, data.table("exchange_interval")),
-            lost(data.table("exchange_interval")),
-        ]
-    findings = data.keep(reduce(DataFrame.unionByName, found))
+    past = data.keep(episodes.longer(episodes.binned(data), seconds).withColumn("seconds", F.lit(seconds)))
+    found = findings(data)
     # The figures of a whole node say nothing of a part of its queues.
     has_nodes = data.has("node_interval") and not data.scope.has_objects
     nodes = data.table("node_interval") if has_nodes else None
     return {
         "history": past.orderBy(*QUEUE, "bin"),
-        "findings": findings.orderBy(*COLUMNS),
-        "queues": queues(past, findings).orderBy(*QUEUE),
+        "findings": found.orderBy(*COLUMNS),
+        "queues": queues(past, found).orderBy(*QUEUE),
         "changes": changes(past, seconds).orderBy(*QUEUE, "what"),
         "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
             "node", "bin"
         ),
-        "boots": started.orderBy("node", "from_ms", "until_ms", "boot_id"),
+        "boots": boots(data).orderBy("node", "from_ms", "until_ms", "boot_id"),
     }
-
-
-def history(rows: DataFrame, seconds: int) -> DataFrame:
-    """Return what each queue did in each bin: increases of `COUNTERS`, and levels at the end; `bin` in ms.
-
-    `step_us` is the time in which the increases were made: rows need not come at the ends of bins.
-    """
-    at = F.struct("ts", "mono_us")
-    return (
-        steps(rows, "queue_interval", COUNTERS, ("ready", "unacked", "consumers", "capacity"))
-        .withColumn("bin", start_of_bin(F.col("ts") - 1, seconds))
-        .groupBy(*QUEUE, "bin")
-        .agg(
-            *[F.sum(f"d_{name}").alias(name) for name in COUNTERS],
-            *[F.max_by(name, at).alias(name) for name in ("ready", "unacked", "consumers", "capacity")],
-            F.max("ready").alias("ready_most"),
-            F.max("consumers").alias("consumers_most"),
-            F.lit(seconds).alias("seconds"),
-            F.sum("step_us").alias("step_us"),
-        )
-    )
 
 
 def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
@@ -97,7 +61,7 @@ def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
         (F.sum("pub") / seconds).alias("pub_rate"),
         (F.sum("delivered") / seconds).alias("delivered_rate"),
         *[F.max_by(name, "bin").alias(name) for name in ("ready", "unacked", "consumers", "capacity")],
-        F.max("ready_most").alias("worst"),
+        F.max("most").alias("worst"),
     )
     return totals.join(worst, list(QUEUE), "left").select(
         *QUEUE,
@@ -106,7 +70,17 @@ def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
         .when(F.col("pub") + F.col("delivered") + F.col("ready") == 0, IDLE)
         .otherwise(GOOD)
         .alias("level"),
-        *("pub", "delivered", "redelivered", "acked", "requeued", "expired", "dead_lettered"),
+        *(
+            "pub",
+            "delivered",
+            "redelivered",
+            "acked",
+            "requeued",
+            "expired",
+            "rejected",
+            "dropped",
+            "dead_lettered",
+        ),
         *("pub_rate", "delivered_rate", "ready", "worst", "unacked", "consumers", "capacity"),
     )
 
@@ -176,18 +150,37 @@ def timeline(nodes: DataFrame, seconds: int) -> DataFrame:
 
 
 def of_queues(past: DataFrame, seconds: int) -> DataFrame:
-    """Return the figures of each node as far as those of its queues tell them."""
+    """Return the figures of each node as far as those of its queues tell them, by the time that a bin covers."""
     unknown = F.lit(None)
-    return past.groupBy("node", "bin").agg(
-        (F.sum("pub") / seconds).alias("published"),
-        (F.sum("delivered") / seconds).alias("delivered"),
+    order = Window.partitionBy(*QUEUE).orderBy("bin")
+    covered_us = F.max(F.least("step_us", F.lit(seconds * 1_000_000)))
+    counters = ("pub", "delivered", "acked")
+    levels = ("ready", "unacked", "consumers")
+    bins = past.groupBy("node", "bin").agg(
+        covered_us.alias("covered_us"), *[F.sum(name).alias(name) for name in counters]
+    )
+    # A queue without a row is unchanged, or deleted if it has none for longer than that.
+    lasting = F.col("bin") + seconds * 1000 + FULL_US // 1000
+    held = (
+        past.withColumn("until", F.least(F.lead("bin").over(order) - 1, lasting))
+        .join(F.broadcast(bins.select("node", F.col("bin").alias("at"))), "node")
+        .filter(F.col("at").between(F.col("bin"), F.col("until")))
+        .groupBy("node", F.col("at").alias("bin"))
+        .agg(*[F.sum(name).alias(name) for name in levels])
+    )
+    per_second = {name: F.col(name) * 1e6 / F.col("covered_us") for name in counters}
+    return bins.join(held, ["node", "bin"]).select(
+        "node",
+        "bin",
+        per_second["pub"].alias("published"),
+        per_second["delivered"].alias("delivered"),
         unknown.cast("double").alias("confirmed"),
-        (F.sum("acked") / seconds).alias("acked"),
+        per_second["acked"].alias("acked"),
         unknown.cast("double").alias("cpu"),
-        F.sum("ready").alias("ready"),
-        F.sum("unacked").alias("unacked"),
+        "ready",
+        "unacked",
         *[unknown.cast("bigint").alias(name) for name in ("mem_used", "mem_limit", "connections")],
-        F.sum("consumers").alias("consumers"),
+        "consumers",
         unknown.cast("bigint").alias("disk_free"),
         unknown.cast("int").alias("alarms"),
         F.lit(seconds).alias("seconds"),

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from leveret.analytics import report
 from leveret.analytics.figures import Panel, Series, panels
-from leveret.analytics.findings import GOOD, LEVELS, Finding, time_of
+from leveret.analytics.findings import GOOD, LEVELS, Finding, listed
 from leveret.analytics.job import Page, number_of
 from leveret.analytics.plots import Plot, line_points, plots
 from leveret.analytics.report import Cell, Heading
+from leveret.analytics.scope import written as date_and_time
 
 MOST_PAGES: Final = 200
 """Number of queues with a page of their own: those with findings, then those with the longest backlogs."""
@@ -30,6 +31,7 @@ _CHART: Final = {
     "stalled": "backlog",
     "repeated": "rates",
     "behind": "backlog",
+    "thrash": "rates",
     "restart": "rates",
     "alarm": "memory",
 }
@@ -112,21 +114,16 @@ class _Site:
 
     def overview(self, reports: Sequence[tuple[str, Page]], skipped: Mapping[str, str]) -> None:
         page = self._page
-        covered = {(each.node, each.vhost, name) for each in page.findings for name in each.also}
-        listed = [
-            each
-            for each in page.findings
-            if not (each.kind == "unread" and each.queue and (each.node, *each.queue) in covered)
-        ]
+        told = listed(page.findings)
         changed = page.changes[:SHOWN_CHANGES]
         self._write(
             report.INDEX,
             "overview.html.j2",
             title="Overview",
             lead=page.lead,
-            tiles=self._tiles(listed),
-            findings=[self._listed(each, "") for each in listed[:SHOWN_FINDINGS]],
-            more=max(0, len(listed) - SHOWN_FINDINGS),
+            tiles=self._tiles(told),
+            findings=[self._listed(each, "") for each in told[:SHOWN_FINDINGS]],
+            more=max(0, len(told) - SHOWN_FINDINGS),
             timeline=self._timeline(),
             split=self._split(),
             change_columns=[
@@ -158,35 +155,25 @@ class _Site:
             if each.node == row["node"]
             and (each.queue == (vhost, name) or (each.vhost == vhost and name in each.also))
         ]
-        past = self._filled(self._history.get(key, ()))
-        rates = [
-            Series(
-                label,
-                self._times(),
-                [None if each is None else each[column] * 1e6 / max(each["step_us"], 1) for each in past],
-                marker="",
-            )
-            for label, column in (
-                ("published", "pub"),
-                ("delivered", "delivered"),
-                ("acked", "acked"),
-                ("redelivered", "redelivered"),
-            )
-        ]
-        levels = [
-            Series(
-                column, self._times(), [None if each is None else each[column] for each in past], marker=""
-            )
-            for column in ("ready", "unacked")
-        ]
-        served = [
-            Series(
-                "consumers",
-                self._times(),
-                [None if each is None else each["consumers"] for each in past],
-                marker="",
-            )
-        ]
+        past = self._filled(row["node"], self._history.get(key, ()))
+
+        def lines(*columns: str, per_second: bool = False) -> list[Series]:
+            values = {
+                column: [
+                    None
+                    if each is None
+                    else each[column] * (1e6 / max(each["step_us"], 1) if per_second else 1)
+                    for each in past
+                ]
+                for column in columns
+            }
+            names = {"pub": "published"}
+            return [
+                Series(names.get(column, column), self._times(), found, marker="")
+                for column, found in values.items()
+            ]
+
+        rates = lines("pub", "delivered", "acked", "redelivered", per_second=True)
         facts = {
             "published": f"{row['pub']:,}",
             "delivered": f"{row['delivered']:,}",
@@ -197,6 +184,8 @@ class _Site:
             "unacked at the end": f"{row['unacked']:,}",
             "consumers at the end": f"{row['consumers']:,}",
             "expired": f"{row['expired']:,}",
+            "rejected": f"{row['rejected']:,}",
+            "dropped": f"{row['dropped']:,}",
             "dead-lettered": f"{row['dead_lettered']:,}",
         }
         self._write(
@@ -211,8 +200,8 @@ class _Site:
             findings=[self._listed(each, "../") for each in mine],
             charts=[
                 self._chart("rates", "Messages per second", "messages/s", rates),
-                self._chart("backlog", "Backlog", "messages", levels),
-                self._chart("consumers", "Consumers", "consumers", served),
+                self._chart("backlog", "Backlog", "messages", lines("ready", "unacked")),
+                self._chart("consumers", "Consumers", "consumers", lines("consumers")),
             ],
             links=[(row["node"], f"../{NODES}/{slug(row['node'])}.html")],
             root="../",
@@ -311,16 +300,17 @@ class _Site:
             return f"{NODES}/{slug(finding.node)}.html#{chart or 'rates'}"
         return f"{report.INDEX}#queues"
 
-    def _tiles(self, listed: Sequence[Finding]) -> list[tuple[str, str]]:
+    def _tiles(self, told: Sequence[Finding]) -> list[tuple[str, str]]:
         page = self._page
         levels = [row["level"] for row in page.queues]
         seconds = len(self._bins) * self._step / 1000 or 1
         return [
-            ("findings", f"{len(listed):,}"),
+            ("findings", f"{len(told):,}"),
             ("queues that are fine", f"{sum(level == GOOD for level in levels):,} of {len(levels):,}"),
             ("published/s", f"{page.published / seconds:,.1f}"),
             ("delivered/s", f"{page.delivered / seconds:,.1f}"),
             ("ready at the end", f"{page.ready:,}"),
+            ("dead-lettered", f"{sum(row['dead_lettered'] for row in page.queues):,}"),
         ]
 
     def _timeline(self) -> list[dict[str, Any]]:
@@ -386,7 +376,7 @@ class _Site:
             }
             for at in self._restarts[:3]
         ]
-        ends = [_text(self._bins[0]), _text(self._bins[-1] + self._step)]
+        ends = [date_and_time(self._bins[0]), date_and_time(self._bins[-1] + self._step)]
         layout = dict(plot["layout"]) | {"shapes": lines, "annotations": notes, "height": 230}
         layout["xaxis"] = {**layout["xaxis"], "range": ends}
         return {"data": plot["data"], "layout": layout}
@@ -394,9 +384,13 @@ class _Site:
     def _times(self) -> list[datetime]:
         return [datetime.fromtimestamp(each / 1000, UTC).replace(tzinfo=None) for each in self._bins]
 
-    def _filled(self, rows: Iterable[Any]) -> list[Mapping[str, Any] | None]:
-        """Return a row for each bin: where there is none nothing has happened, and levels are those before."""
+    def _filled(self, node: str, rows: Iterable[Any]) -> list[Mapping[str, Any] | None]:
+        """Return a row for each bin: where there is none nothing has happened, and levels are those before.
+
+        A bin in which the node did not run is None.
+        """
         by_bin = {row["bin"]: row for row in rows}
+        ran = {row["bin"] for row in self._page.timeline if row["node"] == node}
         found: list[Mapping[str, Any] | None] = []
         last: Mapping[str, Any] | None = None
         for each in self._bins:
@@ -404,7 +398,7 @@ class _Site:
             if row is not None:
                 last = row.asDict()
                 found.append(last)
-            elif last is None:
+            elif last is None or each not in ran:
                 found.append(None)
             else:
                 found.append({**last, **dict.fromkeys(("pub", "delivered", "acked", "redelivered"), 0)})
@@ -414,7 +408,7 @@ class _Site:
         if not self._bins:
             return "", "", ""
         first, until = self._bins[0], self._bins[-1] + self._step
-        return time_of(first), time_of((first + until) // 2), time_of(until)
+        return date_and_time(first), date_and_time((first + until) // 2), date_and_time(until)
 
     def _queue_cell(self, row: Any) -> Cell:
         key = _key(row)
@@ -451,7 +445,7 @@ class _Site:
         ]
 
     def _queue_row(self, row: Any) -> list[Cell]:
-        past = self._filled(self._history.get(_key(row), ()))
+        past = self._filled(row["node"], self._history.get(_key(row), ()))
         points = line_points([None if each is None else each["ready"] for each in past], *_SPARK)
         order = float(list(LEVELS).index(row["level"]))
         many = [Cell(row["node"])] if len(self.nodes) > 1 else []
@@ -491,16 +485,12 @@ def _key(row: Any) -> Key:
     return row["node"], row["vhost"], row["queue"]
 
 
-def _text(ms: int) -> str:
-    return time_of(ms)
-
-
 def _restarts(boots: Sequence[Any]) -> list[str]:
     """Return the times at which a node was started again."""
     first: dict[str, int] = {}
     for row in boots:
         first[row["node"]] = min(first.get(row["node"], row["from_ms"]), row["from_ms"])
-    return [_text(row["from_ms"]) for row in boots if row["from_ms"] != first[row["node"]]]
+    return [date_and_time(row["from_ms"]) for row in boots if row["from_ms"] != first[row["node"]]]
 
 
 def _change(before: float, after: float) -> str:

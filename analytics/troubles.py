@@ -1,196 +1,89 @@
-"""Findings of the job `overview` about queues, exchanges and nodes, each by a rule of its own."""
+"""Findings about queues, exchanges and nodes, which the overview and the health of queues tell."""
 
 from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from leveret.analytics.churn import alarms
+from leveret.analytics import episodes
+from leveret.analytics.churn import alarms, ends
+from leveret.analytics.episodes import BEHIND, FEW, REPEATED, STALLED, THRASH, UNREAD, UNSERVED
 from leveret.analytics.findings import CRITICAL, WARNING
-from leveret.analytics.series import FULL_US, QUEUE, last
+from leveret.analytics.reading import Input
+from leveret.analytics.series import QUEUE, last
 
-LONG_MS: Final = 120_000
-"""Milliseconds for which something must last to be a trouble."""
-FEW: Final = 10
-"""Messages below which nothing is a trouble."""
-DRAINED: Final = 0.05
-"""Fraction of its worst backlog at which a queue counts as drained."""
-RECOVERED: Final = 0.5
-"""Fraction of its worst backlog below which a queue is recovering."""
-STEADY: Final = 0.5
-"""Least fraction of bins with redeliveries, between the first and the last, of a message that comes again and again."""
 SAME: Final = 0.01
 """Greatest relative difference of the copies of an exchange from the messages of a queue that gets them all."""
 COLUMNS: Final = (
     *("kind", "level", "node", "vhost", "queue", "detail", "from_ms", "until_ms", "amount", "came", "went"),
 )
 """Columns of a finding."""
+FIGURES: Final = {
+    UNREAD: ("after", "pub", "promised"),
+    UNSERVED: ("after", "pub", "promised"),
+    STALLED: ("after", "unacked", "promised"),
+    REPEATED: ("redelivered", "delivered", "requeued"),
+    BEHIND: ("worst", "pub", "delivered"),
+    THRASH: ("t_from_delta", "delivered", "worst"),
+}
+"""The `amount`, `came` and `went` of each kind of episode."""
 
 
-def troubles(past: DataFrame, seconds: int) -> list[DataFrame]:
-    """Return the findings about queues, from their history."""
-    length = seconds * 1000
-    until = past.groupBy("node").agg((F.max("bin") + length).alias("until"))
-    totals = (
-        past.groupBy(*QUEUE)
-        .agg(
-            F.min("bin").alias("first"),
-            F.max("bin").alias("final"),
-            *[F.sum(name).alias(name) for name in ("pub", "delivered", "redelivered", "acked", "requeued")],
-            *[F.max_by(name, "bin").alias(name) for name in ("ready", "unacked", "consumers")],
-            F.max("ready_most").alias("worst"),
-            F.max_by("bin", "ready_most").alias("worst_at"),
-            F.max("consumers_most").alias("consumers_most"),
-            F.max(F.when(F.col("consumers_most") > 0, F.col("bin"))).alias("consumed_until"),
-            F.max(F.when(F.col("delivered") > 0, F.col("bin"))).alias("delivered_until"),
-            F.count_if(F.col("redelivered") > 0).alias("redelivering"),
-            F.min(F.when(F.col("redelivered") > 0, F.col("bin"))).alias("redelivered_from"),
-            F.max(F.when(F.col("redelivered") > 0, F.col("bin"))).alias("redelivered_until"),
-        )
-        .join(F.broadcast(until), "node")
-        # A queue without a row for longer than rows of an unchanged one are apart was deleted.
-        .filter(F.col("until") - F.col("final") <= 2 * FULL_US / 1000 + 2 * length)
-    )
-    return [
-        unread(totals),
-        unserved(totals, past, length),
-        stalled(totals, length),
-        repeated(totals, length),
-        behind(totals, past, length),
-    ]
+def findings(data: Input) -> DataFrame:
+    """Return all findings about the input, with `COLUMNS`; computed once for all jobs."""
+
+    def make() -> DataFrame:
+        past = episodes.of(data)
+        events = data.table("event") if data.has("event") else None
+        found = [of_queues(past), restarts(boots(data), events)]
+        if events is not None:
+            found.append(alarmed(events, ends(*_seen(data))))
+        if data.has("exchange_interval"):
+            exchanges = data.table("exchange_interval")
+            found += [fan_outs(past, data.table("queue_interval"), exchanges), lost(exchanges)]
+        return reduce(DataFrame.unionByName, found)
+
+    return data.shared("findings", make)
 
 
-def unread(totals: DataFrame) -> DataFrame:
-    """Return queues that got messages and never had a consumer."""
-    never = (F.col("consumers_most") == 0) & (F.col("delivered") == 0)
+def _seen(data: Input) -> list[DataFrame]:
+    return [data.table(name) for name in ("queue_interval", "node_interval", "event") if data.has(name)]
+
+
+def of_queues(past: DataFrame) -> DataFrame:
+    """Return the episodes of queues as findings: critical if they last and messages have consumers to lack."""
+
+    def figure(at: int) -> Column:
+        chosen = [F.when(F.col("what") == what, F.col(names[at])) for what, names in FIGURES.items()]
+        return F.coalesce(*chosen)
+
+    promises = F.col("what").isin(UNREAD, UNSERVED, STALLED) & (F.col("promised") > 0)
+    is_critical = F.col("end_ms").isNull() & ((F.col("what") != UNREAD) | promises)
+    told = past.withColumns({name: figure(at) for at, name in enumerate(("amount", "came", "went"))})
     return _finding(
-        totals.filter(never & (F.col("pub") > 0) & (F.col("ready") > 0)),
-        "unread",
-        F.lit(WARNING),
-        came="pub",
-        amount="ready",
-        began=F.col("first"),
-    )
-
-
-def unserved(totals: DataFrame, past: DataFrame, length: int) -> DataFrame:
-    """Return queues that had consumers, have none at the end, and hold messages."""
-    gone = totals.filter(
-        (F.col("consumers") == 0)
-        & (F.col("ready") > 0)
-        & ((F.col("consumers_most") > 0) | (F.col("delivered") > 0))
-    ).withColumn("from_ms", F.coalesce("consumed_until", "delivered_until", "first"))
-    # Consumers that are gone for a moment, or because all ends, are no trouble.
-    gone = gone.filter(F.col("until") - F.col("from_ms") - length >= LONG_MS / 2)
-    came = (
-        past.join(gone.select(*QUEUE, "from_ms"), list(QUEUE))
-        .filter(F.col("bin") > F.col("from_ms"))
-        .groupBy(*QUEUE)
-        .agg(F.sum("pub").alias("came"))
-    )
-    return _finding(
-        gone.join(came, list(QUEUE), "left"),
-        "unserved",
-        F.lit(CRITICAL),
-        amount="ready",
+        told,
+        F.col("what"),
+        F.when(is_critical, CRITICAL).otherwise(WARNING),
+        amount="amount",
         came="came",
-        began=F.col("from_ms") + length,
-    )
-
-
-def stalled(totals: DataFrame, length: int) -> DataFrame:
-    """Return queues whose consumers were given nothing and settled nothing for long, though messages wait."""
-    since = F.coalesce(F.col("delivered_until") + length, F.col("first"))
-    return _finding(
-        totals.filter((F.col("consumers") > 0) & (F.col("ready") > 0) & (F.col("until") - since >= LONG_MS)),
-        "stalled",
-        F.lit(CRITICAL),
-        amount="ready",
-        came="unacked",
-        began=since,
-    )
-
-
-def repeated(totals: DataFrame, length: int) -> DataFrame:
-    """Return queues in which messages are redelivered again and again, as one that no consumer can process is."""
-    lasted = F.col("redelivered_until") - F.col("redelivered_from") + length
-    is_on = F.col("until") - F.col("redelivered_until") <= LONG_MS
-    return _finding(
-        totals.filter(
-            (lasted >= LONG_MS)
-            & (F.col("redelivered") >= FEW)
-            & (F.col("redelivering") * length >= STEADY * lasted)
-        ),
-        "repeated",
-        F.when(is_on, F.lit(CRITICAL)).otherwise(F.lit(WARNING)),
-        amount="redelivered",
-        came="delivered",
-        went="requeued",
-        began=F.col("redelivered_from"),
-        ended=F.when(~is_on, F.col("redelivered_until") + length),
-    )
-
-
-def behind(totals: DataFrame, past: DataFrame, length: int) -> DataFrame:
-    """Return queues whose consumers took messages, but fewer than came, until the worst backlog was reached."""
-    marked = past.join(
-        totals.filter((F.col("worst") >= 2 * FEW) & (F.col("consumers_most") > 0)).select(
-            *QUEUE, "worst", "worst_at", "until", "first", F.col("ready").alias("left"), "consumed_until"
-        ),
-        list(QUEUE),
-    )
-    low = F.max(
-        F.when(
-            (F.col("bin") < F.col("worst_at")) & (F.col("ready") <= DRAINED * F.col("worst")), F.col("bin")
-        )
-    )
-    begun = marked.groupBy(*QUEUE).agg(low.alias("low"))
-    grown = (
-        marked.join(begun, list(QUEUE))
-        .withColumn("from_ms", F.coalesce(F.col("low") + length, F.col("first")))
-        .filter((F.col("bin") >= F.col("from_ms")) & (F.col("bin") <= F.col("worst_at")))
-        .groupBy(*QUEUE, "from_ms", "worst", "worst_at", "until", "left", "consumed_until")
-        .agg(
-            F.sum("pub").alias("pub"),
-            F.sum("delivered").alias("delivered"),
-            # A burst grows in one bin and is worked off: no trouble.
-            F.count_if(F.col("pub") > F.col("delivered")).alias("growing"),
-            F.count("*").alias("bins"),
-        )
-    )
-    is_on = F.col("left") >= RECOVERED * F.col("worst")
-    lasted = F.col("worst_at") + length - F.col("from_ms")
-    return _finding(
-        grown.filter(
-            (lasted >= LONG_MS)
-            & (F.col("delivered") > 0)
-            & (F.col("growing") >= F.col("bins") / 2)
-            # Without consumers it is another trouble; the last row of a broker that stops has none, and all unacked.
-            & (F.col("consumed_until") + LONG_MS / 2 >= F.col("worst_at"))
-        ),
-        "behind",
-        F.when(is_on, F.lit(CRITICAL)).otherwise(F.lit(WARNING)),
-        amount="worst",
-        came="pub",
-        went="delivered",
-        began=F.col("from_ms"),
-        ended=F.when(~is_on, F.col("worst_at") + length),
+        went="went",
+        began=F.col("start_ms"),
+        ended=F.col("end_ms"),
     )
 
 
 def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFrame:
-    """Return fan-out exchanges whose copies nobody reads: unread queues that got as many messages as it routed."""
-    of_queues = last(rows, "queue_interval", QUEUE, ("pub",))
+    """Return fan-out exchanges whose copies nobody reads: unread queues that got as many messages as it routed.
+
+    Args:
+        past: the episodes.
+        rows: rows of `queue_interval`.
+        exchanges: rows of `exchange_interval`.
+    """
     never = (
-        past.groupBy(*QUEUE)
-        .agg(
-            F.max("consumers_most").alias("most"),
-            F.sum("delivered").alias("delivered"),
-            F.min("bin").alias("first"),
-            F.max_by("ready", "bin").alias("ready"),
-        )
-        .filter((F.col("most") == 0) & (F.col("delivered") == 0))
-        .join(of_queues, list(QUEUE))
+        past.filter((F.col("what") == UNREAD) & F.col("end_ms").isNull())
+        .select(*QUEUE, "start_ms", "after")
+        .join(last(rows, "queue_interval", QUEUE, ("pub",)), list(QUEUE))
         .filter(F.col("pub") >= FEW)
     )
     key = ("node", "vhost", "exchange")
@@ -202,9 +95,9 @@ def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFram
     )
     named = matched.groupBy(*key).agg(
         F.to_json(F.array_sort(F.collect_set("queue"))).alias("detail_queues"),
-        F.sum("ready").alias("amount"),
+        F.sum("after").alias("amount"),
         F.max("routed").alias("came"),
-        F.min("first").alias("from_ms"),
+        F.min("start_ms").alias("from_ms"),
         F.count("*").alias("went"),
     )
     return _finding(
@@ -236,13 +129,12 @@ def lost(exchanges: DataFrame) -> DataFrame:
     )
 
 
-def boots(*seen: DataFrame) -> DataFrame:
+def boots(data: Input) -> DataFrame:
     """Return the runs of each node: `from_ms` and `until_ms` of their rows."""
-    each = [table.select("node", "boot_id", "ts") for table in seen]
-    return (
-        reduce(DataFrame.unionByName, each)
-        .groupBy("node", "boot_id")
-        .agg(F.min("ts").alias("from_ms"), F.max("ts").alias("until_ms"))
+    each = [table.select("node", "boot_id", "ts") for table in _seen(data)]
+    times = (F.min("ts").alias("from_ms"), F.max("ts").alias("until_ms"))
+    return data.shared(
+        "boots", lambda: reduce(DataFrame.unionByName, each).groupBy("node", "boot_id").agg(*times)
     )
 
 
@@ -284,7 +176,7 @@ def alarmed(events: DataFrame, last_seen: DataFrame) -> DataFrame:
 
 def _finding(
     rows: DataFrame,
-    kind: str,
+    kind: str | Column,
     level: Column,
     *,
     amount: str,
@@ -303,7 +195,7 @@ def _finding(
     text = F.lit(None).cast("string")
     has = set(rows.columns)
     return rows.select(
-        F.lit(kind).alias("kind"),
+        (F.lit(kind) if isinstance(kind, str) else kind).alias("kind"),
         level.alias("level"),
         "node",
         (F.col("vhost") if "vhost" in has else text).alias("vhost"),

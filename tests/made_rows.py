@@ -80,6 +80,7 @@ class Made:
 
     def __init__(self, spark, rows):
         self.spark = spark
+        self._shared = {}
         self._tables = {
             name: spark.createDataFrame(made, tables()[name].schema, verifySchema=False)
             if isinstance(made, list)
@@ -106,12 +107,16 @@ class Made:
         """Return the rows unchanged: there are not many."""
         return rows
 
-    def shared(self, _name, make):
-        """Return the rows, made anew."""
-        return make()
+    def shared(self, name, make):
+        """Return rows that are made once: a plan that has them several times takes long to plan."""
+        if name not in self._shared:
+            self._shared[name] = make().cache()
+        return self._shared[name]
 
     def release(self):
-        """Release nothing."""
+        """Make shared rows anew."""
+        while self._shared:
+            self._shared.popitem()[1].unpersist()
 
 
 def quiet(_text):

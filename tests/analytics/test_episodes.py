@@ -3,7 +3,7 @@ import random
 import pytest
 from made_rows import START, Made, quiet, row
 
-from leveret.analytics.episodes import ALONE, BEHIND, STALLED
+from leveret.analytics.episodes import BEHIND, REPEATED, STALLED, THRASH, UNSERVED
 from leveret.analytics.health import JOB, compute
 from leveret.analytics.job import run
 
@@ -104,8 +104,8 @@ def test_consumers_that_hang_or_are_missing_have_episodes(spark):
 
     episodes = {(each["queue"], each["what"]): each for each in found(spark, rows)}
 
-    assert {("reports", ALONE), ("hanging", STALLED)} == episodes.keys()
-    alone = episodes["reports", ALONE]
+    assert {("reports", UNSERVED), ("hanging", STALLED)} == episodes.keys()
+    alone = episodes["reports", UNSERVED]
     assert pytest.approx(7, abs=1.5) == alone["minutes"]
     assert (420, 0) == (alone["worst"], alone["fewest"])
     assert alone["who"] is None
@@ -155,18 +155,69 @@ def test_slow_growth_below_the_fluctuations_of_minutes_is_found(spark):
     assert 1000 + 4 * 360 - 100 < episode["worst"]
 
 
+def test_an_episode_goes_on_across_a_restart(spark):
+    """A queue without consumers, and a message that comes again and again, are one episode each, with exact times.
+
+    The broker is away for a minute; the last consumer was seen, and the first redelivery was made, at `FROM`.
+    """
+    rows = [
+        *queue("reports", came=1, took=lambda s: 5 * (s <= FROM), consumers=lambda s: int(s <= FROM)),
+        *(
+            made | {"redelivered": max(0, made["mono_us"] // 10**6 - FROM + INTERVAL) // 5}
+            for made in queue("poisoned", came=1, took=5)
+        ),
+    ]
+    for each in rows:
+        each["boot_id"] = "after" if each["mono_us"] > UNTIL * 10**6 else "before"
+    rows = [each for each in rows if not UNTIL < each["mono_us"] / 10**6 < UNTIL + 60]
+
+    episodes = {each["queue"]: each for each in found(spark, rows)}
+
+    assert {"reports": (UNSERVED, FROM, None), "poisoned": (REPEATED, FROM, None)} == {
+        name: (each["what"], seconds(each, "start"), each["end"]) for name, each in episodes.items()
+    }
+    assert pytest.approx((HOUR - FROM) / 60) == episodes["reports"]["minutes"]
+
+
+def test_a_queue_that_reads_from_disk_more_than_it_delivers_thrashes(spark):
+    """Five messages read back for each one delivered are a trouble with its time; one is none."""
+    rows = [
+        made | {"t_from_delta": each * made["delivered"]}
+        for each, name in ((5, "elastic"), (1, "steady"))
+        for made in queue(name, came=10, took=10)
+    ]
+
+    (episode,) = found(spark, rows)
+
+    assert ("elastic", THRASH, None) == (episode["queue"], episode["what"], episode["end"])
+
+
+def test_publishers_that_wait_for_a_consumer_are_told(spark, tmp_path):
+    """A queue of a consumer-ack mode without a consumer is critical, and says how many publishes wait."""
+    rows = [
+        made | {"mode": "consumer-ack", "promised": made["ready"]}
+        for made in queue("orders", came=1, took=0, consumers=0)
+    ]
+
+    page = run(JOB, Made(spark, {"queue_interval": rows}), tmp_path / "health", quiet)
+
+    assert page.facts[0].endswith("3,600 waiting; 3,600 publishes wait for it.")
+    (trouble,) = page.sections[1].rows
+    assert ("Nobody reads queue orders ()", "Critical", None) == (
+        trouble["trouble"], trouble["level"], trouble["end"],
+    )  # fmt: skip
+
+
 def test_the_page_tells_the_episodes_and_has_no_empty_chart(spark, tmp_path):
     """Facts name the queue, the time, the worst backlog and the consumers; a chart shows the backlog."""
     rows = [*queue("emails", came=10, took=lambda second: 4 if wrong(second) else 20)]
 
     page = run(JOB, Made(spark, {"queue_interval": rows}), tmp_path / "health", quiet)
 
-    assert "1 queue did not keep up at some time in this range." == page.facts[0]
-    assert page.facts[1].startswith(
-        "emails (, here) fell behind from 2026-11-21 07:40:00 to 2026-11-21 07:47:00: "
+    assert page.facts[0].startswith(
+        "The consumers of queue emails () are too slow: from 2026-11-21 07:40:00 to 2026-11-21 07:47:00 "
     )
-    assert "2,520 messages at worst" in page.facts[1]
-    assert page.facts[1].endswith("; 1 consumer.")
+    assert page.facts[0].endswith("the backlog reached 2,520. It is recovering.")
     assert page.sections[0].figure is not None
 
 

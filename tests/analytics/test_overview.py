@@ -180,6 +180,21 @@ def test_an_alarm_says_how_long_publishers_were_blocked(judged):
     assert "publishers were blocked from 2026-11-21 07:20:10 to 2026-11-21 07:21:10, for 60 s." == alarm.text
 
 
+def test_the_figures_of_a_node_by_its_queues_count_the_time_covered(spark):
+    """Without rows of the node a backlog without a row, and a rate beside a restart, are what they were."""
+    rows = [
+        *queue("busy", [*range(0, 31, 5), 31], boot_id="a", pub=lambda s: 10 * s, ready=1),
+        *queue("busy", range(44, 62, 5), boot_id="b", pub=lambda s: 10 * (s - 44), ready=1),
+        *queue("still", [0, 5], boot_id="a", ready=7),
+        *queue("still", [44, 49], boot_id="b", ready=7),
+    ]
+
+    made = overview.compute(Made(spark, {"queue_interval": rows}))["timeline"].orderBy("bin").collect()
+
+    assert [(8, pytest.approx(10.0))] * len(made) == [(each["ready"], each["published"]) for each in made]
+    assert 7 + 3 == len(made)
+
+
 def finding(kind, **values):
     """A row of the table of findings."""
     empty = dict.fromkeys(("detail", "until_ms", "came", "went", "vhost", "queue", "amount"))
@@ -248,7 +263,7 @@ def named(name):
         sections=[],
         findings=found,
         queues=[
-            Row(**key, **counts, level=CRITICAL, worst=1, expired=0, dead_lettered=0, pub_rate=1.0, delivered_rate=1.0,
+            Row(**key, **counts, level=CRITICAL, worst=1, expired=0, rejected=0, dropped=0, dead_lettered=0, pub_rate=1.0, delivered_rate=1.0,
                 capacity=1.0, requeued=0)
         ],
         history=[Row(**key, **counts, bin=0, seconds=5, step_us=5_000_000)],
