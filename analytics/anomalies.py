@@ -29,13 +29,14 @@ TREND_US: Final = 3_600_000_000
 LEAST_TREND_US: Final = 600_000_000
 """Minimum time covered by a trend, in microseconds."""
 SOON_HOURS: Final = 24
+DAY_MS: Final = 86_400_000
 SHOWN: Final = 5
 LIMITS: Final = ("node", "what", "room", "per_hour", "hours_left")
 _SERIES: Final = (*QUEUE, "what")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
-    """Return `unusual` and `shown`, and `limits` if the node has rows."""
+    """Return `unusual`, `shown` and `days`, and `limits` if the node has rows."""
     rows = data.table("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks_of(data)
@@ -43,6 +44,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
         "shown": shown(rows, clock, unusual, is_folded=data.is_folded).orderBy(*_SERIES, "time"),
+        "days": rows.agg(((F.max("ts") - F.min("ts")) / DAY_MS).alias("days")),
     }
     if nodes is not None:
         made["limits"] = limits(nodes).orderBy("node", "what")
@@ -250,6 +252,11 @@ def describe(written: Written) -> Page:
             )
         )
     number = written.table("unusual").count()
+    days = written.rows("days")[0]["days"] or 0
+    lead = number_of(number, "queue rate was", "queue rates were") + " unusual for the hour of the day."
+    if days <= 1 and not number:
+        # Within one day the usual rate of an hour is that of the hour itself, which has nothing to be compared with.
+        lead = "Not judged: one day of data."
     columns = (*_SERIES, "start", "end", "intervals", "rate", "usual", "z")
     sections += [
         Section(
@@ -272,7 +279,7 @@ def describe(written: Written) -> Page:
     ]
     return Page(
         title="Anomalies",
-        lead=number_of(number, "queue rate was", "queue rates were") + " unusual for the hour of the day.",
+        lead=lead,
         facts=_warnings(near),
         sections=sections,
     )

@@ -76,7 +76,7 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
     little, because the load hardly changed. `at_least` is a lower bound of the rate that saturates one processor: where
     the line reaches it (`saturated_at`), or `FARTHEST` times the greatest rate if that is less; then `saturated_at` is
     null. `at_most_us` is all CPU time divided by all messages. `borne` is the greatest rate of a group that is not
-    late, `late_from` the least of those above it that are.
+    late, or of all intervals if none is; `late_from` the least of those above it that are.
     """
     enough = (F.count("rate") >= FEW) & (F.regr_slope("busy", "rate") > 0)
     believed = enough & (F.regr_r2("busy", "rate") >= EXPLAINED)
@@ -107,7 +107,10 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
         "r2",
         F.when(saturated <= farthest, saturated).alias("saturated_at"),
         F.when(F.col("slope").isNotNull(), F.least(saturated, farthest)).alias("at_least"),
-        "borne",
+        # Groups are of similar rates: if none is late, the greatest rate is on time, not only the median of its group.
+        F.when(F.col("late_from").isNull() & F.col("borne").isNotNull(), F.col("greatest"))
+        .otherwise(F.col("borne"))
+        .alias("borne"),
         "late_from",
         "greatest",
     )

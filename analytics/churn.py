@@ -21,9 +21,9 @@ def compute(data: Input) -> dict[str, DataFrame]:
     """Return `over_time`, `failures`, `clients` and `alarms`."""
     rows = data.table("event")
     seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
-    seconds = data.bin_seconds("event")
+    seconds = max(data.bin_seconds(name) for name in ("event", "node_interval") if data.has(name))
     return {
-        "over_time": over_time(rows, seconds).orderBy("node", "time"),
+        "over_time": over_time(rows, seconds, *seen).orderBy("node", "time"),
         "failures": failures(rows).orderBy(F.desc("failed"), "peer", "user"),
         "clients": clients(rows).orderBy(F.desc("opened"), "peer", "user"),
         "alarms": alarms(rows, ends(*seen)).orderBy("node", "start", "alarm"),
@@ -38,11 +38,19 @@ def ends(*seen: DataFrame) -> DataFrame:
     return boots.withColumn("is_last", F.col("until") == latest)
 
 
-def over_time(rows: DataFrame, seconds: int) -> DataFrame:
-    """Return the counts of each of `COMING` by node and bin of so many `seconds`, including zeros."""
+def over_time(rows: DataFrame, seconds: int, *seen: DataFrame) -> DataFrame:
+    """Return the counts of each of `COMING` by node and bin of so many `seconds`, including zeros.
+
+    Args:
+        rows: events.
+        seconds: length of a bin.
+        seen: tables of the node, which say from when to when it is known; without any the events do.
+    """
     placed = rows.select("node", "kind", "detail", start_of_bin(F.col("ts"), seconds).alias("bin"))
-    bins = placed.groupBy("node").agg(
-        F.explode(F.sequence(F.min("bin"), F.max("bin"), F.lit(seconds * 1000).cast("bigint"))).alias("bin")
+    known = reduce(DataFrame.unionByName, [table.select("node", "ts") for table in seen or (rows,)])
+    first, last = (start_of_bin(each("ts"), seconds) for each in (F.min, F.max))
+    bins = known.groupBy("node").agg(
+        F.explode(F.sequence(first, last, F.lit(seconds * 1000).cast("bigint"))).alias("bin")
     )
     counts = placed.groupBy("node", "bin").agg(
         *[F.sum(F.when(F.col("kind") == kind, times()).otherwise(0)).alias(kind) for kind in COMING]

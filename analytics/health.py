@@ -46,7 +46,7 @@ TOLD: Final = 5
 NOTHING: Final = "No queue fell behind, stalled or lacked a consumer for minutes in this range."
 TROUBLES: Final = (
     *("trouble", "level", "start", "end", "minutes"),
-    *("worst", "worst_at", "pub", "settled", "consumers", "who"),
+    *("worst", "pub", "settled", "consumers", "who"),
 )
 """Columns of the table of troubles."""
 _STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requeued", "pub")

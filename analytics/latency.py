@@ -21,6 +21,9 @@ from leveret.analytics.reading import Input, InputError
 from leveret.analytics.series import start_of_bin
 
 SLOWEST: Final = 100
+FIRST: Final = "deliver"
+"""The metric that users ask for."""
+NAMES: Final = {FIRST: "Message latency, publish to delivery"}
 _WHAT: Final = ("metric", "mode")
 _COLUMNS: Final = ("count", "mean_us", "min_us", *(f"{name}_us" for name in QUANTILES), "max_us")
 
@@ -42,7 +45,12 @@ def compute(data: Input) -> dict[str, DataFrame]:
     time = F.timestamp_millis(start_of_bin(F.col("ts"), data.bin_seconds("latency_hist")))
     # A node's histograms have no queues, so for some queues theirs are added up.
     whole_of = "queue" if data.scope.has_objects else "node"
-    node = rows.filter(F.col("scope") == whole_of).withColumn("time", time)
+    wanted = F.col("scope") == whole_of
+    is_first = F.col("metric") == FIRST
+    if not rows.filter(wanted & is_first).head(1):
+        # A broker measures from publish to delivery for each queue only.
+        wanted |= (F.col("scope") == "queue") & is_first
+    node = rows.filter(wanted).withColumn("time", time)
     timed = data.keep(merged(node, (*_WHAT, "time")))
     whole = summed(timed, _WHAT)
     queues = merged(rows.filter(F.col("scope") == "queue"), ("vhost", "name", *_WHAT))
@@ -94,11 +102,11 @@ def objective(timed: DataFrame, wanted: Objective) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    whole, timed = written.rows("by_mode", *_WHAT), written.rows("by_time", "time")
+    whole, timed = written.rows("by_mode", F.col("metric") != FIRST, *_WHAT), written.rows("by_time", "time")
     curves = written.rows("curves", *_WHAT, "us")
     burnt = written.rows("objective", "time")
     sections = []
-    for metric in sorted({row["metric"] for row in whole}):
+    for metric in sorted({row["metric"] for row in whole}, key=_order):
         sections += _metric(
             metric, *([row for row in rows if row["metric"] == metric] for rows in (curves, timed, burnt))
         )
@@ -114,7 +122,8 @@ def describe(written: Written) -> Page:
                 f"{metric}-heat",
             )
         )
-    slowest = written.rows("by_queue", F.desc("p99_us"), "vhost", "name", *_WHAT)[:SLOWEST]
+    of_queue = (F.col("metric") != FIRST, F.desc("p99_us"), "vhost", "name", *_WHAT)
+    slowest = written.rows("by_queue", *of_queue)[:SLOWEST]
     sections += [
         Section(
             "By metric and mode",
@@ -124,9 +133,9 @@ def describe(written: Written) -> Page:
         ),
         Section(
             f"The {SLOWEST} slowest queues",
-            "By 99th percentile, in microseconds; count: number of samples. Queues of the same name on several "
-            "nodes are merged.",
-            columns=("vhost", "name", *_WHAT, *_COLUMNS),
+            "From publish to delivery first, by 99th percentile, in microseconds; count: number of samples. Queues of "
+            "the same name on several nodes are merged.",
+            columns=("name", "vhost", *_WHAT, *_COLUMNS),
             rows=slowest,
         ),
     ]
@@ -137,18 +146,32 @@ def describe(written: Written) -> Page:
         f"{number_of(len({row['metric'] for row in whole}), 'metric')}. Percentiles are accurate to 1/32 of their "
         "value.",
         facts=[
-            f"{_label(row)}: 50 % within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} ms, "
-            f"99.9 % within {row['p999_us'] / 1000:,.4g} ms "
-            f"({number_of(row['count'], 'sample')})."
-            for row in whole
+            *[
+                f"{_label(row)}: 50 % within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} "
+                f"ms, 99.9 % within {row['p999_us'] / 1000:,.4g} ms ({number_of(row['count'], 'sample')})."
+                for row in whole
+            ],
+            *_met(burnt),
         ],
         sections=sections,
     )
 
 
+def _met(burnt: list[Row]) -> list[str]:
+    """Return the metrics that were within the objective all the time, which have no figure of their burn rate."""
+    missed = {row["metric"] for row in burnt if row["burn"]}
+    met = sorted({row["metric"] for row in burnt} - missed, key=_order)
+    names = ", ".join(map(metric_name, met))
+    return [f"Within the objective of {burnt[0]['objective']} all the time: {names}."] if met else []
+
+
+def _order(metric: str) -> tuple[bool, str]:
+    return metric != FIRST, metric
+
+
 def metric_name(metric: str) -> str:
     """Return a metric as titles have it."""
-    return metric.replace("_", " ").capitalize()
+    return NAMES.get(metric, metric.replace("_", " ").capitalize())
 
 
 def _label(row: Row) -> str:
@@ -178,7 +201,7 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
         ]
         here = [row for row in burnt if row["mode"] == mode]
         burns.append(series_of(label, here, "burn"))
-    return [
+    drawn = [
         Section(
             f"{metric_name(metric)}: percentiles",
             "Left: latency exceeded by one message in N. Right: over time, UTC.",
@@ -188,14 +211,17 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
             ),
             f"{metric}-quantiles",
         ),
-        Section(
-            f"{metric_name(metric)}: burn rate of the error budget",
-            f"Objective: {burnt[0]['objective'] if burnt else ''}. At a burn rate of 1 it is just met. Times are in "
-            "UTC.",
-            panels(Panel("", "burn rate", burns, zero=True, rule=1)),
-            f"{metric}-burn",
-        ),
     ]
+    if any(row["burn"] for row in burnt):
+        drawn.append(
+            Section(
+                f"{metric_name(metric)}: burn rate of the error budget",
+                f"Objective: {burnt[0]['objective']}. At a burn rate of 1 it is just met. Times are in UTC.",
+                panels(Panel("", "burn rate", burns, zero=True, rule=1)),
+                f"{metric}-burn",
+            )
+        )
+    return drawn
 
 
 JOB: Final = Job(

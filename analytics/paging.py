@@ -321,8 +321,8 @@ def describe(written: Written) -> Page:
             "fullest",
         )
     )
-    columns = [*QUEUE, "mode", "seconds", "pub", "delivered", "acked", "mean_ready", "mean_unacked"]
-    columns += [f"share_{state}" for state in STATES] + ["thrash", "little_ms"]
+    columns = ["queue", "vhost", "mean_ready", "thrash", "little_ms", *(f"share_{state}" for state in STATES)]
+    columns += ["mode", "pub", "delivered", "acked", "mean_unacked", "boundary", "seconds", "node"]
     sections += [
         Section(
             "Queues",
@@ -331,7 +331,7 @@ def describe(written: Written) -> Page:
             "delivered; little_ms: mean time in the ready state by Little's law, in ms; boundary: messages waiting at "
             "the start and end / messages that left, roughly the error of Little's law. alpha: in memory; beta and "
             "gamma: body on disk, of transient and persistent messages; delta: entirely on disk.",
-            columns=[*columns, "boundary"],
+            columns=columns,
             rows=queues,
         ),
         Section(

@@ -3,9 +3,10 @@ import random
 from datetime import UTC, datetime
 
 import pytest
-from made_rows import START, Made, row, run_twice
+from made_rows import START, Made, quiet, row, run_twice
 
 from leveret.analytics import anomalies, capacity, churn, routing
+from leveret.analytics.job import run
 from leveret.analytics.series import clocks
 
 # -- routing ------------------------------------------------------------------------------------------------------------
@@ -141,7 +142,10 @@ def test_the_cost_of_a_message_is_found_again(data, tmp_path, spark):
 
 
 def test_no_rate_is_estimated_far_beyond_those_that_were_seen(spark):
-    """A node seen at 36 to 110 messages per second is said to sustain twice that, whatever the line says."""
+    """A node seen at 36 to 110 messages per second is said to sustain twice that, whatever the line says.
+
+    As it was never late, its greatest rate on time is its greatest rate.
+    """
     chance = random.Random(3)
     rows = list(node_rows([chance.uniform(36, 110) for _ in range(300)], 1000, "small"))
 
@@ -150,9 +154,23 @@ def test_no_rate_is_estimated_far_beyond_those_that_were_seen(spark):
     assert found["cpu_us"] > 1000
     assert (None, 2 * found["greatest"]) == (found["saturated_at"], found["at_least"])
     assert found["at_least"] < 230
+    assert (found["greatest"], None) == (found["borne"], found["late_from"])
 
 
 # -- churn --------------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_shown_over_the_whole_range(spark):
+    """The axis of events begins and ends with the rows of the node, not with its first and last event."""
+    tables = {
+        "event": [row("event", 100, kind="connection_opened")],
+        "node_interval": [row("node_interval", second) for second in range(0, 601, 5)],
+    }
+
+    times = churn.compute(Made(spark, tables))["over_time"].collect()
+
+    assert (START / 1000, START / 1000 + 600) == (times[0]["time"].timestamp(), times[-1]["time"].timestamp())
+    assert 1 == sum(each["connection_opened"] for each in times)
 
 
 def test_logins_alarms_and_connections_are_counted(data, tmp_path, spark):
@@ -361,3 +379,12 @@ def test_what_runs_out_is_reported_beforehand(data, tmp_path, spark):
     assert page.lead.startswith("1 queue rate was unusual")
     assert ["here  $q_1$ pub"] == [section.title for section in page.sections if section.figure]
     assert all(isinstance(datetime.fromisoformat(each["start"]), datetime) for each in page.sections[-2].rows)
+
+
+def test_an_hour_has_nothing_to_be_compared_with(spark, tmp_path):
+    """Of data of one day, in which nothing is unusual within its hour, the page says that it was not judged."""
+    rows = [row("queue_interval", 5 * n, queue="q", pub=50 * n) for n in range(90)]
+
+    page = run(anomalies.JOB, Made(spark, {"queue_interval": rows}), tmp_path / "anomalies", quiet)
+
+    assert "Not judged: one day of data." == page.lead
