@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import re
 from datetime import UTC, datetime
 
@@ -277,6 +278,18 @@ def named(name):
         delivered=1,
         ready=1,
     )  # fmt: skip
+
+
+def test_a_time_without_the_node_is_a_gap_of_its_queues(tmp_path):
+    """A queue that had no row keeps its level and did nothing; while its node was away there is nothing to show."""
+    page = named("q")
+    page = dataclasses.replace(
+        page, timeline=[Row(**page.timeline[0].asDict() | {"bin": each}) for each in (0, 5000, 15_000)]
+    )
+
+    found = site._Site(tmp_path, page, MADE)._filled("q", page.history)
+
+    assert [(1, 1), (1, 0), None, (1, 0)] == [each and (each["ready"], each["pub"]) for each in found]
 
 
 def quoted(name):
