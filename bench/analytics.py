@@ -92,7 +92,7 @@ def provide(folder: Path, tables: Sequence[str], rows: int, suffix: str, made: P
             lacking.append(table)
     if lacking:
         form = ["--parquet"] if suffix == "parquet" else []
-        timed("leveret.analytics.generate", *lacking, "--output", str(folder), "--rows", str(rows), *form)
+        timed("bench.generate", *lacking, "--output", str(folder), "--rows", str(rows), *form)
     files = [path for table in tables for path in (folder / table).resolve().rglob(f"*.{suffix}")]
     return sum(path.stat().st_size for path in files) / 1e6
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from leveret.analytics import generate
+from bench import generate
 from leveret.analytics.folding import fold
 from leveret.analytics.follow import FOLLOWED, Follower
 from leveret.analytics.locations import url

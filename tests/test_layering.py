@@ -191,7 +191,7 @@ THIRD_PARTY = {
     "pyarrow": ("leveret.export",),
     "msgspec": ("broker.*", "leveret.export", "storage.journal.logged", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
-    "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
+    "click": ("broker.cli.*", "analytics.command"),
     "pyspark": ("analytics.*",),
     "py4j": ("analytics.running", "analytics.warm"),
     "dateparser": ("analytics.times",),

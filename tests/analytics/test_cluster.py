@@ -16,7 +16,8 @@ import pyspark
 import pytest
 from made_rows import histogram, row
 
-from leveret.analytics import generate, java
+from bench import generate
+from leveret.analytics import java
 from leveret.analytics.locations import Remote, parse
 from leveret.analytics.names import ALL, SUMMARIES
 from leveret.analytics.reading import Input

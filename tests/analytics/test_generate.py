@@ -5,8 +5,8 @@ import pytest
 from made_rows import Made, index
 from pyspark.testing import assertDataFrameEqual
 
-from leveret.analytics import anomalies, capacity, churn, confirm_compare, generate, routing
-from leveret.analytics.generate import (
+from bench import generate
+from bench.generate import (
     ALARM,
     ALARMED,
     CYCLE_MS,
@@ -20,6 +20,7 @@ from leveret.analytics.generate import (
     latency_hist,
     write,
 )
+from leveret.analytics import anomalies, capacity, churn, confirm_compare, routing
 from leveret.analytics.histograms import QUANTILES
 from leveret.analytics.latency import compute
 from leveret.analytics.reading import Input

@@ -3,7 +3,7 @@ import random
 import pytest
 from made_rows import START, Made, quiet, row, run_twice
 
-from leveret.analytics.generate import queue_interval, write
+from bench.generate import queue_interval, write
 from leveret.analytics.job import run
 from leveret.analytics.paging import BROKEN, BROKEN_STEPS, JOB, STATES, checked, compute
 from leveret.analytics.reading import Input

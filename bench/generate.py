@@ -1,4 +1,4 @@
-"""Generates tables of any size with a known analysis: `python -m leveret.analytics.generate` (driver: files).
+"""Generates tables of any size with a known analysis: `python -m bench.generate` (driver: files).
 
 Every value is computed from the row's number, so the same rows result on any number of cores, and the expected result
 of a job follows from the formulas: `tests/analytics` computes it without Spark.
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F  # noqa: N812 - Spark's own custom
 
 from leveret.analytics.histograms import highest, lowest
 from leveret.analytics.locations import url
