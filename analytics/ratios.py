@@ -35,7 +35,7 @@ def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> D
         cell: the columns that have to be equal, except the block.
 
     Returns:
-        The columns of a cell, `block`, `line`, `baseline`, `log_ratio`.
+        The columns of a cell, `block`, `line`, `baseline`, `log_ratio`, `rate`, `old_rate`.
     """
     old = rates.filter(F.col("line").isin(*baselines)).select(
         *cell, "block", F.col("line").alias("baseline"), F.col("rate").alias("old_rate")
@@ -44,7 +44,9 @@ def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> D
         rates.join(old, [*cell, "block"])
         .filter(F.col("line") != F.col("baseline"))
         .select(
-            *cell, "block", "line", "baseline", F.log(F.col("rate") / F.col("old_rate")).alias("log_ratio")
+            *cell,
+            *("block", "line", "baseline", "rate", "old_rate"),
+            F.log(F.col("rate") / F.col("old_rate")).alias("log_ratio"),
         )
     )
 
@@ -54,7 +56,8 @@ def ratios(pairs: DataFrame, by: Sequence[str]) -> DataFrame:
 
     Returns:
         `by`, `n` pairs, `ratio` (geometric mean), `low`, `high` (null of one pair), `least` and `greatest` of a
-        single block, `improvement` ((new - old) / old), `faster` (whether the interval lies above 1).
+        single block, `by_means` (the mean rate divided by the mean rate of the baseline), `improvement` ((new - old) /
+        old), `faster` (whether the interval lies above 1).
     """
     found = pairs.groupBy(*by).agg(
         F.count("log_ratio").alias("n"),
@@ -62,6 +65,7 @@ def ratios(pairs: DataFrame, by: Sequence[str]) -> DataFrame:
         half_width("log_ratio").alias("half"),
         F.exp(F.min("log_ratio")).alias("least"),
         F.exp(F.max("log_ratio")).alias("greatest"),
+        (F.avg("rate") / F.avg("old_rate")).alias("by_means"),
     )
     low = F.exp(F.col("mean") - F.col("half"))
     return found.select(
@@ -72,6 +76,7 @@ def ratios(pairs: DataFrame, by: Sequence[str]) -> DataFrame:
         F.exp(F.col("mean") + F.col("half")).alias("high"),
         "least",
         "greatest",
+        "by_means",
         (F.exp("mean") - 1).alias("improvement"),
         F.coalesce(low > 1, F.lit(False)).alias("faster"),
     )

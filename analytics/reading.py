@@ -126,7 +126,11 @@ class Input:
         for suffix in ("jsonl", "parquet"):
             if has_files(self.spark, self.directory / name, suffix):
                 return suffix
-        return None
+        return "parquet" if exists(self.spark, self._single(name)) else None
+
+    def _single(self, name: str) -> Location:
+        """Return the file of a table that has only one, as the records of `bench.paper` in its repository."""
+        return self.directory / f"{name}.parquet"
 
     def table(self, name: str) -> DataFrame:
         """Return the rows of a table that are in the scope: the columns of its declaration only.
@@ -226,7 +230,9 @@ class Input:
 
     def _parquet(self, table: Table) -> DataFrame:
         """Return all rows of a table in Parquet."""
-        return self.spark.read.schema(table.schema).parquet(source(self.directory / table.name))
+        single = self._single(table.name)
+        place = single if exists(self.spark, single) else self.directory / table.name
+        return self.spark.read.schema(table.schema).parquet(source(place))
 
     def _count(self, table: Table, rows: int) -> Counted:
         """Return the counts of a table in Parquet that has so many rows."""

@@ -33,7 +33,6 @@ from bench.paper_plan import (
     shuffled,
 )
 from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError
-from bench.paper_report import report, results
 from bench.paper_run import TrialError, git_revision, measure
 from bench.results import RESULTS
 
@@ -331,8 +330,17 @@ class Progress:
 
 def show(records: Records, plan: Plan) -> int:
     """Print the report of the recorded runs; 1 if a verdict is against us, else 0."""
-    found = results(plan, records.read(BenchRun), records.read(BenchSample), records.read(BenchCost))
-    text, good = report(plan, found)
+    # Loading Spark takes a second, and measuring does not need it.
+    from bench.paper_report import report  # noqa: PLC0415
+    from bench.paper_tables import tables_of  # noqa: PLC0415
+    from leveret.analytics.reading import InputError  # noqa: PLC0415
+    from leveret.analytics.session import session  # noqa: PLC0415
+
+    with session("local[2]", light=True) as spark:
+        try:
+            text, good = report(plan, tables_of(spark, records.directory))
+        except InputError:
+            text, good = ["no run is recorded"], True
     print("\n".join(text), flush=True)
     return 0 if good else 1
 

@@ -5,9 +5,7 @@ Written and read by Spark, in this process, so that the jobs of `leveret analyze
 
 import shutil
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
 from pyspark.sql import SparkSession
 
 from bench.paper_plan import Plan
@@ -17,7 +15,6 @@ from leveret.analytics.schemas import tables
 ARCHIVE = Path(__file__).resolve().parent / "records"
 LIMIT = 20 * 1024 * 1024
 """Bytes that all records in the repository may have."""
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 def pack(spark: SparkSession, records: Records, target: Path) -> None:
@@ -56,18 +53,3 @@ def plan_of(directory: Path) -> Plan:
         RecordsError: there is none, or it is invalid.
     """
     return Records(directory).plan()
-
-
-def unpack(spark: SparkSession, directory: Path, kind: type[T]) -> list[T]:
-    """Return the rows of one table of a packed sweep, in the order of runs.
-
-    Raises:
-        RecordsError: the table is missing.
-    """
-    table = TABLES[kind]
-    file = directory / f"{table}.parquet"
-    if not file.exists():
-        message = f"{directory} has no {file.name}"
-        raise RecordsError(message)
-    rows = spark.read.parquet(str(file)).collect()
-    return msgspec.convert([row.asDict(recursive=True) for row in rows], list[kind])  # type: ignore[valid-type]

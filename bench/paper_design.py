@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Mapping
 
 from bench.paper_plan import DESIGN, FACTORS
-from bench.paper_stats import t_95
+from leveret.analytics.ratios import T_95
 
 EFFECTS = tuple(chosen for size in (1, 2, 3) for chosen in itertools.combinations(FACTORS, size))
 """The main effects, the interactions of two, and that of all three."""
@@ -63,7 +63,9 @@ def effects(values: Mapping[str, Mapping[int, float]]) -> list[Effect]:
         )
         freedom = (len(DESIGN) - 1) * (len(blocks) - 1)
         # An effect is a sum of eight means of the blocks, each with the weight 1/4.
-        half = t_95(freedom) * math.sqrt(residual / freedom * len(DESIGN) / 16 / len(blocks))
+        half = T_95[min(freedom, len(T_95)) - 1] * math.sqrt(
+            residual / freedom * len(DESIGN) / 16 / len(blocks)
+        )
     found = []
     for factors in EFFECTS:
         effect = sum(sign(factors, on) * means[line] for line, on in DESIGN.items()) / 4

@@ -1,7 +1,8 @@
 """Writes the figures of docs/paper-report.md from the records in bench/records: `make paper-report`.
 
-Every number between the page's marks of a sweep is computed here. With `--add DIR` the records of a sweep in DIR are
-packed into bench/records first; with `--check` nothing is written, and the exit code is 1 if the page is stale.
+Every number between the page's marks of a sweep is of the tables of the job `confirm-compare`. With `--add DIR` the
+records of a sweep in DIR are packed into bench/records first; with `--check` nothing is written, and the exit code is
+1 if the page is stale.
 """
 
 import argparse
@@ -12,10 +13,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of, unpack
-from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError, done
-from bench.paper_report import results
-from bench.paper_tables import FIGURES, figure, page
+from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of
+from bench.paper_records import Records, RecordsError
+from bench.paper_tables import FIGURES, figure, page, tables_of
 from leveret.analytics.drawing import svg
 from leveret.analytics.session import session
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (options.add is None) != (options.name is None):
         made.error("--add and --name belong together")
     try:
-        with session("local[2]") as spark:
+        with session("local[2]", light=True) as spark:
             if options.add is not None:
                 pack(spark, Records(options.add), ARCHIVE / options.name)
             if (octets := size(ARCHIVE)) > LIMIT:
@@ -74,14 +74,13 @@ def written(spark: SparkSession, text: str, archive: Path) -> dict[Path, str]:
     for name in names:
         directory = archive / name
         plan = plan_of(directory)
-        runs, costs = unpack(spark, directory, BenchRun), unpack(spark, directory, BenchCost)
-        found = results(plan, runs, unpack(spark, directory, BenchSample), costs)
+        found = tables_of(spark, directory)
         drawn = {}
         for line, number in FIGURES.items():
             path = DOCS / "figures" / f"paper-figure-{number}-{name}.svg"
             files[path] = svg(figure(line, found))
             drawn[number] = f"figures/{path.name}"
-        body = "\n".join(page(plan, found, list(done(plan, runs, costs)), drawn))
+        body = "\n".join(page(plan, found, drawn))
         text = replaced(text, name, body)
     files[PAGE] = text
     return files

@@ -257,32 +257,6 @@ def remaining(plan: Plan, done: Collection[Done]) -> list[tuple[Trial, int]]:
     return waiting
 
 
-def counted(plan: Plan, done: Collection[Done]) -> dict[int, tuple[int, bool]]:
-    """Return, by number of the trial, the attempt that counts, and whether it is marked as disturbed.
-
-    The first complete attempt at a cell without a disturbance counts; otherwise the last complete one, marked; and as
-    long as none is complete, what there is of the first.
-    """
-    runs = {(each.number, each.attempt): each for each in done}
-    chosen: dict[int, tuple[int, bool]] = {}
-    for cell in cells_of(plan):
-        best = 1, True
-        for attempt in range(1, REPEATS + 2):
-            there = [runs.get((trial.number, attempt)) for trial in cell]
-            if None in there:
-                break
-            best = attempt, any(run is not None and run.disturbed for run in there)
-            if not best[1]:
-                break
-        attempt, _ = best
-        for trial in cell:
-            run = runs.get((trial.number, attempt))
-            if run is not None:
-                whole = all((other.number, attempt) in runs for other in cell)
-                chosen[trial.number] = attempt, best[1] if whole else run.disturbed
-    return chosen
-
-
 def cells_of(plan: Plan) -> list[list[Trial]]:
     """Return the trials of each cell in each block, which are compared with each other, in the order of the plan."""
     grouped: dict[tuple[int, int, int], list[Trial]] = {}

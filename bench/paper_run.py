@@ -26,7 +26,7 @@ from bench.paper_plan import (
     Trial,
 )
 from bench.paper_records import BenchCost, BenchRun, BenchSample
-from bench.paper_samples import Sample, SampleError, merged, parse, steady, total
+from bench.paper_samples import Sample, SampleError, has_steady, merged, parse, total
 from bench.workloads import Workload
 from leveret import __version__
 
@@ -78,7 +78,7 @@ def measure(
                 broker.stop()
             counters = logged(broker) if line.broker == "leveret" else {}
         samples = merged(parts)
-        if not steady(samples, plan.seconds, plan.cut_start, plan.cut_end).counted:
+        if not has_steady(samples, plan.seconds, plan.cut_start, plan.cut_end):
             raise TrialError("in the seconds that count nothing came through")
     except (brokers.BrokerError, perftest.PerfTestError, SampleError, ClosedError, OSError) as error:
         raise TrialError(str(error)) from error

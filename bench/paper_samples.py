@@ -1,4 +1,4 @@
-"""PerfTest's per-second lines: parses them, merges those of several PerfTests, and selects the steady seconds.
+"""PerfTest's per-second lines: parses them, and merges those of several PerfTests.
 
 Pure: no clock, file or process is used here.
 """
@@ -6,7 +6,6 @@ Pure: no clock, file or process is used here.
 import csv
 import dataclasses
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 
 RATES = ("published", "confirmed", "returned", "nacked", "received")
@@ -20,7 +19,7 @@ SHORTEST = 0.05
 
 
 class SampleError(ValueError):
-    """Raised when PerfTest's output cannot be parsed, or has no second to measure; the text says why."""
+    """Raised when PerfTest's output cannot be parsed; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,34 +108,14 @@ def total(samples: Iterable[Sample], name: str) -> int:
     return round(sum(sample.rates[name] * sample.seconds for sample in samples))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Steady:
-    """Figures of the steady seconds: mean rates, the median of PerfTest's medians of confirm latency."""
-
-    seconds: float
-    published: float
-    confirmed: float
-    received: float
-    nacked: float
-    confirm_p50_us: float | None
-
-    @property
-    def counted(self) -> float:
-        """Return the compared rate: the least of published, confirmed and received, messages a second."""
-        return min(self.published, self.confirmed, self.received)
-
-
-def steady(samples: Sequence[Sample], seconds: float, cut_start: float, cut_end: float) -> Steady:
-    """Cut the warm-up and the end, and average the rest.
+def has_steady(samples: Iterable[Sample], seconds: float, cut_start: float, cut_end: float) -> bool:
+    """Return whether messages came through in the seconds that count: published, confirmed and received.
 
     Args:
         samples: the samples of the whole run.
-        seconds: PerfTest's publishing time; later samples are always excluded.
+        seconds: PerfTest's publishing time; later samples never count.
         cut_start: seconds excluded at the start.
         cut_end: seconds excluded before `seconds`.
-
-    Raises:
-        SampleError: no second is left.
     """
     half = 0.5
     kept = [
@@ -144,17 +123,4 @@ def steady(samples: Sequence[Sample], seconds: float, cut_start: float, cut_end:
         for sample in samples
         if sample.since >= cut_start - half and sample.t_s <= seconds - cut_end + half
     ]
-    length = sum(sample.seconds for sample in kept)
-    if not kept:
-        message = f"PerfTest reported no interval between {cut_start:g} s and {seconds - cut_end:g} s"
-        raise SampleError(message)
-    means = {name: sum(sample.rates[name] * sample.seconds for sample in kept) / length for name in RATES}
-    medians = [sample.latencies["c_p50"] for sample in kept if sample.rates["confirmed"]]
-    return Steady(
-        seconds=length,
-        published=means["published"],
-        confirmed=means["confirmed"],
-        received=means["received"],
-        nacked=means["nacked"],
-        confirm_p50_us=statistics.median(medians) if medians else None,
-    )
+    return all(any(sample.rates[name] for sample in kept) for name in ("published", "confirmed", "received"))

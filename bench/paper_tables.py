@@ -1,33 +1,96 @@
-"""Text and figures of a sweep for docs/paper-report.md, from its records alone. Pure."""
+"""Text and figures of a sweep, for docs/paper-report.md and for the console, from the tables of `confirm-compare`."""
 
-import math
-import statistics
+import dataclasses
+import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from pyspark.sql import Row, SparkSession
 
 from bench.paper_design import Effect, effects
-from bench.paper_plan import BUSY, DESIGN, LINES, Done, Plan, cells_of, counted
-from bench.paper_report import JUDGED, PAPER, PAPER_ABOVE_THREE, Result, by_block
-from bench.paper_stats import ENOUGH, Ratio, paired, ratio, t_95
-from leveret.analytics.figures import Panel, Panels, Series, panels
+from bench.paper_plan import BUSY, DESIGN, LINES, Plan, cells_of
+from leveret.analytics.confirm_compare import (
+    ABOVE,
+    BASELINES,
+    FIGURES,
+    PAPER,
+    PAPER_ABOVE_THREE,
+    compute,
+    paper_figure,
+)
+from leveret.analytics.figures import Panels
+from leveret.analytics.reading import Input
 
-OLD = ("paper-baseline", "paper-standard", "default", "rabbitmq", "rabbitmq-plugins")
-"""The lines that the modes are compared with."""
-ABOVE = 3
 WIDTH = 120
-FIGURES = {"consumer-ack": 5, "consumer-ack-light": 6}
+ENOUGH = 6
+"""Minimum number of blocks for a verdict."""
 
 
-def ratio_text(found: Ratio | Effect | None) -> str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of the job `confirm-compare` about a sweep, of one publisher window."""
+
+    runs: Sequence[Row]
+    rates: Sequence[Row]
+    speed_ups: Sequence[Row]
+    above_three: Sequence[Row]
+
+    def of(self, window: int) -> "Tables":
+        """Return what is of a publisher window."""
+        tables = (self.runs, self.rates, self.speed_ups, self.above_three)
+        return Tables(*([row for row in rows if row["window"] == window] for rows in tables))
+
+    @property
+    def found(self) -> list[Row]:
+        """The runs that count."""
+        return [row for row in self.runs if row["refused"] is None]
+
+    def ratio(self, queues: int, new: str, old: str, what: str = "rate") -> Row | None:
+        """Return a line's figure divided by another's of the same block; None if there is no such pair."""
+        key = (queues, new, old, what)
+        names = ("queues", "line", "baseline", "what")
+        return next((row for row in self.speed_ups if tuple(row[name] for name in names) == key), None)
+
+    def by_block(self, queues: int, line: str, what: str) -> dict[int, float]:
+        """Return a figure of a line in each block."""
+        return {
+            row["block"]: row[what] for row in self.found if (row["queues"], row["line"]) == (queues, line)
+        }
+
+    @property
+    def counts(self) -> list[int]:
+        """The queue counts."""
+        return sorted({row["queues"] for row in self.rates})
+
+
+def tables_of(spark: SparkSession, directory: Path) -> Tables:
+    """Return the tables of the job about the records of a sweep, packed or not.
+
+    Raises:
+        leveret.analytics.reading.InputError: there is no run.
+    """
+    with tempfile.TemporaryDirectory() as aside:
+        data = Input(spark, directory, Path(aside))
+        try:
+            made = compute(data)
+            return Tables(
+                *(made[field.name].collect() for field in dataclasses.fields(Tables)),
+            )
+        finally:
+            data.release()
+
+
+def ratio_text(found: Row | Effect | None) -> str:
     """Return a ratio with its 95 % interval, as far as there is any."""
     if found is None:
         return "-"
-    value = found.mean if isinstance(found, Ratio) else found.ratio
     if found.low is None or found.high is None:
-        return f"{value:.2f} (one block)"
-    return f"{value:.2f} ({found.low:.2f} to {found.high:.2f})"
+        return f"{found.ratio:.2f} (one block)"
+    return f"{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -40,71 +103,23 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def values(found: Sequence[Result], line: str, of: Callable[[Result], float]) -> dict[int, float]:
-    """Return a figure of a line in each block; the results are those of one queue count."""
-    return {each.run.block: of(each) for each in found if each.cost.line == line}
-
-
-def rate(result: Result) -> float:
-    """Return messages per second."""
-    return result.steady.counted
-
-
-def cpu(result: Result) -> float:
-    """Return the broker's processor time for a message, in microseconds."""
-    return result.cost.cpu_s / result.cost.messages * 1e6
-
-
-def client_cpu(result: Result) -> float:
-    """Return PerfTest's processor time for a message, in microseconds."""
-    return result.cost.client_cpu_s / result.cost.messages * 1e6
-
-
-def disk(result: Result) -> float:
-    """Return the bytes written to disk for a message; one byte in all if there are none, as ratios need it."""
-    return max(result.cost.write_bytes, 1) / result.cost.messages
-
-
-def compare(
-    found: Sequence[Result], new: str, old: str, of: Callable[[Result], float] = rate
-) -> Ratio | None:
-    """Return a line's figure divided by another's of the same block."""
-    return ratio(paired(values(found, new, of), values(found, old, of)))
-
-
-def improvement(found: Sequence[Result], new: str, old: str) -> float | None:
-    """Return the paper's speed-up: the mean rate of a line divided by that of another, without an interval."""
-    after, before = by_block(new, found), by_block(old, found)
-    both = after.keys() & before.keys()
-    if not both:
-        return None
-    return statistics.fmean(after[each] for each in both) / statistics.fmean(before[each] for each in both)
-
-
-def verdict(found: Ratio | None) -> str:
+def verdict(found: Row | None) -> str:
     """Return in words whether the interval is above 1, below, or neither; too few blocks are no verdict."""
     if found is None or found.low is None or found.high is None:
         return "not judged"
     said = "faster" if found.low > 1 else "slower" if found.high < 1 else "no difference shown"
-    return said if found.judged else f"{said}, of {found.n} blocks (a verdict needs {ENOUGH})"
+    return said if found.n >= ENOUGH else f"{said}, of {found.n} blocks (a verdict needs {ENOUGH})"
 
 
-def at_each(found: Sequence[Result]) -> list[tuple[int, list[Result]]]:
-    """Return the results of each queue count, in order."""
-    ordered = sorted(found, key=lambda each: each.run.queues)
-    return [(queues, list(some)) for queues, some in groupby(ordered, key=lambda each: each.run.queues)]
-
-
-def page(plan: Plan, found: Sequence[Result], done: Sequence[Done], figures: Mapping[int, str]) -> list[str]:
+def page(plan: Plan, found: Tables, figures: Mapping[int, str]) -> list[str]:
     """Return the lines of a sweep's part of the page.
 
     Args:
         plan: the sweep's plan.
-        found: the runs that count.
-        done: all recorded runs.
+        found: its tables.
         figures: the path of the figure of the paper's Figures 5 and 6.
     """
-    text = [*facts(plan, found, done)]
+    text = [*facts(plan, found)]
     for number, path in figures.items():
         text += [f"![The paper's Figure {number} with these runs]({path})", ""]
     for title, part in (
@@ -126,19 +141,19 @@ def wrap(line: str) -> list[str]:
     return textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def facts(plan: Plan, found: Sequence[Result], done: Sequence[Done]) -> Iterator[str]:
+def facts(plan: Plan, tables: Tables) -> Iterator[str]:
     """Yield what was measured where and when, and what was left out and why."""
-    days = sorted({time.strftime("%-d %B %Y", time.gmtime(each.run.start_ts / 1000)) for each in found})
-    machines = sorted({f"{each.run.cpu}, Linux {each.run.kernel}" for each in found})
-    revisions = sorted({each.run.git for each in found})
-    brokers = sorted({each.run.version for each in found if each.run.broker == "rabbitmq"})
-    marked = {number for number, (_, spoiled) in counted(plan, done).items() if spoiled}
-    cells = cells_of(plan)
-    again = [
-        cell for cell in cells if any(each.attempt > 1 for each in done if each.number == cell[0].number)
-    ]
-    spoiled = [cell for cell in cells if any(trial.number in marked for trial in cell)]
-    listed = ", ".join(f"block {cell[0].block} with {cell[0].queues} queues" for cell in spoiled)
+    found = tables.found
+    days = sorted({time.strftime("%-d %B %Y", time.gmtime(row["start_ts"] / 1000)) for row in found})
+    machines = sorted({f"{row['cpu']}, Linux {row['kernel']}" for row in found})
+    revisions = sorted({row["git"] for row in found})
+    brokers = sorted({row["version"] for row in found if row["broker"] == "rabbitmq"})
+    cell_of = itemgetter("block", "window", "queues")
+    marked = {cell_of(row) for row in found if row["other"] > BUSY}
+    again = {cell_of(row) for row in tables.runs if row["rep"] > 1}
+    cells = [(cell[0].block, cell[0].window, cell[0].queues) for cell in cells_of(plan)]
+    spoiled = [cell for cell in cells if cell in marked]
+    listed = ", ".join(f"block {block} with {queues} queues" for block, _, queues in spoiled)
     missing = len(plan.trials) - len(found)
     yield (
         f"Sweep {plan.sweep} of {' and '.join(days)}, revision {', '.join(revisions)}, on {'; '.join(machines)}"
@@ -154,7 +169,7 @@ def facts(plan: Plan, found: Sequence[Result], done: Sequence[Done]) -> Iterator
     )
     if missing:
         counts: dict[str, list[str]] = {}
-        there = {(each.run.block, each.run.queues, each.cost.line) for each in found}
+        there = {(row["block"], row["queues"], row["line"]) for row in found}
         for trial in plan.trials:
             if (trial.block, trial.queues, trial.line) not in there:
                 counts.setdefault(f"block {trial.block}", []).append(f"{trial.line} at {trial.queues}")
@@ -167,72 +182,69 @@ def facts(plan: Plan, found: Sequence[Result], done: Sequence[Done]) -> Iterator
     yield ""
 
 
-def beside(found: Sequence[Result]) -> Iterator[str]:
+def beside(found: Tables) -> Iterator[str]:
     """Yield the speed-ups by the paper's own definition beside its claims, and with intervals."""
     rows = []
-    for line in JUDGED:
-        for queues, here in at_each(found):
-            if not by_block(line, here):
+    for line in FIGURES:
+        for queues in found.counts:
+            if not found.by_block(queues, line, "rate"):
                 continue
             claim = PAPER[line].get(queues)
-            own = improvement(here, line, "paper-baseline")
-            against = compare(here, line, "paper-baseline")
-            rows.append(
-                [
-                    str(queues),
-                    f"`{line}`",
-                    "-" if claim is None else f"{claim:.2f}",
-                    "-" if own is None else f"{own:.2f}",
-                    *[ratio_text(compare(here, line, old)) for old in OLD],
-                    verdict(against),
-                ]
-            )
+            against = found.ratio(queues, line, BASELINES[0])
+            sent = found.ratio(queues, line, BASELINES[0], "published")
+            own = [
+                "-" if value is None else f"{value:.2f}"
+                for value in (claim, sent and sent["by_means"], against and against["by_means"])
+            ]
+            others = [ratio_text(found.ratio(queues, line, old)) for old in BASELINES]
+            rows.append([str(queues), f"`{line}`", *own, *others, verdict(against)])
     if rows:
+        heads = [f"x `{old}`" for old in BASELINES]
         yield from table(
-            ["queues", "line", "the paper", "by its definition", *[f"x `{old}`" for old in OLD], "verdict"],
-            rows,
+            ["queues", "line", "the paper", "by its definition", "least of three", *heads, "verdict"], rows
         )
         yield (
-            "The paper's definition: mean rate of the runs with the optimisation, divided by that without, here "
-            "`paper-baseline`. The other columns are geometric means of the ratios in each block, with 95 % intervals. "
-            "The verdict is that beside `paper-baseline`."
+            "The paper's definition: mean sending rate of the runs with the optimisation, divided by that without, "
+            "here `paper-baseline`. In all other columns the rate is the least of those of sent, confirmed and "
+            "received messages, which a sender ahead of its confirms does not raise: first the same quotient of "
+            "means, then geometric means of the ratios in each block, with 95 % intervals. The verdict is that "
+            "beside `paper-baseline`."
         )
         yield ""
 
 
-def above_three(found: Sequence[Result]) -> Iterator[str]:
+def above_three(found: Tables) -> Iterator[str]:
     """Yield the mean speed-up over all queue counts above three, which the paper gives."""
-    rows = []
-    for line in JUDGED:
-        for old in OLD:
-            ratios = [
-                each
-                for queues, here in at_each(found)
-                if queues > ABOVE and (each := compare(here, line, old)) is not None
-            ]
-            if ratios:
-                mean = statistics.fmean(each.mean for each in ratios)
-                rows.append(
-                    [
-                        f"`{line}`",
-                        f"`{old}`",
-                        str(len(ratios)),
-                        f"{mean:.2f}",
-                        f"{PAPER_ABOVE_THREE[line]:.3f}",
-                    ]
-                )
+    means = {(row["line"], row["baseline"], row["what"]): row for row in found.above_three}
+    rows = [
+        [
+            f"`{line}`",
+            f"`{old}`",
+            str(means[line, old, "rate"]["cells"]),
+            *[ratio_text(means.get((line, old, what))) for what in ("rate", "published")],
+            f"{PAPER_ABOVE_THREE[line]:.3f}",
+        ]
+        for line in FIGURES
+        for old in BASELINES
+        if (line, old, "rate") in means
+    ]
     if rows:
-        yield from table(["line", "divided by", "queue counts", "mean", "the paper"], rows)
+        yield from table(
+            ["line", "divided by", "queue counts", "mean", "of the sending rate", "the paper"], rows
+        )
+        yield "The intervals are a bootstrap over whole blocks."
+        yield ""
 
 
-def default(found: Sequence[Result]) -> Iterator[str]:
+def default(found: Tables) -> Iterator[str]:
     """Yield the default's rate and processor time divided by those of the paper's standard."""
     rows = []
-    for queues, here in at_each(found):
-        of_rate = compare(here, "default", "paper-standard")
+    for queues in found.counts:
+        of_rate = found.ratio(queues, "default", "paper-standard")
         if of_rate is not None:
             costs = [
-                ratio_text(compare(here, "default", "paper-standard", of)) for of in (cpu, client_cpu, disk)
+                ratio_text(found.ratio(queues, "default", "paper-standard", what))
+                for what in ("cpu_us", "client_cpu_us", "disk_bytes")
             ]
             rows.append([str(queues), ratio_text(of_rate), *costs, verdict(of_rate)])
     if rows:
@@ -244,13 +256,15 @@ def default(found: Sequence[Result]) -> Iterator[str]:
         yield ""
 
 
-def design(found: Sequence[Result]) -> Iterator[str]:
+def design(found: Tables) -> Iterator[str]:
     """Yield the effects of the 2^3 design on the rate and on the broker's processor time."""
     rows = []
     blocks = set()
-    for queues, here in at_each(found):
-        of_rate = effects({line: values(here, line, rate) for line in DESIGN})
-        of_cpu = effects({line: values(here, line, cpu) for line in DESIGN})
+    for queues in found.counts:
+        of_rate, of_cpu = (
+            effects({line: found.by_block(queues, line, what) for line in DESIGN})
+            for what in ("rate", "cpu_us")
+        )
         for rates_, cpus in zip(of_rate, of_cpu, strict=True):
             blocks.add(rates_.blocks)
             rows.append([str(queues), rates_.name, ratio_text(rates_), ratio_text(cpus)])
@@ -267,69 +281,50 @@ def design(found: Sequence[Result]) -> Iterator[str]:
         yield ""
 
 
-def rates(found: Sequence[Result]) -> Iterator[str]:
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """Return rows by queue count, and in the order of `LINES`."""
+    return sorted(rows, key=lambda row: (row["queues"], list(LINES).index(row["line"])))
+
+
+def rates(found: Tables) -> Iterator[str]:
     """Yield the mean rate of each line with its interval, and the cost of a message."""
+
+    def number(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
     rows = []
-    for queues, here in at_each(found):
-        for line in LINES:
-            mine = [each for each in here if each.cost.line == line]
-            if not mine:
-                continue
-            confirms = [each.steady.confirm_p50_us for each in mine if each.steady.confirm_p50_us is not None]
-            messages = [each.cost.messages for each in mine]
-            commits = [each.cost.counters["commits"] for each in mine if "commits" in each.cost.counters]
-            rows.append(
-                [
-                    str(queues),
-                    f"`{line}`",
-                    str(len(mine)),
-                    mean_text([rate(each) for each in mine]),
-                    f"{statistics.fmean(confirms) / 1000:,.1f}" if confirms else "-",
-                    f"{statistics.fmean(map(cpu, mine)):.1f}",
-                    f"{statistics.fmean(map(client_cpu, mine)):.1f}",
-                    f"{sum(each.cost.write_bytes for each in mine) / sum(messages):,.0f}",
-                    f"{sum(commits) / sum(messages) * 1000:.2f}" if commits else "-",
-                ]
-            )
-    yield from table(
-        [
-            "queues",
-            "line",
-            "runs",
-            "messages/s",
-            "confirm, ms",
-            "broker, us",
-            "PerfTest, us",
-            "disk, bytes",
-            "commits",
-        ],
-        rows,
-    )
+    for row in ordered(found.rates):
+        half = "" if row["high"] is None else f" ± {row['high'] - row['mean_rate']:,.0f}"
+        rows.append(
+            [
+                str(row["queues"]),
+                f"`{row['line']}`",
+                str(row["runs"]),
+                f"{row['mean_rate']:,.0f}{half}",
+                number(row["mean_published"], ",.0f"),
+                number(row["confirm_p50_ms"], ",.1f"),
+                f"{row['cpu_us']:.1f}",
+                f"{row['client_cpu_us']:.1f}",
+                f"{row['disk_bytes']:,.0f}",
+                "-" if row["commits"] is None else f"{row['commits'] * 1000:.2f}",
+            ]
+        )
+    heads = ("runs", "messages/s", "sent/s", "confirm, ms", "broker, us", "PerfTest, us", "disk, bytes")
+    yield from table(["queues", "line", *heads, "commits"], rows)
     yield (
-        "Mean rate with the 95 % interval of the mean; the median of the seconds' medians from publish to confirm; "
-        "processor time and bytes written for a message of the whole run; commits for a thousand messages."
+        "Mean rate with the 95 % interval of the mean, and the mean sending rate; the median of the seconds' medians "
+        "from publish to confirm; processor time and bytes written for a message of the whole run; commits for a "
+        "thousand messages."
     )
     yield ""
 
 
-def mean_text(numbers: Sequence[float]) -> str:
-    """Return a mean with its 95 % interval, if it has any."""
-    mean = statistics.fmean(numbers)
-    if len(numbers) == 1:
-        return f"{mean:,.0f}"
-    half = t_95(len(numbers) - 1) * statistics.stdev(numbers) / math.sqrt(len(numbers))
-    return f"{mean:,.0f} ± {half:,.0f}"
-
-
-def shapes(found: Sequence[Result]) -> Iterator[str]:
+def shapes(found: Tables) -> Iterator[str]:
     """Yield how each line's rate changes with the number of queues."""
     rows = []
-    for line in LINES:
-        means = {
-            queues: statistics.fmean(mine)
-            for queues, here in at_each(found)
-            if (mine := [rate(each) for each in here if each.cost.line == line])
-        }
+    by_line = sorted(ordered(found.rates), key=lambda row: list(LINES).index(row["line"]))
+    for line, mine in groupby(by_line, itemgetter("line")):
+        means = {row["queues"]: row["mean_rate"] for row in mine}
         if len(means) < 2:
             continue
         best = max(means, key=lambda queues: means[queues])
@@ -346,50 +341,19 @@ def shapes(found: Sequence[Result]) -> Iterator[str]:
         )
 
 
-def plugins(found: Sequence[Result]) -> Iterator[str]:
+def plugins(found: Tables) -> Iterator[str]:
     """Yield what the plugins management and top cost RabbitMQ."""
     rows = []
-    for queues, here in at_each(found):
-        of_rate = compare(here, "rabbitmq-plugins", "rabbitmq")
+    for queues in found.counts:
+        of_rate = found.ratio(queues, "rabbitmq-plugins", "rabbitmq")
         if of_rate is not None:
-            of_cpu = compare(here, "rabbitmq-plugins", "rabbitmq", cpu)
+            of_cpu = found.ratio(queues, "rabbitmq-plugins", "rabbitmq", "cpu_us")
             rows.append([str(queues), ratio_text(of_rate), ratio_text(of_cpu), verdict(of_rate)])
     if rows:
         yield from table(["queues", "rate", "processor time a message", "verdict"], rows)
 
 
-def figure(line: str, found: Sequence[Result]) -> Panels:
+def figure(line: str, found: Tables) -> Panels:
     """Return the paper's figure of an optimised line: rates on the left, speed-ups on the right."""
-    there = {each.cost.line for each in found}
-    left = [_rates(name, found) for name in (*OLD, line) if name in there]
-    right = [_ratios(f"beside {old}", line, old, found) for old in OLD if old in there]
-    paper = PAPER[line]
-    right.append(Series("the paper", list(paper), list(paper.values()), marker="D", joined=False))
-    return panels(
-        Panel("queues", "messages/s", left, categories=True, zero=True),
-        Panel("queues", "speed-up", right, categories=True, zero=True, rule=1),
-    )
-
-
-def _rates(name: str, found: Sequence[Result]) -> Series:
-    points = []
-    for queues, here in at_each(found):
-        if mine := [rate(each) for each in here if each.cost.line == name]:
-            mean = statistics.fmean(mine)
-            half = (
-                t_95(len(mine) - 1) * statistics.stdev(mine) / math.sqrt(len(mine)) if len(mine) > 1 else None
-            )
-            points.append((queues, mean, *((None, None) if half is None else (mean - half, mean + half))))
-    return _series(name, points)
-
-
-def _ratios(label: str, new: str, old: str, found: Sequence[Result]) -> Series:
-    ratios = [(queues, compare(here, new, old)) for queues, here in at_each(found)]
-    return _series(
-        label, [(queues, each.mean, each.low, each.high) for queues, each in ratios if each is not None]
-    )
-
-
-def _series(label: str, points: Sequence[tuple[int, float, float | None, float | None]]) -> Series:
-    xs, ys, lows, highs = (list(each) for each in zip(*points, strict=True)) if points else ([], [], [], [])
-    return Series(label, xs, ys, lows, highs)
+    gains = [row for row in found.speed_ups if row["what"] == "rate"]
+    return paper_figure(line, found.rates, gains)

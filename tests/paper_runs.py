@@ -1,7 +1,9 @@
 """Records of a sweep, made up for tests."""
 
+import msgspec
+
 from bench.paper_plan import LINES, Plan, shuffled
-from bench.paper_records import BenchCost, BenchRun, BenchSample
+from bench.paper_records import PLAN, TABLES, BenchCost, BenchRun, BenchSample
 
 
 def made_plan(
@@ -67,3 +69,15 @@ def made_run(plan, trial, rate=1000.0, *, counters=None, other=0.0, nacked=0.0, 
         counters={"commits": 40, "early": 2000} if counters is None else counters,
     )
     return run, samples, cost
+
+
+def write(folder, plan, runs):
+    """Write results of `made_run` to a directory, as lines of one file for each table, with the plan."""
+    encoder = msgspec.json.Encoder()
+    kinds = zip((BenchRun, BenchSample, BenchCost), zip(*runs, strict=True), strict=True)
+    for kind, rows in kinds:
+        place = folder / TABLES[kind]
+        place.mkdir(parents=True)
+        flat = [each for row in rows for each in (row if isinstance(row, list) else [row])]
+        (place / "all.jsonl").write_bytes(encoder.encode_lines(flat))
+    (folder / PLAN).write_bytes(encoder.encode(plan))

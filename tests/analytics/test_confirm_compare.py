@@ -1,4 +1,5 @@
 import json
+import math
 import random
 import shutil
 
@@ -7,17 +8,19 @@ from made_rows import drawn, quiet
 from paper_runs import made_plan, made_run
 from pyspark.testing import assertDataFrameEqual
 
-from bench import paper_report
-from bench.paper_records import BenchCost, BenchRun, BenchSample, Records
+from bench import paper_plan
+from bench.paper_records import Records
 from leveret.analytics import confirm_compare
 from leveret.analytics.confirm_compare import (
+    AGAIN,
+    BUSY,
     JOB,
     NACKED,
     NO_COST,
     NOTHING,
     PAPER,
-    PAPER_ABOVE_THREE,
     TOO_SHORT,
+    chosen,
     compute,
     cuts,
     measured,
@@ -48,40 +51,76 @@ def by(rows, *names):
     return {tuple(row[name] for name in names): row for row in rows}
 
 
-def test_rates_and_speed_ups_are_those_of_the_printed_report(sweep, tmp_path):
-    """Records of a whole sweep give the means, ratios and intervals that `bench.paper` prints of them."""
-    plan = made_plan(LINES, queues=(1, 2, 5, 8), windows=(50, 200), blocks=3)
-    chance = random.Random(1)
-    data = sweep(plan, lambda trial: 1000 * trial.queues * chance.lognormvariate(0, 0.3))
-    records = Records(tmp_path / "sweep")
-    expected = paper_report.results(
-        plan, *(records.read(kind) for kind in (BenchRun, BenchSample, BenchCost))
+def test_rates_and_speed_ups_are_those_reckoned_by_hand(sweep):
+    """Two blocks at 100 and 200, and at 150 and 400 beside: twice 1.5 and 2 is 3, whose root is the speed-up.
+
+    Only the two middle seconds of four count. The interval of the mean is t for one degree of freedom, 12.706, times the
+    deviation of 100 and 200, 70.7, through the root of two.
+    """
+    made_of = {
+        ("paper-baseline", 1): 100,
+        ("paper-baseline", 2): 200,
+        ("consumer-ack", 1): 150,
+        ("consumer-ack", 2): 400,
+    }
+    plan = made_plan(("paper-baseline", "consumer-ack"), queues=(1,), blocks=2)
+    made = compute(sweep(plan, lambda trial: float(made_of[trial.line, trial.block])))
+
+    runs = by(made["runs"].collect(), "line", "block")
+    (rate, sent) = (
+        by(made["speed_ups"].collect(), "line", "baseline", "what")["consumer-ack", "paper-baseline", what]
+        for what in ("rate", "published")
     )
+    mean = by(made["rates"].collect(), "line")["paper-baseline",]
 
-    made = compute(data)
-    runs = by(made["runs"].collect(), "run_id")
-    found = by(made["speed_ups"].collect(), "window", "queues", "line", "baseline")
+    assert made_of == {key: row["rate"] for key, row in runs.items()}
+    assert {(2.0, 2000.0)} == {(row["seconds"], row["confirm_p50_us"]) for row in runs.values()}
+    assert pytest.approx((3**0.5, 550 / 300, 3**0.5)) == (rate["ratio"], rate["by_means"], sent["ratio"])
+    half = 12.706 * math.log(2 / 1.5) / 2
+    assert pytest.approx((3**0.5 * math.exp(-half), 3**0.5 * math.exp(half))) == (rate["low"], rate["high"])
+    assert pytest.approx((150, 150 - 12.706 * 50, 150)) == (
+        mean["mean_rate"], mean["low"], mean["mean_published"],
+    )  # fmt: skip
 
-    assert len(expected) == len(runs) == len(plan.trials)
-    for result in expected:
-        row = runs[result.run.run_id,]
-        assert pytest.approx(result.steady.counted) == row["rate"]
-        assert (result.steady.seconds, result.steady.confirm_p50_us) == (
-            row["seconds"],
-            row["confirm_p50_us"],
-        )
-    for window, queues in plan.cells():
-        here = [each for each in expected if (each.cost.window, each.run.queues) == (window, queues)]
-        for line in LINES:
-            for baseline in ("default", "paper-standard"):
-                if line != baseline:
-                    ratio = paper_report.speed_up(line, baseline, here)
-                    row = found[window, queues, line, baseline]
-                    assert pytest.approx((ratio.mean, ratio.low, ratio.high)) == (
-                        row["ratio"],
-                        row["low"],
-                        row["high"],
-                    )
+
+def attempts(spark, *disturbed, missing=()):
+    """The attempt that counts of a cell of two lines; the first line's attempts were disturbed where it says so."""
+    rows = [
+        (200, 1, 1, attempt, line, 0.3 if spoiled and line == "a" else 0.0)
+        for attempt, spoiled in enumerate(disturbed, 1)
+        for line in ("a", "b")
+        if (attempt, line) not in missing
+    ]
+    runs = spark.createDataFrame(
+        rows, "window int, queues int, block int, rep int, line string, other double"
+    )
+    (found,) = chosen(runs).collect()
+    return found["attempt"]
+
+
+def test_the_first_attempt_that_nothing_disturbed_counts(spark):
+    """Of a cell that was measured again the first quiet attempt counts, or the last one; an incomplete one does not."""
+    assert paper_plan.BUSY == BUSY
+    assert [1, 2, 3, 1] == [
+        attempts(spark, False),
+        attempts(spark, True, False, False),
+        attempts(spark, True, True, True),
+        attempts(spark, True, False, missing={(2, "b")}),
+    ]
+
+
+def test_another_attempt_is_refused(spark, tmp_path):
+    """A run that was measured again is named as such, and nothing is made of it."""
+    plan = made_plan(("default",), queues=(1,))
+    records = Records(tmp_path / "sweep")
+    records.begin(plan)
+    for attempt, rate in ((1, 10.0), (2, 1000.0)):
+        run = made_run(plan, plan.trials[0], rate, attempt=attempt, other=0.3 if attempt == 1 else 0.0)
+        records.add(*run, attempt)
+
+    runs = by(compute(Input(spark, tmp_path / "sweep", tmp_path / "out"))["runs"].collect(), "rep")
+
+    assert {1: AGAIN, 2: None} == {attempt: row["refused"] for (attempt,), row in runs.items()}
 
 
 def test_the_paper_s_own_table_comes_out_of_its_points(sweep):
@@ -91,8 +130,8 @@ def test_the_paper_s_own_table_comes_out_of_its_points(sweep):
     data = sweep(plan, lambda trial: 900 * trial.block * PAPER.get(trial.line, {}).get(trial.queues, 1))
 
     made = compute(data)
-    found = by(made["speed_ups"].collect(), "line", "queues")
-    above = by(made["above_three"].collect(), "line")
+    found = by(made["speed_ups"].filter("what = 'rate'").collect(), "line", "queues")
+    above = by(made["above_three"].filter("what = 'rate'").collect(), "line")
 
     for line, points in PAPER.items():
         for count, ratio in points.items():
@@ -100,13 +139,6 @@ def test_the_paper_s_own_table_comes_out_of_its_points(sweep):
             assert pytest.approx((ratio, ratio - 1)) == (row["ratio"], row["improvement"])
             assert row["faster"]
         assert pytest.approx((points[15] + points[30]) / 2) == above[line,]["ratio"]
-    assert {
-        line: {queues: round(ratio, 2) for queues, ratio in points.items()} for line, points in PAPER.items()
-    } == {
-        line: {queues: points[queues] for queues in PAPER[line]}
-        for line, points in paper_report.PAPER.items()
-    }
-    assert paper_report.PAPER_ABOVE_THREE == PAPER_ABOVE_THREE
 
 
 def test_runs_with_nacks_are_refused(sweep):
@@ -118,7 +150,11 @@ def test_runs_with_nacks_are_refused(sweep):
 
     refused = [(row["queues"], row["refused"]) for row in made["runs"].collect() if row["refused"]]
     assert [(2, NACKED)] == refused
-    assert [1] == [row["queues"] for row in made["speed_ups"].collect() if row["line"] == "consumer-ack"]
+    assert [1] == [
+        row["queues"]
+        for row in made["speed_ups"].collect()
+        if (row["line"], row["what"]) == ("consumer-ack", "rate")
+    ]
 
 
 def test_runs_without_a_rate_are_refused(spark, sweep):

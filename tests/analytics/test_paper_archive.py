@@ -2,12 +2,14 @@
 
 import re
 
+import msgspec
 import pytest
 from paper_runs import made_plan, made_run
 
-from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of, unpack
+from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of
 from bench.paper_page import PAGE, replaced, size, written
-from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError
+from bench.paper_records import TABLES, Records, RecordsError
+from leveret.analytics.reading import Input
 
 TEXT = "# Page\n\n<!-- sweep small -->\nold\n<!-- end of sweep small -->\n\nThe end.\n"
 
@@ -25,14 +27,16 @@ def packed(spark, tmp_path_factory):
     return folder / "archive", records
 
 
-@pytest.mark.parametrize("kind", [BenchRun, BenchSample, BenchCost])
-def test_rows_come_back_as_they_were(spark, packed, kind):
-    """Parquet has each row of the sweep, with nulls and counters, in the order of the runs."""
+def test_packed_records_are_analysed_as_they_lie(spark, packed, tmp_path):
+    """The job's input may be the folder of packed records: each table is one file, with the rows of the sweep."""
     archive, records = packed
+    data = Input(spark, archive / "small", tmp_path)
 
-    assert records.read(kind) == sorted(
-        unpack(spark, archive / "small", kind), key=lambda row: (row.run_id, getattr(row, "t_s", 0))
-    )
+    for kind, name in TABLES.items():
+        rows = [row.asDict(recursive=True) for row in data.table(name).collect()]
+        assert sorted(map(repr, records.read(kind))) == sorted(
+            repr(each) for each in msgspec.convert(rows, list[kind])
+        )
     assert records.plan() == plan_of(archive / "small")
     assert {"plan.json", "bench_run.parquet", "bench_sample.parquet", "bench_cost.parquet"} == {
         path.name for path in (archive / "small").iterdir()

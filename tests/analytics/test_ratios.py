@@ -5,7 +5,6 @@ import statistics
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
-from bench import paper_stats
 from leveret.analytics.ratios import T_95, mean_of_ratios, paired, ratios
 
 RATES = "window long, queues long, block long, line string, rate double"
@@ -17,32 +16,36 @@ def frame(spark, rates):
     return spark.createDataFrame([(200, *key, float(rate)) for key, rate in rates.items()], RATES)
 
 
-def test_the_table_of_t_is_that_of_the_other_report():
-    """The printed report and this one take their intervals from the same table."""
-    assert paper_stats.T_95 == T_95
+def test_students_t():
+    """Known values; the table falls towards that of the normal distribution."""
+    assert (12.706, 2.571, 2.042) == (T_95[0], T_95[4], T_95[29])
+    assert sorted(T_95, reverse=True) == list(T_95)
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 6, 31, 40])
-def test_ratios_are_those_reckoned_without_spark(spark, blocks):
-    """Mean and interval of paired ratios are what the standard library makes of them."""
-    chance = random.Random(blocks)
-    rates = {
-        (3, block, line): chance.lognormvariate(9, 0.4)
-        for block in range(1, blocks + 1)
-        for line in ("old", "new")
-    }
-    expected = paper_stats.ratio([(rates[3, b, "new"], rates[3, b, "old"]) for b in range(1, blocks + 1)])
+def test_the_interval_of_known_values(spark):
+    """Ratios 1, 2 and 4: the mean of their logarithms is ln 2, their deviation ln 2, t for 2 is 4.303.
 
-    (found,) = ratios(paired(frame(spark, rates), ["old"], CELL), (*CELL, "line", "baseline")).collect()
+    By the paper's definition rates of 10, 20 and 40 beside 10 each are 70 / 30. One block has no interval, and more than
+    31 have the last entry of the table.
+    """
+    rates = {(1, block, "new"): rate for block, rate in enumerate((10, 20, 40), 1)}
+    rates |= {(1, block, "old"): 10 for block in (1, 2, 3)}
+    rates |= {(2, 1, "new"): 3, (2, 1, "old"): 2}
+    for block in range(1, 41):
+        rates |= {(3, block, "new"): 1 + block % 2, (3, block, "old"): 1}
 
-    assert (blocks, "new", "old") == (found["n"], found["line"], found["baseline"])
-    assert pytest.approx(expected.mean) == found["ratio"]
-    if blocks == 1:
-        assert (None, None, False) == (found["low"], found["high"], found["faster"])
-    else:
-        assert pytest.approx((expected.low, expected.high)) == (found["low"], found["high"])
-        assert found["faster"] == (expected.low > 1)
-    assert found["least"] <= found["ratio"] <= found["greatest"]
+    by = (*CELL, "line", "baseline")
+    three, one, many = ratios(paired(frame(spark, rates), ["old"], CELL), by).orderBy("queues").collect()
+
+    half = 4.303 * math.log(2) / math.sqrt(3)
+    assert pytest.approx((2.0, 2 * math.exp(-half), 2 * math.exp(half), 1.0, 4.0, 7 / 3)) == tuple(
+        three[name] for name in ("ratio", "low", "high", "least", "greatest", "by_means")
+    )
+    assert (3, False, 1, None, None) == (three["n"], three["faster"], one["n"], one["low"], one["high"])
+    assert pytest.approx((1.5, 1.5)) == (one["ratio"], one["by_means"])
+    deviation = statistics.stdev([0.0, math.log(2)] * 20)
+    assert pytest.approx(math.sqrt(2) * math.exp(2.042 * deviation / math.sqrt(40))) == many["high"]
+    assert many["faster"]
 
 
 def test_only_what_was_measured_in_the_same_block_is_compared(spark):

@@ -7,7 +7,7 @@ import pytest
 
 from bench.paper_design import EFFECTS, effects
 from bench.paper_plan import DESIGN
-from bench.paper_stats import t_95
+from leveret.analytics.ratios import T_95
 
 
 def made(factor, blocks=3, noise=lambda: 1.0):
@@ -59,7 +59,7 @@ def test_the_interval_of_known_values():
 
     # Residuals: of the default +-7/16, of the seven others -+1/16, in both blocks.
     residual = 2 * ((7 / 16) ** 2 + 7 * (1 / 16) ** 2)
-    half = t_95(7) * math.sqrt(residual / 7 / 2 / 2)
+    half = T_95[6] * math.sqrt(residual / 7 / 2 / 2)
     assert pytest.approx(-1 / 8) == math.log(timer.ratio)
     assert pytest.approx((-1 / 8 - half, -1 / 8 + half)) == (math.log(timer.low), math.log(timer.high))
     assert not timer.shown

@@ -16,7 +16,6 @@ from bench.paper_plan import (
     Done,
     Plan,
     Trial,
-    counted,
     remaining,
     shuffled,
 )
@@ -101,7 +100,6 @@ def test_a_disturbed_cell_is_measured_again_with_all_its_lines():
 
     assert [(1, 2), (2, 2)] == [(trial.number, attempt) for trial, attempt in again]
     assert [] == remaining(CELL, attempts(True, False))
-    assert {1: (2, False), 2: (2, False)} == counted(CELL, attempts(True, False))
 
 
 def test_what_was_never_measured_comes_before_repetitions():
@@ -113,19 +111,11 @@ def test_what_was_never_measured_comes_before_repetitions():
     assert [(2, 1), (1, 2)] == left
 
 
-def test_a_cell_is_repeated_twice_at_most_then_counted_and_marked():
-    """The third disturbed attempt is the last; it counts, marked."""
+def test_a_cell_is_repeated_twice_at_most():
+    """The third disturbed attempt is the last."""
     assert REPEATS == 2
     assert [(1, 3), (2, 3)] == [(trial.number, at) for trial, at in remaining(CELL, attempts(True, True))]
     assert [] == remaining(CELL, attempts(True, True, True))
-    assert {1: (3, True), 2: (3, True)} == counted(CELL, attempts(True, True, True))
-
-
-def test_an_attempt_that_is_not_complete_does_not_count():
-    """While a repetition is not complete the attempt before it counts, marked; and an incomplete first one with what it has."""
-    assert {1: (1, True), 2: (1, True)} == counted(CELL, attempts(True) | {Done(1, 2, False)})
-    assert {2: (1, False)} == counted(CELL, {Done(2, 1, False)})
-    assert {} == counted(CELL, set())
 
 
 def test_the_name_of_a_run_tells_its_place():

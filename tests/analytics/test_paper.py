@@ -1,5 +1,6 @@
 """The experiment's command line, with runs that are made up."""
 
+import contextlib
 import io
 
 import pytest
@@ -15,6 +16,12 @@ from bench.paper_run import TrialError, workload
 def no_perf_test(monkeypatch, tmp_path):
     """PerfTest is not downloaded."""
     monkeypatch.setattr(perftest, "fetch", lambda _version: tmp_path)
+
+
+@pytest.fixture
+def reporting(spark, monkeypatch):
+    """Reports are made in the session of the tests."""
+    monkeypatch.setattr("leveret.analytics.session.session", lambda *_, **__: contextlib.nullcontext(spark))
 
 
 def measured(plan, trial, _folder, tick, attempt):
@@ -37,6 +44,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.usefixtures("reporting")
 def test_a_sweep_is_measured_recorded_and_reported(tmp_path, capsys):
     """A sweep makes all runs, each with a line of progress, and the table follows."""
     assert paper.main([*SMALL, "--blocks", "2", "--out", str(tmp_path / "o")], measured) == 0
@@ -45,9 +53,10 @@ def test_a_sweep_is_measured_recorded_and_reported(tmp_path, capsys):
     assert len(records.read(BenchRun)) == len(records.plan().trials) == 8
     text = capsys.readouterr().out
     assert "8/8 100%, 0:00:00 left" in text
-    assert "x paper-standard" in text
+    assert "x `paper-standard`" in text
 
 
+@pytest.mark.usefixtures("reporting")
 def test_what_failed_is_tried_again_by_resume(tmp_path, capsys):
     """A run that fails is reported and not recorded; the exit code says so until it has been made good."""
 
@@ -65,6 +74,7 @@ def test_what_failed_is_tried_again_by_resume(tmp_path, capsys):
     assert "NOT COMPLETE" not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("reporting")
 def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, capsys):
     """Ctrl-C says how to go on, and what is recorded is not measured again."""
     seen = []
@@ -86,16 +96,18 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, capsys):
     assert [1, 2, 3, 4] == seen
 
 
+@pytest.mark.usefixtures("reporting")
 def test_report_measures_nothing(tmp_path, capsys):
     """Recorded figures are printed as often as one likes, without measuring."""
     out = str(tmp_path / "o")
     paper.main([*SMALL, "--blocks", "1", "--out", out], measured)
-    table = capsys.readouterr().out.partition("sweep ")[2]
+    table = capsys.readouterr().out.partition("Sweep ")[2]
 
     assert paper.main(["--report", out], lambda *_: pytest.fail("measured")) == 0
-    assert table == capsys.readouterr().out.partition("sweep ")[2]
+    assert table == capsys.readouterr().out.partition("Sweep ")[2]
 
 
+@pytest.mark.usefixtures("reporting")
 def test_a_verdict_against_us_is_the_exit_code(tmp_path):
     """Six blocks in which a mode is slower make 1."""
 
@@ -150,6 +162,7 @@ def test_what_makes_no_sense_is_refused(arguments, capsys):
     assert "usage" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("reporting")
 def test_a_disturbed_cell_is_repeated_counted_and_marked(tmp_path, capsys):
     """Runs beside other programs are made again twice; what counts then is marked, and nothing more is to be done."""
     seen = []
@@ -170,6 +183,7 @@ def test_a_disturbed_cell_is_repeated_counted_and_marked(tmp_path, capsys):
     assert paper.main(["--resume", out], lambda *_: pytest.fail("measured")) == 0
 
 
+@pytest.mark.usefixtures("reporting")
 def test_a_sweep_is_done_in_slices(tmp_path, capsys):
     """`--into` begins a sweep and goes on with it, `--for` ends before a run that would take too long, and says so."""
     arguments = [*SMALL, "--blocks", "1", "--into", str(tmp_path / "o"), "--for"]
@@ -177,10 +191,11 @@ def test_a_sweep_is_done_in_slices(tmp_path, capsys):
     assert paper.main([*arguments, "1"], lambda *_: pytest.fail("measured")) == 0
     assert "4 run(s) left; to go on" in capsys.readouterr().out
     assert paper.main([*arguments, "1000"], measured) == 0
-    assert "x paper-standard" in capsys.readouterr().out
+    assert "x `paper-standard`" in capsys.readouterr().out
     assert len(Records(tmp_path / "o").read(BenchRun)) == 4
 
 
+@pytest.mark.usefixtures("reporting")
 def test_another_revision_is_reported(tmp_path, capsys, monkeypatch):
     """A sweep that goes on with another revision than it began with says both."""
     out = str(tmp_path / "o")
