@@ -46,8 +46,8 @@ class Promise:
             self.publisher = None
 
 
-def joined(original: Message) -> tuple[Promise | None, int]:
-    """Return the promise that waits for a message, and its number; a copy that replaces the message joins it.
+def joined(original: Message) -> Promise | None:
+    """Return the promise that waits for a message; a copy that replaces the message joins it.
 
     So does the transaction that settles the message, until it is safe.
     """
@@ -57,6 +57,6 @@ def joined(original: Message) -> tuple[Promise | None, int]:
             original.publisher = Promise(original.publisher, original.seq_no, 1)
         waiting = original.publisher
     if not isinstance(waiting, Promise):
-        return None, 0
+        return None
     waiting.open += 1
-    return waiting, waiting.seq_no
+    return waiting

@@ -280,10 +280,8 @@ class Moved(Persistent):
     That takes longer than a commit. If there is no space for it the queues try again.
 
     Args:
-        message: the new copy.
-        publisher: as for a `Persistent`.
-        seq_no: as for a `Persistent`.
-        copies: as for a `Persistent`.
+        message: the new copy, counted once.
+        publisher: as for a `Persistent`; a promise, which has its own sequence number.
         on_safe: called once, and removes the original. With true when the body is in its file: the end of the original,
             noted at once as one that moved, is in the commit that has the records of the copies. With false if all
             copies were settled before that; then other messages may be being settled.
@@ -295,11 +293,9 @@ class Moved(Persistent):
         self,
         message: Message,
         publisher: Publisher | None,
-        seq_no: int,
-        copies: int,
         on_safe: Callable[[bool], object],
     ) -> None:
-        super().__init__(message.address, message.content, message.channel_id, publisher, seq_no, copies)
+        super().__init__(message.address, message.content, message.channel_id, publisher, 0, 1)
         self._on_safe: Callable[[bool], object] | None = on_safe
 
     def written(self) -> None:
@@ -320,24 +316,19 @@ class Moved(Persistent):
 
 def moving(
     message: Message,
-    copies: int,
     blob_threshold: int,
     on_safe: Callable[[bool], object] | None,
-    *,
     publisher: Publisher | None = None,
-    seq_no: int = 0,
 ) -> Persistent:
-    """Return a message that moves to other queues, where this turn's commit removes the original.
+    """Return a message that moves to another queue, where this turn's commit removes the original.
 
     Args:
-        message: the new copy.
-        copies: how many queues have to take it, at least 1.
+        message: the new copy, counted once.
         blob_threshold: bytes from which a content is written to a file of its own. Such a copy is `Moved`: its original
             has to stay until `on_safe` is called.
         on_safe: as for a `Moved`; None if there is no original to keep.
-        publisher: as for a `Persistent`.
-        seq_no: as for a `Persistent`.
+        publisher: as for a `Moved`.
     """
     if on_safe is not None and len(message.content) >= blob_threshold:
-        return Moved(message, publisher, seq_no, copies, on_safe)
-    return Persistent(message.address, message.content, message.channel_id, publisher, seq_no, copies)
+        return Moved(message, publisher, on_safe)
+    return Persistent(message.address, message.content, message.channel_id, publisher, 0, 1)

@@ -16,7 +16,7 @@ from leveret.broker.errors import AMQPError, Subscribe
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
-from leveret.broker.vhost.fan_out import FanOut
+from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
@@ -59,7 +59,7 @@ class DetachedHost:
         for _ in steps:
             pass
 
-    def wait_for_fan_out(self, fan_out: FanOut) -> None:
+    def wait_for_copies(self, copies: Copies) -> None:
         """Do nothing: nothing is published here."""
 
     def forget_routes(self) -> None:

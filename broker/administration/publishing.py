@@ -21,6 +21,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.settings import Limits
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.publish_route import inspect
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.storage.message import Message
@@ -106,12 +107,12 @@ class _PublishingChannel(Channel):
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
-    ) -> bool:
+    ) -> Copies | None:
         """Put the message into its queues; if there are none it counts as returned, as the publisher is told."""
         self.is_unroutable = not queues
         if self.is_unroutable:
             self.returned += 1
-            return True
+            return None
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
 
     def flush_confirms(self, since: int = 0) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from leveret.broker.errors import NotYet, no_disk_space
 from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.copies import saved_among
 from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
-from leveret.broker.vhost.publish_route import saved_among
 from leveret.storage.message import Message, Persistent
 
 NO_EFFECT = "nothing of the transaction took effect"

@@ -49,9 +49,10 @@ from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.suspension import Suspension
 from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.delayed_delivery import DelayLine
-from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
-from leveret.broker.vhost.publish_route import AwaitedRoute, Route, Special, spread
+from leveret.broker.vhost.fan_out import AT_ONCE, distribute
+from leveret.broker.vhost.publish_route import AwaitedRoute, Route, Special
 from leveret.broker.vhost.vhost import REPLY_PREFIX, VHost
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.timeouts import ConfirmTimeouts
@@ -92,7 +93,7 @@ class ChannelHost(Protocol):
     def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
         """Execute the steps of a method of a channel, and nothing else before they are done; then send the reply."""
 
-    def wait_for_fan_out(self, fan_out: FanOut) -> None:
+    def wait_for_copies(self, copies: Copies) -> None:
         """Execute nothing before a message has reached all its queues."""
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
@@ -463,18 +464,12 @@ class Channel:
                 self.number_publishes(route)
             else:
                 self.numbered = route
-        if len(queues) > AT_ONCE:
-            fan_out = FanOut(self.outbox.turn, queues, message, confirms, persistent=persistent)
-            if fan_out.has_input:
-                self.host.wait_for_fan_out(fan_out)
-            return
-        is_taken = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
-        if confirms is None:
-            return
-        if not queues:
-            self.confirm_unroutable(route, confirms)
-        elif not is_taken:
-            confirms.refused(confirms.seq_no)
+        copies = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
+        if copies is None:
+            if confirms is not None:
+                self.confirm_unroutable(route, confirms)
+        elif not copies.is_finished:
+            self.host.wait_for_copies(copies)
 
     def _check_extra_keys(self, route: Route, special: Special, content: bytes) -> None:
         """Check the topic permissions for the keys in CC and BCC; that for the routing key is in `find_route`.
@@ -539,20 +534,20 @@ class Channel:
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
-    ) -> bool:
-        """Pass a message to its queues, or return it to the publisher if it has none and is mandatory.
+    ) -> Copies | None:
+        """Pass a message to its queues, and return its copies, which many queues get later.
 
-        Returns False if a queue refuses it; a publisher that waits for the message's confirm has been notified then.
+        None if it has no queue: it is returned to the publisher if it is mandatory.
         """
-        if not queues:
-            if mandatory:
-                self.returned += 1
-                self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
-                self._send_content(message)
-            else:
-                self.dropped += 1
-            return True
-        return spread(queues, message, self.confirms, persistent=persistent)
+        if queues:
+            return distribute(self.outbox.turn, queues, message, self.confirms, persistent=persistent)
+        if mandatory:
+            self.returned += 1
+            self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
+            self._send_content(message)
+        else:
+            self.dropped += 1
+        return None
 
     def _send_content(self, message: Message) -> None:
         frame_max = self.host.frame_max

@@ -36,9 +36,8 @@ from leveret.broker.errors import NoResourceError, NotYet
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.copies import Copies, saved_among
 from leveret.broker.vhost.delayed_delivery import DelayDisk
-from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
-from leveret.broker.vhost.publish_route import saved_among
 from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
 from leveret.storage.message import Message
@@ -65,8 +64,8 @@ class TransactionalChannel(SettlingChannel, Protocol):
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
-    ) -> bool:
-        """Pass a message to its queues, or return it to the publisher; returns False if a queue refuses it."""
+    ) -> Copies | None:
+        """Pass a message to its queues, or return it to the publisher; returns its copies if it has queues."""
 
 
 class Transaction:
@@ -214,14 +213,14 @@ class Transaction:
         turn, disk = channel.outbox.turn, channel.vhost.disk
         turn.transactions.add(self)
         try:
-            yield from self._publish_all(channel, turn)
+            yield from self._publish_all(channel)
             yield from self._settle_all(channel)
         finally:
             turn.transactions.discard(self)
             if self._joined or self._files is not None:
                 turn.slices.later(partial(turn.when_caught_up, partial(self._journaled, turn, disk)))
 
-    def _publish_all(self, channel: TransactionalChannel, turn: Turn) -> Iterator[bool]:
+    def _publish_all(self, channel: TransactionalChannel) -> Iterator[bool]:
         publishes = self.publishes
         publishes.reverse()
         while publishes:
@@ -231,18 +230,14 @@ class Transaction:
                 message = Message(message.address, message.content, message.channel_id)
             if not self._is_stored and saved_among(left, persistent=persistent):
                 self._is_stored = True
-            is_taken = len(left) == len(queues)
-            if len(left) > AT_ONCE:
-                fan_out = FanOut(turn, left, message, None, persistent=persistent)
-                while fan_out.has_input:
-                    yield True
-                is_taken = fan_out.is_taken and is_taken
-            elif left or not queues:
-                is_taken = (
-                    channel.enqueue(left, message, mandatory=mandatory, persistent=persistent) and is_taken
-                )
-            if not is_taken:
+            if len(left) < len(queues):
                 self._is_whole = False
+            if left or not queues:
+                copies = channel.enqueue(left, message, mandatory=mandatory, persistent=persistent)
+                while copies is not None and not copies.is_finished:
+                    yield True
+                if copies is not None and not copies.is_taken:
+                    self._is_whole = False
             yield False
 
     def _settle_all(self, channel: TransactionalChannel) -> Iterator[bool]:

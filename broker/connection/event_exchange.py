@@ -18,8 +18,8 @@ from leveret.broker.connection.event_messages import EVENTS, Event, described
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
-from leveret.broker.vhost.publish_route import PERSISTENT_MODE, spread
+from leveret.broker.vhost.fan_out import distribute
+from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
@@ -161,16 +161,10 @@ class EventExchange:
         while waiting:
             queues, message = waiting.popleft()
             self._octets -= len(message.content)
-            self._publish([queue for queue in queues if not queue.deleted], message)
+            distribute(self._turn, queues, message, persistent=True)
             if is_over():
                 break
         return bool(waiting)
-
-    def _publish(self, queues: list[Queue], message: Message) -> None:
-        if len(queues) > AT_ONCE:
-            FanOut(self._turn, queues, message, None, persistent=True)
-        elif queues:
-            spread(queues, message, None, persistent=True)
 
     def give_up(self) -> None:
         """Drop what waits after an internal error."""

@@ -48,7 +48,7 @@ from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, NotYet, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
-from leveret.broker.vhost.fan_out import FanOut
+from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.publish_route import (
     ASKS_SOMETHING,
     UNIQUE,
@@ -135,8 +135,8 @@ class ReceiveLoop:
         "_closing_channels",
         "_content",
         "_contents",
+        "_copies",
         "_current",
-        "_fan_out",
         "_have",
         "_heads",
         "_needed",
@@ -208,8 +208,8 @@ class ReceiveLoop:
         self._seen_users = -1
         self._open_frame: OpenFrame | None = None
         """The body frame whose first bytes have been taken while others have not arrived."""
-        self._fan_out: FanOut | None = None
-        """The last message published to so many queues that it needs several steps."""
+        self._copies: Copies | None = None
+        """Those of the last message published to so many queues that it needs several steps."""
         # per read
         self._chunks: list[bytes] = []
         self._have = 0
@@ -277,12 +277,12 @@ class ReceiveLoop:
             self.hold(data)
             self.stalled = self.published = False  # processing continues elsewhere
             return False
-        if self._fan_out is not None:
-            if self._fan_out.has_input:
+        if self._copies is not None:
+            if not self._copies.is_finished:
                 self.hold(data)
                 self.stalled = True
                 return False
-            self._fan_out = None
+            self._copies = None
         self.received = True
         self.published_to = ()
         self.published = False
@@ -957,9 +957,9 @@ class ReceiveLoop:
                 if channel.missing and channel.route is not None:
                     channel.route.generation = -1  # looked up again when the body is complete
 
-    def wait_for_fan_out(self, fan_out: FanOut) -> None:
+    def wait_for_copies(self, copies: Copies) -> None:
         """Execute nothing more until a message has reached all its queues."""
-        self._fan_out = fan_out
+        self._copies = copies
         self.stalled = True
 
     def forget_routes(self) -> None:

@@ -21,6 +21,7 @@ from leveret.broker.administration.messages import MessageView, view_of
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.channel.channel import Channel
 from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.publish_route import Route, Special
 from leveret.broker.vhost.vhost import VHost
 from leveret.broker.vhost.x_death import MOST_DEATHS, dead_letter
@@ -153,7 +154,7 @@ class RecordedChannel(Channel):
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
-    ) -> bool:
+    ) -> Copies | None:
         """Pass a message to its queues, and record it if it belongs to a transaction."""
         if self.tx is not None and self._recorder.is_active(self.vhost.name):
             address = message.address

@@ -678,8 +678,7 @@ class Queue:
 
     def join(self, keys: Collection[int]) -> list[Promise]:
         """Return the promises that wait for unacked messages; the caller is one of their copies from now on."""
-        promises = [promise for promise, _ in map(joined, self.backing.awaited(keys))]
-        return [promise for promise in promises if promise is not None]
+        return [promise for message in self.backing.awaited(keys) if (promise := joined(message)) is not None]
 
     def dead_lettered(self, count: int, moved: Collection[int]) -> None:
         """Count dead-lettered messages, and remove those that `moved`."""

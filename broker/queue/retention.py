@@ -373,11 +373,9 @@ class Retention:
 
     def _copied(self, seq_id: int, message: Message) -> Persistent:
         """Return a copy to be written; the original of a very large one stays until then."""
-        publisher, seq_no = None, 0
-        if isinstance(message, Persistent) and message.publisher is not None:
-            publisher, seq_no = joined(message)
+        waits = isinstance(message, Persistent) and message.publisher is not None
         on_safe = None if seq_id < 0 else partial(self._is_safe, seq_id)
-        copy = moving(message, 1, self._blob_threshold, on_safe, publisher=publisher, seq_no=seq_no)
+        copy = moving(message, self._blob_threshold, on_safe, joined(message) if waits else None)
         if isinstance(copy, Moved):
             self._moving += 1
         return copy

@@ -105,7 +105,7 @@ class ShutdownFlush:
         left = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
             if delivery_mode(message.header) == PERSISTENT_MODE:
-                copy = moving(message, 1, self._blob_threshold, partial(self.queue.remove_moved, seq_id))
+                copy = moving(message, self._blob_threshold, partial(self.queue.remove_moved, seq_id))
                 copies.append(copy)
                 originals.append(seq_id)
                 if isinstance(copy, Moved):

@@ -3,7 +3,9 @@
 Theory. A job walks over the queue as it was when the job began (`BackingQueue.walk`), in slices of time, beside all
 other work. A batch of messages is withdrawn, put into the inboxes of its destination queues and removed in one step,
 hence in one commit: whenever the broker is killed, each message is in exactly one place. Bodies in files of their own
-take longer; their originals stay, as those of dead letters, until the commit that follows their files.
+take longer; their originals stay, as those of dead letters, until the commit that follows their files. A publisher that
+waits for the original waits for the copies: for those in queues that confirm on consumer acks until they are consumed,
+for the others until they are on disk.
 A message stays where it is if its destination cannot take it, which is found out before it is withdrawn; causes are
 counted. A transfer goes on when its user leaves, and ends after a whole batch when it is cancelled, or its user may no
 longer do that. It is over when all that it has done is on disk. A replay copies the retained messages of a queue
@@ -18,6 +20,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.errors import NotYet
 from leveret.broker.queue.limits import FULL
 from leveret.broker.queue.queue import Queue
@@ -27,7 +30,9 @@ from leveret.broker.scheduling.wall_timers import Timer
 from leveret.broker.transfer.destinations import Destination, Resolved
 from leveret.broker.transfer.replay import parts, ready_count
 from leveret.broker.transfer.room import Room
-from leveret.broker.transfer.sending import send
+from leveret.broker.vhost.copies import Copies
+from leveret.broker.vhost.publish_route import PERSISTENT_MODE
+from leveret.confirm.promise import joined
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Peeked, Piece, Read
 
@@ -399,3 +404,26 @@ class Transfer:
         source.tally.purged += len(taken)
         source.touch()
         return len(taken)
+
+
+def send(
+    original: Message, resolved: Resolved, blob_threshold: int, on_safe: Callable[[bool], object] | None
+) -> bool:
+    """Put a message into its destination queues, all of which have room; false if the original has to stay.
+
+    In that case `on_safe` is called when it may be removed. None for a copy, whose original keeps its promise.
+    """
+    message, queues = resolved
+    copies = Copies(
+        Message(message.address, message.content, message.channel_id),
+        queues,
+        persistent=delivery_mode(message.header) == PERSISTENT_MODE,
+        promise=None if on_safe is None else joined(original),
+        awaits=original.promise is not None,
+        on_safe=on_safe,
+        blob_threshold=blob_threshold,
+    )
+    for queue in queues:
+        copies.forward(queue)
+    copies.finish()
+    return not copies.stays

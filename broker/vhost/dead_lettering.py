@@ -21,14 +21,15 @@ from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.fan_out import Deliveries
-from leveret.broker.vhost.publish_route import PERSISTENT_MODE, offer, saved_among
+from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.broker.vhost.tail import Tail
 from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
-from leveret.confirm.promise import Promise, joined
+from leveret.confirm.promise import joined
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.errors import TooManyHopsError
-from leveret.storage.message import Awaited, Message, Moved, moving
+from leveret.storage.message import Message
 
 
 class DeadLettering:
@@ -101,10 +102,7 @@ class DeadLettering:
             exchange.tally(len(targets), letter.routing_keys[0]).published += 1
             for tail in tails:
                 tail.dead_lettered(exchange, letter.routing_keys, letter.message, targets)
-            promise = None if reason == REJECTED else message.promise
-            if promise is not None and not targets:
-                promise.refused()
-            if self._send(queue, seq_id, message, letter, targets, promise):
+            if self._send(queue, seq_id, message, letter, targets, is_rejected=reason == REJECTED):
                 moved.append(seq_id)
         self._context.totals.dead_lettered(queue.type, reason, count)
         return count, moved
@@ -122,32 +120,24 @@ class DeadLettering:
         original: Message,
         letter: DeadLetter,
         targets: Sequence[Queue],
-        promise: Awaited | None,
+        *,
+        is_rejected: bool,
     ) -> bool:
         """Send a dead letter on its way; False if the original has to stay until the dead letter is safe."""
-        copy = letter.message
-        persistent = delivery_mode(copy.header) == PERSISTENT_MODE
-        durable = saved_among(targets, persistent=persistent)
-        if durable:
-            publisher, seq_no = joined(original)
-            on_safe = partial(queue.remove_moved, seq_id) if seq_id >= 0 else None
-            copy = moving(
-                copy, len(durable), self._blob_threshold, on_safe, publisher=publisher, seq_no=seq_no
-            )
-        finish = None
-        if isinstance(promise, Promise):
-            # a queue may refuse the letter in a later step, when the original is settled
-            promise.open += 1
-            finish = promise.accepted
+        persistent = delivery_mode(letter.message.header) == PERSISTENT_MODE
+        copies = Copies(
+            letter.message,
+            targets,
+            persistent=persistent,
+            promise=joined(original),
+            awaits=False,
+            nacks=original.promise is not None and not is_rejected,
+            on_safe=partial(queue.remove_moved, seq_id) if seq_id >= 0 else None,
+            blob_threshold=self._blob_threshold,
+        )
+        if not targets:
+            copies.refuse()
         # a target may refuse it, which puts it into other queues
-        is_stored = bool(durable) or (queue.durable and (persistent or queue.saves_all))
-        self._deliveries.add(targets, partial(_put, copy, promise), finish, is_stored=is_stored)
-        return not isinstance(copy, Moved)
-
-
-def _put(letter: Message, promise: Awaited | None, target: Queue) -> None:
-    """Put a dead letter into a queue; if the queue rejects it, nack its publisher, if one still awaits the confirm."""
-    if offer(letter, target):
-        target.tally.forwarded += 1
-    elif promise is not None:
-        promise.refused()
+        is_stored = copies.is_stored or (queue.durable and (persistent or queue.saves_all))
+        self._deliveries.add(targets, copies.forward, copies, is_stored=is_stored)
+        return not copies.stays

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.counters.totals import QueueTally
-from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
+from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.delayed_look import DelayLook, DelaySnapshot, Pieces, destinations, look, pieces
 from leveret.broker.vhost.fan_out import Deliveries
-from leveret.broker.vhost.publish_route import Special, offer, saved_among
+from leveret.broker.vhost.publish_route import Special
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.delayed import delay_of, due_headers
 from leveret.exchanges.errors import TooManyHopsError
@@ -40,7 +40,7 @@ from leveret.storage.delayed import (
     unpack_row,
 )
 from leveret.storage.errors import DamagedError
-from leveret.storage.message import Message, Moved, Persistent, moving
+from leveret.storage.message import Message, Persistent
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds of work before other queues run."""
@@ -382,23 +382,18 @@ class DelayLine:
             return True
         headers.pop("BCC", None)
         message = message.with_header(properties.replace(headers=headers))
-        return self._spread(found, message, due, persistent=special.persistent)  # type: ignore[arg-type]
-
-    def _spread(self, queues: Sequence[Queue], message: Message, due: Due, *, persistent: bool) -> bool:
-        """Put a message into its queues; False if its row has to stay until its body is in a file."""
-        durable = saved_among(queues, persistent=persistent)
-        if durable:
-            disk = self._disk
-            blob_threshold, on_safe = (
-                (0, None) if disk is None else (disk.blob_threshold, partial(self._moved, due))
-            )
-            message = moving(message, len(durable), blob_threshold, on_safe)
-        stays = isinstance(message, Moved)
-        self._moving += stays
-        # no publisher awaits it any more
-        is_stored = bool(durable) or (persistent and self._disk is not None)
-        self._deliveries.add(queues, partial(offer, message), is_stored=is_stored)
-        return not stays
+        disk, persistent = self._disk, special.persistent
+        copies = Copies(
+            message,
+            found,  # type: ignore[arg-type] # destinations are queues here
+            persistent=persistent,
+            on_safe=None if disk is None else partial(self._moved, due),
+            blob_threshold=0 if disk is None else disk.blob_threshold,
+        )
+        self._moving += copies.stays
+        is_stored = copies.is_stored or (persistent and disk is not None)
+        self._deliveries.add(found, copies.put, copies, is_stored=is_stored)  # type: ignore[arg-type] # the same
+        return not copies.stays
 
     def _moved(self, due: Due, is_written: bool) -> None:
         """Delete the row of a message that has become safe in its queues."""

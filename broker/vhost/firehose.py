@@ -21,8 +21,8 @@ from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
-from leveret.broker.vhost.publish_route import ClientChannel, spread
+from leveret.broker.vhost.fan_out import distribute
+from leveret.broker.vhost.publish_route import ClientChannel
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.exchanges.router import Router
@@ -233,10 +233,7 @@ class Firehose:
         copy = traced.message.with_header(build(properties.body_size, headers=table))
         short = key.encode("utf-8", "surrogateescape")[:_MOST_KEY]
         message = Message(_OWN + bytes((len(short),)) + short, copy.content, copy.channel_id)
-        if len(queues) > AT_ONCE:
-            FanOut(self._turn, queues, message, None, persistent=False)
-        else:
-            spread(queues, message, None, persistent=False)
+        distribute(self._turn, queues, message, persistent=False)
 
     def _headers(self, traced: Traced, properties: Properties) -> Table:
         """Return the headers that describe a message, in RabbitMQ's order and with its types."""

@@ -34,12 +34,13 @@ from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import SMALL, Queue
+from leveret.broker.vhost.copies import saved_among
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.modes import STANDARD
 from leveret.confirm.promise import Promise
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.tally import Tally
-from leveret.storage.message import Message, Persistent, Promised, Publisher
+from leveret.storage.message import Message, Persistent, Promised
 
 PERSISTENT_MODE = 2
 ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
@@ -333,72 +334,6 @@ REQUEST = Special(Properties(build(0, reply_to=REPLY_TO)))
 PERSISTENT_REQUEST = Special(Properties(build(0, reply_to=REPLY_TO, delivery_mode=PERSISTENT_MODE)))
 """Shared by all requests to be answered by direct reply-to that require nothing else."""
 _REPLY_TO_OCTETS = REPLY_TO.encode()
-
-
-def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ...]:
-    """Return the queues that store a message: durable ones, if it is persistent or one of them is a quorum queue."""
-    if persistent or any(queue.saves_all for queue in queues):
-        return tuple(queue for queue in queues if queue.durable)
-    return ()
-
-
-def spread(
-    queues: Sequence[Queue], message: Message, confirms: ChannelConfirms | None, *, persistent: bool
-) -> bool:
-    """Put a published message into its queues, each in the form it needs; False if one of them refuses it.
-
-    Args:
-        queues: the target queues; at least one.
-        message: the message as it arrived.
-        confirms: those of its channel, which has just numbered it; None if not in confirm mode. The caller must refuse
-            the number there if a queue refuses: nothing else does for a message that is not held.
-        persistent: True if it was published with delivery mode 2.
-
-    A `Persistent` message has its body in a file already.
-    """
-    is_taken = True
-    awaited = [] if confirms is None else [queue for queue in queues if queue.awaits_consumers]
-    others = [queue for queue in queues if not queue.awaits_consumers] if awaited else queues
-    durable = saved_among(others, persistent=persistent)
-    publisher: Publisher | None = None
-    promise: Promise | None = None
-    seq_no = 0
-    if confirms is not None and (awaited or durable):
-        publisher, seq_no = confirms, confirms.seq_no
-        confirms.hold(seq_no)
-        if awaited:
-            publisher = promise = Promise(confirms, seq_no, len(awaited) + bool(durable))
-            promised = Promised(message.address, message.content, message.channel_id, promise)
-            for queue in awaited:
-                is_taken = queue.put(promised) and is_taken
-    if durable:
-        message = _persistent(message, publisher, seq_no, len(durable))
-    for queue in others:
-        if not queue.put(message):
-            is_taken = False
-            if isinstance(message, Persistent):
-                message.refused()
-                if queue.durable:
-                    message.accepted()
-    if not is_taken and promise is not None:
-        promise.refused()
-    return is_taken
-
-
-def _persistent(message: Message, publisher: Publisher | None, seq_no: int, copies: int) -> Persistent:
-    if isinstance(message, Persistent):
-        message.copies = message.open_copies = copies
-        return message
-    return Persistent(message.address, message.content, message.channel_id, publisher, seq_no, copies)
-
-
-def offer(message: Message, queue: Queue) -> bool:
-    """Put a message that no connection sends into a queue, which may have been deleted; False if it refuses it."""
-    if not queue.deleted and queue.put(message):
-        return True
-    if queue.durable and isinstance(message, Persistent):
-        message.accepted()
-    return queue.deleted
 
 
 def inspect(payload: bytes) -> Special | None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from fakes import Client, Cranked, DiskNode, Driver
 
-from leveret.broker.channel import channel, transaction
+from leveret.broker.channel import channel
 from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.vhost import fan_out
 from leveret.storage.journal.batch import Batch
@@ -25,7 +25,7 @@ def small_pieces() -> Iterator[None]:
     """Have messages to four queues or more delivered in several steps, two queues at a time."""
     with (
         patch.object(channel, "AT_ONCE", 4),
-        patch.object(transaction, "AT_ONCE", 4),
+        patch.object(fan_out, "AT_ONCE", 4),
         patch.object(fan_out, "PIECE", 2),
     ):
         yield

@@ -9,7 +9,7 @@ from fakes import Client, DiskNode, Node, hurry, publish_frames
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.channel import channel, transaction
+from leveret.broker.channel import channel
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost import fan_out
 from leveret.storage.message import Message
@@ -23,7 +23,7 @@ AWAITED: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reach four queues at once, and no more than two in a row."""
     monkeypatch.setattr(channel, "AT_ONCE", 4)
-    monkeypatch.setattr(transaction, "AT_ONCE", 4)
+    monkeypatch.setattr(fan_out, "AT_ONCE", 4)
     monkeypatch.setattr(fan_out, "PIECE", 2)
 
 

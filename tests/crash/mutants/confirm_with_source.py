@@ -2,4 +2,4 @@
 
 from leveret.broker.vhost import dead_lettering
 
-dead_lettering.joined = lambda _: (None, 0)
+dead_lettering.joined = lambda _: None

@@ -1,0 +1,147 @@
+"""Copies: the form in which each queue gets a message.
+
+Theory. A queue gets a message in one of four forms, all with the same address and content:
+
+- as a plain `Message`, which the queue keeps in memory;
+- as a `Persistent` message, which all durable queues share and write to disk: those of a persistent message, and of
+  any message if one of them is a quorum queue;
+- as a `Moved` one, the same for a very large message that was in another queue: its original stays until the body is
+  in a file;
+- as a `Promised` message, if the queue confirms on consumer acks and the publisher waits for a confirm.
+
+Everything that knows these forms must live here, but for two things: `Route.make` (`broker.vhost.publish_route`)
+creates the messages of a run, which all have the same form, without asking for each queue; and a queue that moves
+messages to itself or to its retained ones has a single form (`storage.message.moving`).
+
+A message may reach its queues in several steps of the event loop, some of them may refuse it, and others may be
+deleted meanwhile. So the number of its copies is known at the end only: until `finish` a `Copies` counts as one of
+them, both for the disk and for the promise to the publisher.
+"""
+
+from collections.abc import Callable, Sequence
+
+from leveret.broker.queue.queue import Queue
+from leveret.confirm.promise import Promise
+from leveret.storage.message import Message, Moved, Persistent, Promised, moving
+
+
+def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ...]:
+    """Return the queues that store a message: durable ones, if it is persistent or one of them is a quorum queue."""
+    if persistent or any(queue.saves_all for queue in queues):
+        return tuple(queue for queue in queues if queue.durable)
+    return ()
+
+
+class Copies:
+    """The copies of one message. The caller must `put` it into each of its queues, and then call `finish`.
+
+    Args:
+        message: the message; a `Persistent` one has its body in a file already.
+        queues: all queues that it goes to, at least one.
+        persistent: true if its delivery mode is 2.
+        promise: the promise to the publisher who waits for it; this object is one of its copies.
+        awaits: true if queues that confirm on consumer acks answer the promise when consumers do; otherwise they have
+            accepted their copies when these are safe.
+        nacks: true if the promise is broken by a queue that refuses the message.
+        on_safe: called when the original of the message may be removed, if `stays` (see `storage.message.Moved`); None
+            if there is no original.
+        blob_threshold: bytes from which a body is written to a file of its own.
+
+    """
+
+    __slots__ = (
+        "_awaits",
+        "_nacks",
+        "_promise",
+        "_promised",
+        "_saved",
+        "is_finished",
+        "is_taken",
+        "message",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        queues: Sequence[Queue],
+        *,
+        persistent: bool,
+        promise: Promise | None = None,
+        awaits: bool = True,
+        nacks: bool = True,
+        on_safe: Callable[[bool], object] | None = None,
+        blob_threshold: int = 0,
+    ) -> None:
+        self._promise = promise
+        self._promised: Promised | None = None
+        """The copy of queues that confirm on consumer acks."""
+        self._saved: Persistent | None = None
+        """The copy of durable queues, if they store it."""
+        self._awaits = awaits and promise is not None
+        self._nacks = nacks
+        self.is_finished = False
+        """True if no further queue gets it."""
+        self.is_taken = True
+        """True while no queue has refused it."""
+        others = [queue for queue in queues if not queue.awaits_consumers] if self._awaits else queues
+        if saved_among(others, persistent=persistent):
+            if isinstance(message, Persistent):
+                message.copies = message.open_copies = 1
+                self._saved = message
+            else:
+                if promise is not None:
+                    promise.open += 1
+                message = self._saved = moving(message, blob_threshold, on_safe, promise)
+        self.message = message
+        """The copy of all other queues."""
+
+    @property
+    def is_stored(self) -> bool:
+        """True if queues write the message to disk."""
+        return self._saved is not None
+
+    @property
+    def stays(self) -> bool:
+        """True if the original has to stay where it is until `on_safe` is called."""
+        return isinstance(self._saved, Moved)
+
+    def put(self, queue: Queue) -> bool:
+        """Put the message into a queue in the form it needs; false if the queue refuses it. A deleted one gets none."""
+        if queue.deleted:
+            return True
+        if self._awaits and queue.awaits_consumers:
+            if self._promised is None:
+                message = self.message
+                self._promised = Promised(message.address, message.content, message.channel_id, self._promise)  # type: ignore[arg-type] # it awaits
+            is_taken = queue.put(self._promised)
+            self._promise.open += 1  # type: ignore[union-attr] # the same
+        else:
+            is_taken = queue.put(self.message)
+            saved = self._saved
+            if saved is not None and is_taken and queue.durable:  # only now: a bug must leave no copy open
+                saved.copies += 1
+                saved.open_copies += 1
+        if not is_taken:
+            self.refuse()
+        return is_taken
+
+    def forward(self, queue: Queue) -> None:
+        """Put the message, which comes from another queue, into a queue, and count it there."""
+        if self.put(queue):
+            queue.tally.forwarded += 1
+
+    def refuse(self) -> None:
+        """Break the promise to the publisher: the message has not reached a queue."""
+        self.is_taken = False
+        if self._promise is not None and self._nacks:
+            self._promise.refused()
+
+    def finish(self) -> None:
+        """Count as a copy no more: every queue has the message, or never gets it."""
+        self.is_finished = True
+        saved, promise = self._saved, self._promise
+        if saved is not None:
+            saved.copies -= 1
+            saved.accepted()
+        if promise is not None:
+            promise.accepted()
