@@ -13,13 +13,13 @@ from typing import Any
 
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
+from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.amqp.tables import Table
 from leveret.broker.connection.event_messages import EVENTS, Event, described
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.fan_out import distribute
-from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError

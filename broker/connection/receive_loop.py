@@ -4,6 +4,9 @@
 and body are in one read goes straight to its queues' inboxes, an ack to its queue. Content that arrives in several
 reads is assembled on its channel; every other method goes to the connection's `_method`.
 
+What finds publishes by their bytes alone must live in `broker.amqp.publishes`, what puts messages into inboxes and counts
+them in `Route.put`. Here is what changes a channel, and what would cost a call for each frame.
+
 A scan consumes whole frames and returns the offset where it stopped; after an exception, `_resume_at` is the start of
 the next frame, `_number` the channel and `_current` the method in which it happened.
 
@@ -38,6 +41,15 @@ from leveret.broker.amqp.fastpath import (
     unpack_method,
 )
 from leveret.broker.amqp.large_body import LARGE, LargeBody
+from leveret.broker.amqp.publishes import (
+    ASKS_SOMETHING,
+    UNIQUE,
+    end_of_content,
+    equal_contents,
+    is_address,
+    varied_contents,
+    whole_content,
+)
 from leveret.broker.auth.rights import AskedPermissions, AskedTopics, Rights
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
@@ -49,15 +61,7 @@ from leveret.broker.errors import AMQPError, FrameError, NotYet, ReplyCode, prec
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.copies import Copies
-from leveret.broker.vhost.publish_route import (
-    ASKS_SOMETHING,
-    UNIQUE,
-    UNKNOWN,
-    Route,
-    Special,
-    inspect,
-    inspect_unique,
-)
+from leveret.broker.vhost.publish_route import UNKNOWN, Route, Special, inspect, inspect_unique
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 
@@ -69,17 +73,20 @@ _SPECIAL_OCTETS = 512  # longer property lists are not cached
 _REPEAT_LIMIT = 65536  # largest message in octets whose prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
 _PACK_OCTETS = 4096  # if they have no more octets than this
-_WOVEN = (
-    32  # publishes after which the loop for those that interrupt each other ends, as they may no longer do so
-)
+_WOVEN_OCTETS = 16384  # of publishes that interrupt each other, after which they may no longer do so
 _PIECE_OCTETS = 16384
 """Size in bytes from which a part of a body frame is taken before the rest has arrived."""
 _NEVER: tuple[()] = ()  # no input starts with it
-_NO_REPEAT = (_NEVER, 0, 0, None, None, False)
-_Content = tuple[bytes, int, int, int, Special | None, bool, bool, tuple[Channel, Route] | None]
-"""The last content that arrived whole, and its route: its bytes up to the body, its size, its channel (-1 if it will
-hardly come again), its body size, what it requires, whether that is at most persistence, whether it is persistent."""
-_NO_CONTENT: _Content = (b"", 0, -1, 0, None, False, False, None)
+_Found = tuple[Channel, Route]
+_Repeat = tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool, _Found | None]
+"""The last publish that came twice: its bytes up to the body, its size, that of its method frame, its channel and
+route, whether the route makes the message; and channel and route of the last publish, which may come again."""
+_NO_REPEAT: _Repeat = (_NEVER, 0, 0, None, None, False, None)
+_Content = tuple[bytes | tuple[()], int, int, int, Special | None, bool, bool]
+"""The last content that arrived whole: its bytes up to the body (`_NEVER` if they will hardly come again), its size,
+its channel (-1 in that case), its body size, what it requires, whether that is at most persistence, whether it is
+persistent."""
+_NO_CONTENT: _Content = (_NEVER, 0, -1, 0, None, False, False)
 STALL_OCTETS = 1024 * 1024  # content sent in answer to one read, after which reading pauses
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
@@ -198,7 +205,7 @@ class ReceiveLoop:
         self._closing_channels: set[int] = set()
         self._routes: dict[bytes, tuple[Channel, Route]] = {}
         self._specials: dict[bytes, Special | None] = {}
-        self._repeat: tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool] = _NO_REPEAT
+        self._repeat: _Repeat = _NO_REPEAT
         self._content: _Content = _NO_CONTENT
         self._contents: dict[int, _Content] = {}
         """Former values of `_content`, by channel."""
@@ -388,26 +395,27 @@ class ReceiveLoop:
         ):
             self._refresh()
         startswith = data.startswith
-        channels = self.channels
-        routes, specials, contents = self._routes, self._specials, self._contents
+        channels, routes, contents = self.channels, self._routes, self._contents
         limit = self.frame_limit
         turn = self.node.turn
-        touched = turn.queues
         is_over = turn.slices.is_over
         sizes = self._sizes.fresh
-        prefix, total, head, channel, route, is_made = self._repeat
-        start, rest, rest_number, body_size, special, is_plain, persistent, candidate = self._content
+        prefix, total, head, channel, route, is_made, candidate = self._repeat
+        content = self._content
+        start, rest, rest_number, body_size, special, is_plain, persistent = content
         latest: Route | None = None
         begun = False
         while True:
             if startswith(prefix, at) and not channel.missing:  # type: ignore[union-attr]
                 # The same publish as the last except for its body: method, header and body frame start are equal.
-                messages: list[Message] = []
-                address, number = route.address, channel.number  # type: ignore[union-attr]
-                stop = at + total
+                messages: Sequence[Message]
                 if is_made:
-                    at = _scan_made(data, at, messages, prefix, total, head, channel, route)  # type: ignore[arg-type]
+                    equal, at = equal_contents(data, at, size, prefix, total, head)  # type: ignore[arg-type]
+                    messages = route.make(channel, equal) if equal else ()  # type: ignore[union-attr, arg-type]
                 else:
+                    messages = []
+                    address, number = route.address, channel.number  # type: ignore[union-attr]
+                    stop = at + total
                     while stop <= size and data[stop - 1] == FRAME_END:
                         messages.append(Message(address, data[at + head : stop], number))
                         at = stop
@@ -415,11 +423,12 @@ class ReceiveLoop:
                             break
                         stop = at + total
                 if messages:
-                    count = len(messages)
                     latest = route
                     route.put(channel, messages, total - head)  # type: ignore[union-attr, arg-type]
                     octets = total - len(prefix)
-                    sizes[octets - 1 if octets else 0] += count  # the last octet ends the body's frame
+                    sizes[octets - 1 if octets else 0] += len(
+                        messages
+                    )  # the last octet ends the body's frame
                     if route.wide and is_over():  # type: ignore[union-attr]
                         self.stalled = True
                         break
@@ -441,259 +450,168 @@ class ReceiveLoop:
                 break
             if data[end - 1] != FRAME_END:
                 self._bad_frame_end(data, at, end, kind)
-            if kind == TYPE_METHOD:
-                if ids == BASIC_PUBLISH:
-                    found = routes.get(data[at:end])
-                    if found is None:
-                        self._resume_at = end
-                        self._number = number
-                        if at != begin and is_over():
-                            self.stalled = True
-                            break
-                        found = self._find_route(number, data, at, end)
-                        if found is None:
-                            if self.stalled:
-                                break
-                            at = end
-                            continue
-                    publishing, way = found
-                    latest = way
-                    if publishing.missing:
-                        self._resume_at = end
-                        self._number = number
-                        self._unexpected_frame(publishing)
-                    if number != rest_number and rest_number >= 0:
-                        if len(start) <= _SPECIAL_OCTETS:
-                            contents[rest_number] = (
-                                start,
-                                rest,
-                                rest_number,
-                                body_size,
-                                special,
-                                is_plain,
-                                persistent,
-                                None,
-                            )
-                        start, rest, rest_number, body_size, special, is_plain, persistent, _ = contents.get(
-                            number, _NO_CONTENT
-                        )
-                    last = end + rest
-                    if not (
-                        number == rest_number
-                        and last <= size
-                        and startswith(start, end)
-                        and data[last - 1] == FRAME_END
-                    ):
-                        last = 0
-                        if size - end >= 22 and data[end] == TYPE_HEADER:
-                            _, header_number, length, ids, octets, word = unpack_header(data, end)
-                            stop = end + length + FRAME_OVERHEAD
-                            if header_number == number and ids == BASIC_CLASS and 14 <= length <= limit:
-                                if not octets:
-                                    last = stop
-                                elif size - stop >= 7:
-                                    kind, header_number, length = unpack_frame(data, stop)
-                                    if (
-                                        kind == TYPE_BODY
-                                        and header_number == number
-                                        and length == octets <= limit
-                                    ):
-                                        last = stop + length + FRAME_OVERHEAD
-                                if last and (
-                                    last > size or data[stop - 1] != FRAME_END or data[last - 1] != FRAME_END
-                                ):
-                                    last = 0
-                        if last:
-                            is_unique = word & UNIQUE and not word & ASKS_SOMETHING
-                            if is_unique:
-                                special = inspect_unique(data, end + 21, stop - 1, word)
-                            else:
-                                special = specials.get(data[end + 19 : stop - 1], UNKNOWN)
-                            if special is UNKNOWN:
-                                self._resume_at = last
-                                self._number = number
-                                self._current = (60, 40)
-                                special = self._inspect(data[end + 7 : stop - 1])
-                            body_size = octets
-                            if (special is None or special.plain_route) and octets <= self.max_message_size:
-                                is_plain = True
-                                persistent = special is not None and special.persistent
-                            else:
-                                is_plain = False
-                            if is_unique or not is_plain or last - end > _REPEAT_LIMIT:
-                                start, rest, rest_number = b"", last - end, -1
-                            else:
-                                start = data[end : last - octets - 1 if octets else last]
-                                rest, rest_number = last - end, number
-                    if last:
-                        if way.plain and is_plain:
-                            made = (persistent and bool(way.durable)) or way.makes_all
-                            content = data[end:last]
-                            message = (
-                                way.make_one(publishing, content)
-                                if made
-                                else Message(way.address, content, number)
-                            )
-                            way.put(publishing, (message,), last - end)
-                            sizes[body_size] += 1
-                            if found is not candidate:
-                                candidate = found
-                            elif rest_number >= 0:
-                                prefix = data[at:end] + start
-                                total, head = last - at, end - at
-                                channel, route, is_made = publishing, way, made
-                            elif startswith(data[at:end], last) and not (made or way.wide):
-                                last = self._scan_varied(data, last, size, data[at:end], publishing, way)
-                            at = last
-                            if way.wide and is_over():
-                                self.stalled = True
-                                break
-                            continue
-                        self._resume_at = last
-                        self._number = number
-                        self._current = (60, 40)
-                        publishing.publish(way, special, data[end:last])
-                        sizes[body_size] += 1
-                        at = last
-                        if self.stalled or is_over():
-                            self.stalled = True
-                            break
-                        continue
-                    publishing.route = way
-                    publishing.missing = -1
-                    begun = True
-                    at = end
-                    if size - at >= FRAME_OVERHEAD:
-                        at, latest = self._scan_woven(data, at, size, way)
-                    continue
-                if ids == BASIC_ACK and length == 13:
-                    acking = channels.get(number)
-                    if acking is not None and acking.tx is None and not acking.missing:
-                        tag, multiple, _ = unpack_ack(data, at + 11)
-                        if multiple:
-                            self._resume_at = end
-                            self._number = number
-                            self._current = (60, 80)
-                            acking.ack(tag, multiple=True)
-                            if self.pending_reply is not None:
-                                at = end
-                                break
-                            if is_over():
-                                self.stalled = True
-                                at = end
-                                break
-                        else:
-                            record = acking.unacked.pop(tag, None)
-                            if record is None:
-                                self._resume_at = end
-                                self._number = number
-                                raise _unknown_tag(tag)
-                            consumer, seq_id = record
-                            consumer.unacked -= 1
-                            acking.acked += 1
-                            acked = consumer.queue
-                            acked.acks.append(seq_id)
-                            if acking.global_prefetch:
-                                acking.credit_global(consumer)  # before the touch: first woken, first served
-                            elif consumer.parked:
-                                consumer.wake()
-                            if not acked.touched:
-                                acked.touched = True
-                                touched.append(acked)
-                        at = end
-                        continue
+            if kind != TYPE_METHOD:
                 self._resume_at = end
                 self._number = number
-                self._method(number, data, at, end)
-                at = self._resume_at  # its end, or its start if it has to be executed again
-                if self.state != OPEN:
-                    return at
-                if self.pending_reply is not None:
+                if kind == TYPE_BODY:
+                    self._body(number, data, at, end)
+                elif kind == TYPE_HEADER:
+                    self._header(number, data, at, end)
+                else:
+                    self._other_frame(kind, number, data, at, end)
+                at = end
+                if self.stalled:
                     break
-                if self.stalled or self.outbox.pending > STALL_OCTETS or is_over():
+                continue
+            if ids == BASIC_PUBLISH:
+                found = routes.get(data[at:end])
+                if found is None:
+                    self._resume_at = end
+                    self._number = number
+                    if at != begin and is_over():
+                        self.stalled = True
+                        break
+                    found = self._find_route(number, data, at, end)
+                    if found is None:
+                        if self.stalled:
+                            break
+                        at = end
+                        continue
+                publishing, way = found
+                latest = way
+                if publishing.missing:
+                    self._resume_at = end
+                    self._number = number
+                    self._unexpected_frame(publishing)
+                if number != rest_number and rest_number >= 0:
+                    if len(start) <= _SPECIAL_OCTETS:
+                        contents[rest_number] = content
+                    content = contents.get(number, _NO_CONTENT)
+                    start, rest, rest_number, body_size, special, is_plain, persistent = content
+                last = end + rest
+                if not (startswith(start, end) and last <= size and data[last - 1] == FRAME_END):
+                    new = self._find_content(number, data, end, size)
+                    if new is None:  # it comes later, or between frames of other channels
+                        publishing.route = way
+                        publishing.missing = -1
+                        begun = True
+                        at = end
+                        if size - at >= FRAME_OVERHEAD:
+                            at, latest = self._scan_woven(data, at, size, way)
+                        continue
+                    content = new
+                    start, rest, rest_number, body_size, special, is_plain, persistent = content
+                    last = end + rest
+                if not (way.plain and is_plain):
+                    self._resume_at = last
+                    self._number = number
+                    self._current = (60, 40)
+                    publishing.publish(way, special, data[end:last])
+                    sizes[body_size] += 1
+                    at = last
+                    if self.stalled or is_over():
+                        self.stalled = True
+                        break
+                    continue
+                made = (persistent and bool(way.durable)) or way.makes_all
+                whole = data[end:last]
+                message = way.make_one(publishing, whole) if made else Message(way.address, whole, number)
+                way.put(publishing, (message,), rest)
+                sizes[body_size] += 1
+                if found is not candidate:
+                    candidate = found
+                elif rest_number >= 0:
+                    prefix = data[at:end] + start  # type: ignore[operator] # bytes, as it has a channel
+                    total, head = last - at, end - at
+                    channel, route, is_made = publishing, way, made
+                elif startswith(data[at:end], last) and not (made or way.wide):
+                    last = self._scan_varied(data, last, size, data[at:end], publishing, way)
+                at = last
+                if way.wide and is_over():
                     self.stalled = True
                     break
-                if self._seen_router != self.vhost.router.generation:
-                    self._refresh()
-                prefix, total, head, channel, route, is_made = self._repeat
-                start, rest, rest_number, body_size, special, is_plain, persistent, candidate = self._content
                 continue
-            if kind == TYPE_BODY:
-                self.published = True
-                self._resume_at = end
-                self._number = number
-                assembling = channels.get(number)
-                if assembling is None or assembling.missing <= 0:
-                    self._stray_content(number, data, at, end, kind)
-                elif (
-                    length == assembling.missing
-                    and type(assembling.parts) is list
-                    and len(assembling.parts) == 1
-                ):
-                    # the usual case: the body has one frame
-                    if length < _PIECE_OCTETS:
-                        content = assembling.parts[0] + data[at:end]  # type: ignore[operator] # a header is bytes
-                    else:
-                        content = b"".join((assembling.parts[0], memoryview(data)[at:end]))
-                    assembling.parts = []
-                    assembling.missing = 0
-                    if self._content_complete(assembling, content) and is_over():
+            if ids == BASIC_ACK and length == 13:
+                acking = channels.get(number)
+                if acking is not None and acking.tx is None and not acking.missing:
+                    tag, multiple, _ = unpack_ack(data, at + 11)
+                    at = end
+                    if not multiple:
+                        record = acking.unacked.pop(tag, None)
+                        if record is None:
+                            self._resume_at = end
+                            self._number = number
+                            raise _unknown_tag(tag)
+                        consumer, seq_id = record
+                        consumer.unacked -= 1
+                        acking.acked += 1
+                        acked = consumer.queue
+                        acked.acks.append(seq_id)
+                        if acking.global_prefetch:
+                            acking.credit_global(consumer)  # before the touch: first woken, first served
+                        elif consumer.parked:
+                            consumer.wake()
+                        if not acked.touched:
+                            acked.touched = True
+                            turn.queues.append(acked)
+                        continue
+                    self._resume_at = end
+                    self._number = number
+                    self._current = (60, 80)
+                    acking.ack(tag, multiple=True)
+                    if self.pending_reply is not None:
+                        break
+                    if is_over():
                         self.stalled = True
-                    if self.stalled:
-                        at = end
                         break
-                else:
-                    if length:  # empty frames are legal, and could be sent endlessly
-                        parts = assembling.parts
-                        parts.append(piece(data, at, end))
-                        if len(parts) - assembling.packed > _PARTS_LIMIT:
-                            self._pack(assembling)
-                    assembling.missing = missing = assembling.missing - length
-                    if missing <= 0 and self._body_complete(assembling, missing) and is_over():
-                        self.stalled = True
-                    if self.stalled:
-                        at = end
-                        break
-            elif kind == TYPE_HEADER:
-                assembling = channels.get(number)
-                self._resume_at = end
-                self._number = number
-                if assembling is None or assembling.missing >= 0:
-                    self._stray_content(number, data, at, end, kind)
-                else:
-                    self.published = True
-                    if length >= 14 and ids == BASIC_CLASS:
-                        octets = unpack_header(data, at)[4]
-                        wanted = specials.get(data[at + 19 : end - 1], UNKNOWN)
-                        if (
-                            0 < octets <= self.max_message_size
-                            and octets <= LARGE
-                            and wanted is not UNKNOWN
-                            and assembling.route.error is None  # type: ignore[union-attr] # set together with `missing`
-                        ):
-                            assembling.special = wanted
-                            assembling.parts = [data[at:end]]
-                            assembling.packed = 0
-                            assembling.missing = octets
-                            sizes[octets] += 1
-                            at = end
-                            continue
-                    self._header(assembling, data, at, end)
-                    if self.stalled:
-                        at = end
-                        break
-            else:
-                self._resume_at = end
-                self._number = number
-                self._other_frame(kind, number, data, at, end)
-            at = end
+                    continue
+            self._resume_at = end
+            self._number = number
+            self._method(number, data, at, end)
+            at = self._resume_at  # its end, or its start if it has to be executed again
+            if self.state != OPEN:
+                return at
+            if self.pending_reply is not None:
+                break
+            if self.stalled or self.outbox.pending > STALL_OCTETS or is_over():
+                self.stalled = True
+                break
+            if self._seen_router != self.vhost.router.generation:
+                self._refresh()
+            prefix, total, head, channel, route, is_made, candidate = self._repeat
+            content = self._content
+            start, rest, rest_number, body_size, special, is_plain, persistent = content
         if latest is not None:
             if not begun:  # otherwise counted with its header, as in RabbitMQ
                 self.published = True
             self.published_to = latest.queues
-        self._repeat = prefix, total, head, channel, route, is_made
-        self._content = start, rest, rest_number, body_size, special, is_plain, persistent, candidate
+        self._repeat = prefix, total, head, channel, route, is_made, candidate
+        self._content = content
         return at
+
+    def _find_content(self, number: int, data: bytes, at: int, size: int) -> _Content | None:
+        """Return the content of a publish, if it has arrived whole and is not as the last one of its channel."""
+        found = whole_content(data, at, size, number, self.frame_limit)
+        if found is None:
+            return None
+        end, stop, body_size, word = found
+        is_unique = word & UNIQUE and not word & ASKS_SOMETHING
+        if is_unique:
+            special = inspect_unique(data, at + 21, end - 1, word)
+        else:
+            special = self._specials.get(data[at + 19 : end - 1], UNKNOWN)
+        if special is UNKNOWN:
+            self._resume_at = stop
+            self._number = number
+            self._current = (60, 40)
+            special = self._inspect(data[at + 7 : end - 1])
+        is_plain = (special is None or special.plain_route) and body_size <= self.max_message_size
+        persistent = special is not None and special.persistent
+        rest = stop - at
+        if is_unique or not is_plain or rest > _REPEAT_LIMIT:
+            return _NEVER, rest, -1, body_size, special, is_plain, persistent
+        start = data[at : stop - body_size - 1 if body_size else stop]
+        return start, rest, number, body_size, special, is_plain, persistent
 
     # -- body frames that arrive in pieces --------------------------------------------------------------------------
 
@@ -783,71 +701,42 @@ class ReceiveLoop:
     ) -> int:
         """Process the run of publishes with the same method frame, but contents that differ, which starts at `at`.
 
-        It ends before one that is incomplete, needs more than its bytes, or equals the one before but for its body.
         Returns its end.
         """
-        messages: list[Message] = []
-        address, number = route.address, channel.number
-        limit, most = self.frame_limit, self.max_message_size
-        sizes, startswith, durable = self._sizes.fresh, data.startswith, route.durable
-        skip, begin, largest = len(method), at, 0
-        while startswith(method, at):
-            head = at + skip
-            if size - head < 22:
-                break
-            kind, header_number, length, ids, octets, word = unpack_header(data, head)
-            end = head + length + FRAME_OVERHEAD
-            if (
-                kind != TYPE_HEADER
-                or header_number != number
-                or ids != BASIC_CLASS
-                or length > limit
-                or octets > most
-                or size - end < 7
-                or not word & UNIQUE
-                or word & ASKS_SOMETHING
-            ):
-                break
-            if octets:
-                kind, header_number, length = unpack_frame(data, end)
-                stop = end + length + FRAME_OVERHEAD
-                if (
-                    kind != TYPE_BODY
-                    or header_number != number
-                    or length != octets
-                    or length > limit
-                    or stop > size
-                ):
-                    break
-            else:
-                stop = end
-            if data[end - 1] != FRAME_END or data[stop - 1] != FRAME_END:
-                break
-            special = inspect_unique(data, head + 21, end - 1, word)
-            if special is not None and (special is UNKNOWN or durable):
-                break
-            messages.append(Message(address, data[head:stop], number))
-            sizes[octets] += 1
-            largest = max(largest, stop - head)
-            at = stop
-        if at > begin:
-            route.put(channel, messages, largest)
+        contents, at = varied_contents(
+            data,
+            at,
+            size,
+            method,
+            channel.number,
+            self.frame_limit,
+            self.max_message_size,
+            self._sizes.fresh,
+            persistent=not route.durable,
+        )
+        if contents:
+            address, number = route.address, channel.number
+            messages = [Message(address, content, number) for content in contents]
+            route.put(channel, messages, max(map(len, contents)))
         return at
 
     def _scan_woven(self, data: bytes, at: int, size: int, latest: Route) -> tuple[int, Route]:
         """Process frames of publishes on several channels, which interrupt each other, from `at` on.
 
-        Stops before a frame that is incomplete or no such frame, or needs more than its bytes, and after `_WOVEN`
-        publishes.
+        Stops before a frame that is incomplete or no such frame, or needs more than its bytes, and after
+        `_WOVEN_OCTETS`.
 
         Returns:
             The end of what was processed, and the route of the last method frame: `latest` if there was none.
 
         """
         channels, routes, heads = self.channels, self._routes, self._heads
-        limit, generation = self.frame_limit, self.vhost.router.generation
+        generation = self.vhost.router.generation
+        limit = min(
+            self.frame_limit, _PIECE_OCTETS - 1
+        )  # larger bodies are assembled without copies of their frames
         sizes = self._sizes.fresh
-        left, has_content, most = _WOVEN, False, size - FRAME_OVERHEAD
+        has_content, most = False, min(size, at + _WOVEN_OCTETS) - FRAME_OVERHEAD
         while at <= most:
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
@@ -855,52 +744,48 @@ class ReceiveLoop:
                 found = routes.get(data[at:end])  # complete if it is there
                 if found is None:
                     break
-                channel, way = found
-                if channel.missing:
+                publishing, way = found
+                if publishing.missing:
                     break
-                channel.route = latest = way
-                channel.missing = -1
+                publishing.route = latest = way
+                publishing.missing = -1
                 at = end
                 continue
-            interrupted = channels.get(number)
-            if interrupted is None:
+            channel = channels.get(number)
+            if channel is None:
                 break
-            channel, route = interrupted, interrupted.route
+            route: Route = channel.route  # type: ignore[assignment]
             if kind == TYPE_BODY:
                 if end > size or length > limit or data[end - 1] != FRAME_END:
                     break
-                special = channel.special
                 parts = channel.parts
                 if (
                     length != channel.missing
                     or not length
-                    or length >= _PIECE_OCTETS
-                    or not route.plain  # type: ignore[union-attr]
-                    or route.wide  # type: ignore[union-attr]
-                    or route.generation != generation  # type: ignore[union-attr]
+                    or not route.plain
+                    or route.wide
+                    or route.generation != generation
                     or type(parts) is not list
                     or len(parts) != 1
                 ):
                     break
+                special = channel.special
                 if special is None:
-                    made = route.makes_all  # type: ignore[union-attr]
+                    made = route.makes_all
                 elif special.plain_route:
-                    made = (special.persistent and bool(route.durable)) or route.makes_all  # type: ignore[union-attr]
+                    made = (special.persistent and bool(route.durable)) or route.makes_all
                 else:
                     break
                 content = parts[0] + data[at:end]  # type: ignore[operator] # a header is bytes
-                channel.parts = []
-                channel.missing = 0
+                channel.missing = 0  # its parts are replaced by the next header
                 message = (
-                    route.make_one(channel, content) if made else Message(route.address, content, number)  # type: ignore[union-attr]
+                    route.make_one(channel, content) if made else Message(route.address, content, number)
                 )
-                route.put(channel, (message,), len(content))  # type: ignore[union-attr]
+                route.put(channel, (message,), len(content))
+                has_content = True
                 at = end
-                left -= 1
-                if not left:
-                    break
                 continue
-            if kind != TYPE_HEADER or channel.missing >= 0 or not route.plain:  # type: ignore[union-attr]
+            if kind != TYPE_HEADER or channel.missing >= 0 or not route.plain:
                 break
             head = heads.get(data[at:end])  # complete if it is there
             if head is None:
@@ -915,7 +800,7 @@ class ReceiveLoop:
             sizes[octets] += 1
             has_content = True
             at = end
-        if has_content or left != _WOVEN:
+        if has_content:
             self.published = True
         return at, latest
 
@@ -982,7 +867,7 @@ class ReceiveLoop:
         if channel.missing:
             self._unexpected_frame(channel)
         address = data[at + 13 : end - 2]
-        if not address or not _is_address(address):
+        if not is_address(address):
             try:
                 decode_method(data, at + 7, end - 1)
             except MalformedMethod as error:
@@ -1011,8 +896,13 @@ class ReceiveLoop:
             self._specials[octets] = special
         return special
 
-    def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+    def _header(self, number: int, data: bytes, at: int, end: int) -> None:
         """Process a content header that did not arrive together with its publish."""
+        channel = self.channels.get(number)
+        if channel is None or channel.missing >= 0:
+            self._stray_content(number, data, at, end, TYPE_HEADER)
+            return
+        self.published = True
         self._current = (60, 40)
         length = end - at - FRAME_OVERHEAD
         if length < 14:
@@ -1021,8 +911,7 @@ class ReceiveLoop:
         if ids >> 16 != 60:
             text = f"expected content header for class 60, got one for class {ids >> 16} instead"
             raise AMQPError(ReplyCode.UNEXPECTED_FRAME, text)
-        octets = data[at + 19 : end - 1]
-        special = self._specials.get(octets, UNKNOWN)
+        special = self._specials.get(data[at + 19 : end - 1], UNKNOWN)
         if special is UNKNOWN:
             special = self._inspect(data[at + 7 : end - 1])
         channel.special = special
@@ -1033,11 +922,10 @@ class ReceiveLoop:
             text = f"message size {body_size} is larger than configured max size {self.max_message_size}"
             raise precondition_failed(text)
         error = channel.route.error  # type: ignore[union-attr]  # set together with `missing`
-        is_refused = error is not None and error.code is ReplyCode.ACCESS_REFUSED
-        if is_refused:
+        if error is not None and error.code is ReplyCode.ACCESS_REFUSED:
             channel.parts = _Discarded()
         elif body_size > LARGE:
-            channel.parts = LargeBody(data[at:end], channel.number, body_size, self.frame_limit)
+            channel.parts = LargeBody(data[at:end], number, body_size, self.frame_limit)
         else:
             channel.parts = [data[at:end]]
         channel.packed = 0
@@ -1045,6 +933,23 @@ class ReceiveLoop:
         self._sizes.fresh[body_size] += 1
         if not body_size:
             self._body_complete(channel, 0)
+
+    def _body(self, number: int, data: bytes, at: int, end: int) -> None:
+        """Process a body frame that did not arrive together with its publish."""
+        self.published = True
+        channel = self.channels.get(number)
+        if channel is None or channel.missing <= 0:
+            self._stray_content(number, data, at, end, TYPE_BODY)
+            return
+        length = end - at - FRAME_OVERHEAD
+        if length:  # empty frames are legal, and could be sent endlessly
+            parts = channel.parts
+            parts.append(piece(data, at, end))
+            if len(parts) - channel.packed > _PARTS_LIMIT:
+                self._pack(channel)
+        channel.missing = missing = channel.missing - length
+        if missing <= 0 and self._body_complete(channel, missing) and self.node.turn.slices.is_over():
+            self.stalled = True
 
     def _pack(self, channel: Channel) -> None:
         """Join the latest body frames if they are small: a frame with one octet of content takes nine."""
@@ -1172,12 +1077,6 @@ class ReceiveLoop:
         return self._content[1]
 
 
-def _is_address(octets: bytes) -> bool:
-    """Return whether octets are exactly two short strings."""
-    at = 1 + octets[0]
-    return at < len(octets) and at + 1 + octets[at] == len(octets)
-
-
 def _unknown_tag(tag: int) -> AMQPError:
     return AMQPError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
 
@@ -1189,45 +1088,3 @@ def malformed(error: MalformedMethod, *, has_channel: bool = True) -> AMQPError:
     is_soft = has_channel and isinstance(error, MethodTooLarge)
     code = ReplyCode.PRECONDITION_FAILED if is_soft else ReplyCode.FRAME_ERROR
     return AMQPError(code, error.explanation, error.class_id, error.method_id)
-
-
-def end_of_content(data: bytes, at: int) -> int:
-    """Return the end of the first complete content frame: during an alarm nothing after it is executed.
-
-    This is as in RabbitMQ, which blocks a connection at its content header. `len(data)` if there is no such frame.
-    """
-    size = len(data)
-    while size - at >= FRAME_OVERHEAD:
-        kind, _, length = unpack_frame(data, at)
-        at += length + FRAME_OVERHEAD
-        if at > size:
-            break
-        if kind in (TYPE_HEADER, TYPE_BODY):
-            return at
-    return size
-
-
-def _scan_made(
-    data: bytes,
-    at: int,
-    messages: list[Message],
-    prefix: bytes,
-    total: int,
-    head: int,
-    channel: Channel,
-    route: Route,
-) -> int:
-    """Process the run of equal publishes at `at` whose messages the route creates; returns its end."""
-    contents = []
-    size = len(data)
-    startswith = data.startswith
-    stop = at + total
-    while stop <= size and data[stop - 1] == FRAME_END:
-        contents.append(data[at + head : stop])
-        at = stop
-        if not startswith(prefix, at):
-            break
-        stop = at + total
-    if contents:
-        messages += route.make(channel, contents)
-    return at

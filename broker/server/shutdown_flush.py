@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from leveret.broker.amqp.properties import delivery_mode
+from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.storage.message import Message, Moved, moving
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 from leveret.storage.queues.priority_queue import PriorityQueue, parts

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from leveret.broker.amqp.properties import delivery_mode
+from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.errors import NotYet
 from leveret.broker.queue.limits import FULL
 from leveret.broker.queue.queue import Queue
@@ -31,7 +32,6 @@ from leveret.broker.transfer.destinations import Destination, Resolved
 from leveret.broker.transfer.replay import parts, ready_count
 from leveret.broker.transfer.room import Room
 from leveret.broker.vhost.copies import Copies
-from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Peeked, Piece, Read

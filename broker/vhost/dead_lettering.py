@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from leveret.broker.amqp.properties import delivery_mode
+from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.fan_out import Deliveries
-from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.broker.vhost.tail import Tail
 from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
 from leveret.confirm.promise import joined

@@ -12,15 +12,8 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.errors import HeadersTooLarge, InvalidExpiration, MalformedProperties
 from leveret.broker.amqp.properties import (
-    FLAG_CONTINUATION,
-    FLAG_CORRELATION_ID,
     FLAG_DELIVERY_MODE,
-    FLAG_EXPIRATION,
-    FLAG_HEADERS,
-    FLAG_MESSAGE_ID,
     FLAG_REPLY_TO,
-    FLAG_TIMESTAMP,
-    FLAG_USER_ID,
     Properties,
     build,
     check,
@@ -30,6 +23,7 @@ from leveret.broker.amqp.properties import (
     parse_expiration,
     reply_to,
 )
+from leveret.broker.amqp.publishes import ASKS_SOMETHING, PERSISTENT_MODE
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
@@ -42,11 +36,6 @@ from leveret.exchanges.base import Exchange
 from leveret.exchanges.tally import Tally
 from leveret.storage.message import Message, Persistent, Promised
 
-PERSISTENT_MODE = 2
-ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
-"""Flags of properties that require something of the broker, or that only `inspect` can tell."""
-UNIQUE = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
-"""Flags of properties that mostly differ from message to message, so it is useless to cache what they require."""
 UNKNOWN: Any = object()
 """Requirements that are not known yet."""
 WIDE = 16

@@ -1,0 +1,171 @@
+"""Publishes in the bytes of a read: where they are, if their header and body have arrived as one frame each.
+
+These functions know the format and nothing of channels, routes or queues: the receive loop
+(`broker.connection.receive_loop`) asks them, at most once for a content, and decides what becomes of it. It finds by
+itself what needs a comparison only: a publish that equals the last, or whose content begins as the last.
+
+Hot path: see docs/performance.md.
+"""
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+
+from collections.abc import MutableMapping
+
+from leveret.broker.amqp.fastpath import (
+    BASIC_CLASS,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    TYPE_BODY,
+    TYPE_HEADER,
+    unpack_frame,
+    unpack_header,
+)
+from leveret.broker.amqp.properties import (
+    FLAG_CONTINUATION,
+    FLAG_CORRELATION_ID,
+    FLAG_EXPIRATION,
+    FLAG_HEADERS,
+    FLAG_MESSAGE_ID,
+    FLAG_REPLY_TO,
+    FLAG_TIMESTAMP,
+    FLAG_USER_ID,
+    list_end,
+)
+
+PERSISTENT_MODE = 2
+ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
+"""Flags of properties that require something of the broker, or that only a decoder can tell."""
+UNIQUE = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
+"""Flags of properties that mostly differ from message to message, so it is useless to cache what they require."""
+
+
+def is_address(octets: bytes) -> bool:
+    """Return whether octets are exactly two short strings."""
+    if not octets:
+        return False
+    at = 1 + octets[0]
+    return at < len(octets) and at + 1 + octets[at] == len(octets)
+
+
+def end_of_content(data: bytes, at: int) -> int:
+    """Return the end of the first complete content frame: during an alarm nothing after it is executed.
+
+    This is as in RabbitMQ, which blocks a connection at its content header. `len(data)` if there is no such frame.
+    """
+    size = len(data)
+    while size - at >= FRAME_OVERHEAD:
+        kind, _, length = unpack_frame(data, at)
+        at += length + FRAME_OVERHEAD
+        if at > size:
+            break
+        if kind in (TYPE_HEADER, TYPE_BODY):
+            return at
+    return size
+
+
+def whole_content(
+    data: bytes, at: int, size: int, number: int, limit: int
+) -> tuple[int, int, int, int] | None:
+    """Look for a content whose header and body have arrived as one frame each.
+
+    Args:
+        data: what was read.
+        at: where the content begins.
+        size: number of bytes that count.
+        number: its channel.
+        limit: maximum payload of a frame, in bytes.
+
+    Returns:
+        The end of its header frame, its end, its body size and the first word of its property flags; None if there is
+        no such content.
+
+    """
+    if size - at < 22 or data[at] != TYPE_HEADER:
+        return None
+    _, another, length, ids, octets, word = unpack_header(data, at)
+    end = stop = at + length + FRAME_OVERHEAD
+    if another != number or ids != BASIC_CLASS or not 14 <= length <= limit:
+        return None
+    if octets:
+        if size - end < 7:
+            return None
+        kind, another, length = unpack_frame(data, end)
+        stop = end + length + FRAME_OVERHEAD
+        if kind != TYPE_BODY or another != number or length != octets or length > limit:
+            return None
+    if stop > size or data[end - 1] != FRAME_END or data[stop - 1] != FRAME_END:
+        return None
+    return end, stop, octets, word
+
+
+def equal_contents(
+    data: bytes, at: int, size: int, prefix: bytes, total: int, head: int
+) -> tuple[list[bytes], int]:
+    """Return the contents of the run of equal publishes at `at`, and its end.
+
+    Args:
+        data: what was read.
+        at: where the first begins.
+        size: number of bytes that count.
+        prefix: how each of them begins.
+        total: the bytes of each.
+        head: the bytes of each before its content.
+
+    """
+    contents = []
+    startswith = data.startswith
+    stop = at + total
+    while stop <= size and data[stop - 1] == FRAME_END:
+        contents.append(data[at + head : stop])
+        at = stop
+        if not startswith(prefix, at):
+            break
+        stop = at + total
+    return contents, at
+
+
+def varied_contents(
+    data: bytes,
+    at: int,
+    size: int,
+    method: bytes,
+    number: int,
+    limit: int,
+    most: int,
+    sizes: MutableMapping[int, int],
+    *,
+    persistent: bool,
+) -> tuple[list[bytes], int]:
+    """Return the contents of the run of publishes with the same method frame at `at`, and its end.
+
+    The run ends before a publish that is incomplete, asks something of the broker, or is likely to equal others but
+    for its body.
+
+    Args:
+        data: what was read.
+        at: where the first begins.
+        size: number of bytes that count.
+        method: their method frame.
+        number: their channel.
+        limit: maximum payload of a frame, in bytes.
+        most: maximum size of a body, in bytes.
+        sizes: counts them by body size.
+        persistent: true if they may have delivery mode 2.
+
+    """
+    contents = []
+    startswith, skip = data.startswith, len(method)
+    while startswith(method, at):
+        begin = at + skip
+        found = whole_content(data, begin, size, number, limit)
+        if found is None:
+            break
+        end, stop, octets, word = found
+        if octets > most or not word & UNIQUE or word & ASKS_SOMETHING:
+            break
+        last, mode = list_end(data, begin + 21, word)
+        if last != end - 1 or (mode == PERSISTENT_MODE and not persistent):
+            break
+        contents.append(data[begin:stop])
+        sizes[octets] += 1
+        at = stop
+    return contents, at
