@@ -103,18 +103,13 @@ class Deliveries:
 
         """
         is_first = not self._line
-        self._append(queues, put, copies, is_stored=is_stored)
+        self._line.append((iter(queues), put, copies, is_stored))
+        self._stored += is_stored
         if is_first:
             try:
                 self._put_while_time()
             finally:
                 self._defer_rest()
-
-    def _append(
-        self, queues: Sequence[Queue], put: Callable[[Queue], object], copies: Copies, *, is_stored: bool
-    ) -> None:
-        self._line.append((iter(queues), put, copies, is_stored))
-        self._stored += is_stored
 
     def _put_while_time(self) -> None:
         """Put messages into queues until none is left, or the step is over."""
@@ -179,7 +174,8 @@ class FanOut(Deliveries):
 
     def __init__(self, turn: Turn, queues: Sequence[Queue], copies: Copies) -> None:
         super().__init__(turn)
-        self._append(queues, copies.put, copies, is_stored=copies.is_stored)
+        self._line.append((iter(queues), copies.put, copies, copies.is_stored))
+        self._stored += copies.is_stored
         self._defer_rest()
 
     def give_up(self) -> None:
