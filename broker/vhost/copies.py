@@ -16,6 +16,8 @@ messages to itself or to its retained ones has a single form (`storage.message.m
 A message may reach its queues in several steps of the event loop, some of them may refuse it, and others may be
 deleted meanwhile. So the number of its copies is known at the end only: until `finish` a `Copies` counts as one of
 them, both for the disk and for the promise to the publisher.
+
+Hot path: see docs/performance.md.
 """
 
 from collections.abc import Callable, Sequence
