@@ -219,9 +219,15 @@ def authorize(
         raise ForbiddenError("User not authorised to access virtual host")
 
 
+def sees_all(actor: User | None, *, change: bool = False) -> bool:
+    """Return whether objects of all users and vhosts are shown to the actor, or may be changed by it."""
+    everywhere = {Right.ADMINISTRATOR} if change else _SEE_ALL_VHOSTS
+    return actor is None or not everywhere.isdisjoint(actor.tags)
+
+
 def may_see(users: Users, actor: User | None, vhost: str) -> bool:
     """Return whether objects of a vhost are shown to the actor in listings."""
-    return actor is None or not _SEE_ALL_VHOSTS.isdisjoint(actor.tags) or users.sees(actor, vhost)
+    return sees_all(actor) or (actor is not None and users.sees(actor, vhost))
 
 
 def found_vhost(broker: AdministeredBroker, name: str) -> VHost:

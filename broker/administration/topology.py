@@ -1,7 +1,6 @@
-"""Listing, declaring and deleting exchanges, queues and bindings."""
+"""Declaring and deleting exchanges, queues and bindings."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -12,9 +11,8 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
     found_vhost,
-    visible_vhosts,
 )
-from leveret.broker.administration.definitions_document import plain_arguments, table_of
+from leveret.broker.administration.definitions_document import table_of
 from leveret.broker.administration.detached_channel import check_permission, execute
 from leveret.broker.administration.messages import found_queue
 from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
@@ -22,8 +20,6 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.vhost import VHost
-from leveret.exchanges.base import Binding, Exchange
 
 MOST_NAME = 255
 """Maximum octets of a name or key that a client can send or be sent."""
@@ -55,14 +51,6 @@ class TopologyAdministration:
         return _table(arguments)
 
     # -- exchanges --------------------------------------------------------------------------------------------------
-
-    def exchanges(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the exchanges of one vhost or of all that the actor may see (see `Listings`)."""
-        return (
-            shown_exchange(place, exchange)
-            for place in visible_vhosts(self._broker, actor, vhost)
-            for exchange in tuple(place.router.exchanges.values())
-        )
 
     def declare_exchange(
         self,
@@ -154,13 +142,6 @@ class TopologyAdministration:
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 
-    def bindings(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the bindings of one vhost or of all that the actor may see, including those of the default exchange.
-
-        See `Listings`.
-        """
-        return chain.from_iterable(map(shown_bindings, visible_vhosts(self._broker, actor, vhost)))
-
     def bind(
         self,
         actor: User | None,
@@ -212,44 +193,3 @@ def _table(arguments: Mapping[str, Any] | None) -> Table:
         refusal = BadRequestError(str(error))
         refusal.reason = error.reason
         raise refusal from None
-
-
-def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
-    """Return an exchange under RabbitMQ's names; for a delayed one also its number of messages, as with the plugin."""
-    policy = vhost.exchange_policies(exchange).policy
-    delayed = {} if exchange.line is None else {"messages_delayed": exchange.line.count}
-    return {
-        "name": exchange.name,
-        "vhost": vhost.name,
-        "type": exchange.type,
-        "durable": exchange.durable,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": plain_arguments(exchange.arguments),
-        "policy": None if policy is None else policy.name,
-    } | delayed
-
-
-def shown_bindings(vhost: VHost) -> Iterator[dict[str, Any]]:
-    """Yield the bindings of a vhost under RabbitMQ's names: those of the default exchange first."""
-    for queue in tuple(vhost.queues.values()):
-        yield shown_binding(vhost, Binding("", queue, queue.name, {}))
-    yield from explicit_bindings(vhost, vhost.router.bindings())
-
-
-def explicit_bindings(vhost: VHost, bindings: Iterable[Binding]) -> Iterator[dict[str, Any]]:
-    """Yield these bindings under RabbitMQ's names."""
-    return (shown_binding(vhost, binding) for binding in bindings)
-
-
-def shown_binding(vhost: VHost, binding: Binding) -> dict[str, Any]:
-    """Return a binding under RabbitMQ's names."""
-    destination: Any = binding.destination
-    return {
-        "source": binding.source,
-        "vhost": vhost.name,
-        "destination": destination.name,
-        "destination_type": "exchange" if isinstance(destination, Exchange) else "queue",
-        "routing_key": binding.binding_key,
-        "arguments": plain_arguments(binding.arguments),
-    }

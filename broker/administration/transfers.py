@@ -15,6 +15,7 @@ from leveret.broker.administration.access import (
     NotFoundError,
     Right,
     authorize,
+    sees_all,
 )
 from leveret.broker.administration.detached_channel import check_key, check_permission
 from leveret.broker.administration.lasting_rights import Needed, refusal
@@ -200,11 +201,11 @@ class Transfers:
     def transfers(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the running transfers and the latest others: the actor's own, or all for a monitoring user."""
         authorize(self._broker.users, actor, Right.MANAGEMENT)
-        sees_all = actor is None or not {Right.MONITORING, Right.ADMINISTRATOR}.isdisjoint(actor.tags)
+        everything = sees_all(actor)
         return [
             shown(number, transfer)
             for number, (transfer, user) in self._transfers.items()
-            if sees_all or (actor is not None and user == actor.name)
+            if everything or (actor is not None and user == actor.name)
         ]
 
     def when_ended(self, number: int, callback: Callable[[], object]) -> None:

@@ -4,7 +4,7 @@ import itertools
 import logging
 import re
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from leveret.broker.embedded.assertions import listed
 from leveret.broker.embedded.synchronous import Broker, VHost
@@ -98,8 +98,9 @@ class OwnVHost(VHost):
         server.run_turn()
         await server.finish_jobs()
 
-    async def _queue_rows(self) -> list[dict[str, Any]]:
-        return list(self._core.server.administration.listings.queues(None, self.vhost))
+    async def _queues(self) -> list[tuple[str, int, int, int]]:
+        listed = self._core.server.administration.listings.queues(None, self.vhost)
+        return [(each.name, each.ready_count, each.unacked_count, each.consumer_count) for each in listed]
 
     @property
     def url(self) -> str:
@@ -109,14 +110,11 @@ class OwnVHost(VHost):
     def report(self) -> str:
         """Return the queues with their depths and last messages, and the errors that the broker has logged."""
         lines = [f"vhost {self.vhost} ({self.url})"]
-        queues = self._call(self._queue_rows)
+        queues = self._call(self._queues)
         lines += ["queues:" if queues else "no queues"]
-        for row in queues:
-            lines.append(
-                f"  {row['name']}: {row['messages_ready']} ready, {row['messages_unacknowledged']} unacked, "
-                f"{row['consumers']} consumers"
-            )
-            lines[-1] += listed(self.queue(row["name"]).messages)
+        for name, ready, unacked, consumers in queues:
+            lines.append(f"  {name}: {ready} ready, {unacked} unacked, {consumers} consumers")
+            lines[-1] += listed(self.queue(name).messages)
         if self._errors.lines:
             lines += ["errors:", *(f"  {line}" for line in self._errors.lines)]
         return "\n".join(lines)

@@ -54,8 +54,7 @@ class AsyncVHost(View):
 
     async def queues(self) -> list[str]:
         """Return the names of the queues."""
-        rows = self._see(lambda each: list(each.listings.queues(None, self._vhost)))
-        return [row["name"] for row in rows]
+        return self._see(lambda each: [queue.name for queue in each.listings.queues(None, self._vhost)])
 
     async def delayed(self, exchange: str) -> list[MessageView]:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
@@ -106,7 +105,9 @@ class AsyncVHost(View):
 
     async def connections(self) -> list[dict[str, Any]]:
         """Return the connections to the virtual host, under RabbitMQ's names."""
-        return self._see(lambda each: list(each.listings.connections(None, self._vhost)))
+        from leveret.broker.management.rows import connection_rows  # noqa: PLC0415 - loaded when it is used first
+
+        return self._see(lambda _: connection_rows(self._core.server, self._vhost))
 
     async def definitions(self) -> dict[str, Any]:
         """Return the definitions of the whole broker, in RabbitMQ's format."""

@@ -189,6 +189,16 @@ def consumer_fields(call: Call) -> Fields:
     }
 
 
+def consumer_counts(consumer: Consumer) -> dict[str, int]:
+    """Return the counts of a consumer, which the API does not show, as RabbitMQ's does not."""
+    return {
+        "deliver": consumer.delivered,
+        "redeliver": consumer.redelivered,
+        "ack": consumer.acked,
+        "returned": consumer.returned,
+    }
+
+
 def shown(fields: Fields, row: Any) -> dict[str, Any]:
     """Return the item of a row."""
     return {name: value for name, compute in fields.items() if (value := compute(row)) is not ABSENT}

@@ -1,10 +1,8 @@
 """Connections, channels and consumers: `/api/connections`, `/api/channels`, `/api/consumers`."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from leveret.broker.administration.access import Right, visible_vhosts
-from leveret.broker.channel.channel import Channel
+from leveret.broker.administration.listings import is_own
 from leveret.broker.connection.connection import Connection
 from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing
 from leveret.broker.http.errors import not_authorised, not_found
@@ -18,7 +16,6 @@ from leveret.broker.management.client_fields import (
     shown,
 )
 from leveret.broker.management.ranges import QUERY
-from leveret.broker.queue.consumer import Consumer
 
 ROUTES = Routes("connections")
 CLOSED = "Closed via management plugin"
@@ -26,34 +23,11 @@ CLOSED = "Closed via management plugin"
 _DENIED = "User not authorised to access object"
 
 
-def _sees_all(call: Call, *, change: bool = False) -> bool:
-    tags = call.actor.tags if call.actor is not None else {Right.ADMINISTRATOR}
-    return Right.ADMINISTRATOR in tags or (Right.MONITORING in tags and not change)
-
-
-def _is_own(call: Call, connection: Connection, *, change: bool = False) -> bool:
-    actor = call.actor
-    return _sees_all(call, change=change) or (actor is not None and connection.user.name == actor.name)
-
-
-def _connections(call: Call, vhost: str | None = None, user: str | None = None) -> Iterator[Connection]:
-    """Yield the connections that the user may see."""
-    for connection in tuple(call.broker.clients.connections):
-        is_wanted = vhost in {None, connection.vhost.name} and user in {None, connection.user.name}
-        if is_wanted and _is_own(call, connection):
-            yield connection
-
-
-def _channels(call: Call, vhost: str | None = None) -> Iterator[Channel]:
-    for connection in _connections(call, vhost):
-        yield from tuple(connection.channels.values())
-
-
 def _found(call: Call, *, change: bool = False) -> Connection:
     """Return the connection of the path; raises ApiError if there is none, or if it is somebody else's."""
     for connection in call.broker.clients.connections:
         if connection.name == call.names["connection"]:
-            if not _is_own(call, connection, change=change):
+            if not is_own(call.actor, connection, change=change):
                 raise not_authorised(_DENIED)
             found: Connection = connection
             return found
@@ -70,13 +44,17 @@ def _found(call: Call, *, change: bool = False) -> Connection:
 def list_connections(call: Call) -> Answer:
     """Connections."""
     vhost = call.headers.get("x-vhost") if "vhost" not in call.names else found_vhost(call)
-    return Listing(_connections(call, vhost or None), connection_fields(call), ("name",))
+    return Listing(
+        call.administration.listings.connections(call.actor, vhost or None),
+        connection_fields(call),
+        ("name",),
+    )
 
 
 @ROUTES.list("connections/username/{user}", query=QUERY)
 def list_connections_of_user(call: Call) -> Answer:
     """The connections of a user."""
-    rows = _connections(call, user=call.names["user"])
+    rows = call.administration.listings.connections(call.actor, user=call.names["user"])
     return Listing(rows, connection_fields(call), ("name",))
 
 
@@ -84,9 +62,7 @@ def list_connections_of_user(call: Call) -> Answer:
 def close_connections_of_user(call: Call) -> None:
     """Close the connections of a user."""
     reason = call.headers.get("x-reason", CLOSED)
-    for connection in tuple(call.broker.clients.connections):
-        if connection.user.name == call.names["user"] and _is_own(call, connection, change=True):
-            connection.force_close(reason)
+    call.administration.listings.close_connections(call.actor, reason, user=call.names["user"])
 
 
 @ROUTES.get("connections/{connection}", query=QUERY)
@@ -123,7 +99,9 @@ def list_channels_of_connection(call: Call) -> Answer:
 def list_channels(call: Call) -> Answer:
     """Channels."""
     vhost = call.headers.get("x-vhost") if "vhost" not in call.names else found_vhost(call)
-    return Listing(_channels(call, vhost or None), channel_fields(call), ("name",))
+    return Listing(
+        call.administration.listings.channels(call.actor, vhost or None), channel_fields(call), ("name",)
+    )
 
 
 @ROUTES.get("channels/{channel}", query=QUERY, group="channels")
@@ -136,7 +114,7 @@ def get_channel(call: Call) -> Answer:
         channel = connection.channels.get(int(number)) if is_number and connection.name == name else None
         if channel is None or channel_name(channel) != wanted:
             continue
-        if not _is_own(call, connection):
+        if not is_own(call.actor, connection):
             raise not_authorised(_DENIED)
         consumers = consumer_fields(call)
         details: dict[str, Any] = {
@@ -158,12 +136,5 @@ def list_consumers(call: Call) -> Answer:
     """All consumers."""
     if "vhost" in call.names:
         found_vhost(call)
-    return Listing(_consumers(call), consumer_fields(call), ())
-
-
-def _consumers(call: Call) -> Iterator[Consumer]:
-    name = call.vhost
-    for vhost in visible_vhosts(call.broker, call.actor):
-        if name in {None, vhost.name}:
-            for queue in tuple(vhost.queues.values()):
-                yield from tuple(queue.consumers)
+    rows = call.administration.listings.consumers(call.actor, call.vhost)
+    return Listing(rows, consumer_fields(call), ())

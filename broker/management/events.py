@@ -5,9 +5,8 @@ from functools import partial
 from operator import add
 from typing import Any
 
-from leveret.broker.administration.access import Right, authorize, visible_vhosts
+from leveret.broker.administration.access import Right, authorize, sees_all, visible_vhosts
 from leveret.broker.administration.definitions_document import json_text
-from leveret.broker.administration.listings import queue_state
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
 from leveret.broker.counters.histogram import Histogram
@@ -16,6 +15,7 @@ from leveret.broker.http.call import Answer, Call, Events, ManagedBroker, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Reading, Topic
 from leveret.broker.http.route import Key, Routes
+from leveret.broker.management.queue_fields import queue_state
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.series import Row
@@ -90,7 +90,7 @@ def get_events(call: Call) -> Answer:
 def _visible(broker: ManagedBroker, user: User | None, vhost: str | None) -> Vhosts:
     if vhost is not None:
         return (vhost,)
-    if user is None or not {Right.MONITORING, Right.ADMINISTRATOR}.isdisjoint(user.tags):
+    if sees_all(user):
         return None
     return tuple(sorted([each.name for each in visible_vhosts(broker, user)]))
 
@@ -132,7 +132,7 @@ def _queue_row(queue: Queue, policy: str | None, now: float) -> tuple[Any, ...]:
         queue.durable,
         queue.auto_delete,
         queue.exclusive_owner is not None,
-        queue_state(queue, 0.0, now),
+        queue_state(queue, now),
         policy,
         queue.consumer_count,
         round(queue.consumer_capacity, 2),

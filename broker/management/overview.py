@@ -6,7 +6,7 @@ from typing import Any
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
-from leveret.broker.administration.access import Right, visible_vhosts
+from leveret.broker.administration.access import sees_all, visible_vhosts
 from leveret.broker.http.call import Call, Item, Steps, flag
 from leveret.broker.http.route import Routes
 from leveret.broker.management.ranges import QUERY, asked_ranges
@@ -93,11 +93,11 @@ def get_overview(call: Call) -> Steps:
         "is_op_policy_updating_enabled": True,
         "statistics_db_event_queue": 0,
     }
-    if sees_all(call):
+    if sees_all(call.actor):
         overview |= {"node": broker.node_name, "listeners": listeners(call), "contexts": contexts(call)}
     ranges = asked_ranges(call.query, one=True)
     vhosts = visible_vhosts(broker, call.actor)
-    everything = sees_all(call)
+    everything = sees_all(call.actor)
     ready = unacked = consumers = 0
     for vhost in vhosts:
         queues = list(vhost.queues.values())
@@ -126,16 +126,10 @@ def get_overview(call: Call) -> Steps:
     return Item(overview)
 
 
-def sees_all(call: Call) -> bool:
-    """Return whether the user sees the node and all vhosts."""
-    return call.actor is None or not {Right.MONITORING, Right.ADMINISTRATOR}.isdisjoint(call.actor.tags)
-
-
 def _objects(call: Call, vhosts: list[VHost], consumers: int) -> dict[str, int]:
     names = {vhost.name for vhost in vhosts}
-    connections = [each for each in call.broker.clients.connections if each.vhost.name in names]
-    if not sees_all(call) and call.actor is not None:
-        connections = [each for each in connections if each.user.name == call.actor.name]
+    visible = call.administration.listings.connections(call.actor)
+    connections = [each for each in visible if each.vhost.name in names]
     return {
         "channels": sum([len(each.channels) for each in connections]),
         "connections": len(connections),

@@ -6,9 +6,10 @@ from math import inf
 from typing import Any
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
-from leveret.broker.administration.listings import queue_state
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
+from leveret.broker.connection.flow_control import Pause
+from leveret.broker.connection.state import FLOW_SECONDS
 from leveret.broker.http.call import Call, flag
 from leveret.broker.http.listing import ABSENT
 from leveret.broker.management.ranges import asked_ranges
@@ -58,9 +59,6 @@ def queue_fields(call: Call) -> Fields:
         vhost = broker.vhosts.get(queue.vhost)
         return NOTHING if vhost is None else vhost.queue_policies(queue)
 
-    def state(queue: Queue) -> str:
-        return queue_state(queue, 0.0, now)
-
     def length(name: str) -> Callable[[Queue], Any]:
         return lambda queue: statistics.detail(statistics.queue(queue), families.QUEUES, name, ranges.lengths)
 
@@ -84,7 +82,7 @@ def queue_fields(call: Call) -> Fields:
         "exclusive": lambda queue: queue.exclusive_owner is not None,
         "arguments": lambda queue: plain_arguments(queue.arguments),
         "node": lambda _queue: node,
-        "state": state,
+        "state": lambda queue: queue_state(queue, now),
         "confirm_mode": lambda queue: queue.settings.confirm_mode,
         "messages": lambda queue: queue.ready_count + queue.backing.unacked_count,
         "messages_ready": lambda queue: queue.ready_count,
@@ -144,6 +142,21 @@ def queue_fields(call: Call) -> Fields:
         wanted = _DECLARED + (_TOTALS if flag(call.query, "enable_queue_totals") else ())
         return {name: fields[name] for name in wanted}
     return fields
+
+
+def queue_state(queue: Queue, now: float) -> str:
+    """Return the state of a queue: `paused` by an operator, `flow` if publishers are slowed down for it, or `running`.
+
+    Args:
+        queue: the queue.
+        now: seconds of the clock of `Queue.publishers_paused_at`.
+
+    """
+    if queue.is_paused:
+        return "paused"
+    if now - queue.publishers_paused_at < FLOW_SECONDS:
+        return "flow"
+    return "flow" if any(isinstance(each, Pause) for each in queue.run_listeners) else "running"
 
 
 def idle_since(statistics: Statistics, series: Series | None) -> Any:

@@ -1,9 +1,8 @@
 """Queues: `/api/queues`, and how they are paused and resumed: `/api/leveret/queues/.../pause` and `.../resume`."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from leveret.broker.administration.access import Right, visible_vhosts
+from leveret.broker.administration.access import Right
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, flag, signal, table, text
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.route import Key, Routes, Scope, required
@@ -28,14 +27,7 @@ _LIST = (
 @ROUTES.list("queues/{vhost}", doc="The queues of a virtual host.", query=_LIST)
 def list_queues(call: Call) -> Answer:
     """All queues."""
-    return Listing(_rows(call), queue_fields(call))
-
-
-def _rows(call: Call) -> Iterator[Queue]:
-    for vhost in visible_vhosts(call.broker, call.actor, call.vhost):
-        for queue in tuple(vhost.queues.values()):
-            if not queue.deleted:
-                yield queue
+    return Listing(call.administration.listings.queues(call.actor, call.vhost), queue_fields(call))
 
 
 def found_queue(call: Call) -> Queue:

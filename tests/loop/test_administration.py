@@ -22,16 +22,15 @@ def listings() -> Step:
     queues = inside.queues(size(200_000, 20_000))
     for number in range(size(1_000_000, 50_000)):
         inside.vhost.router.bind("amq.direct", queues[number % len(queues)], f"k{number}")
-    administration = inside.node.administration
-    return max(
-        inside.job(rows)
-        for rows in (
-            administration.listings.queues(None),
-            administration.listings.consumers(None),
-            administration.topology.bindings(None),
-            administration.topology.exchanges(None),
-        )
-    )
+    kinds = ("queues", "consumers", "bindings", "exchanges")
+    return max(inside.job(answered(inside, "GET", f"/api/{kind}")) for kind in kinds)
+
+
+def answered(inside: Inside, method: str, path: str, body: bytes = b"") -> Iterator[object]:
+    """Answer a request to the management API, in steps."""
+    admitted = admit(inside.node, ROUTER, Request(method, path))
+    assert not isinstance(admitted, Response)
+    return answer(inside.node, admitted, body)
 
 
 def policies() -> Step:
@@ -112,7 +111,6 @@ def large_requests() -> Step:
     """Bodies of ten million bytes: messages as text and as base64, and definitions, with and without errors."""
     inside = Inside()
     inside.queues(1)
-    router, node = ROUTER, inside.node
     payloads = (
         ("string", '"%s"' % ("x" * 9_900_000)),
         ("string", '"%s"' % ("\\n" * 4_900_000)),
@@ -131,12 +129,9 @@ def large_requests() -> Step:
     bodies.append(("/api/leveret/definitions", f'{{"queues":{queues}}}'))
     bodies.append(("/api/leveret/definitions", f'{{"users":[{"{}," * 3_000_000}{{}}]}}'))
 
-    def answered(path: str, body: bytes) -> Iterator[object]:
-        admitted = admit(node, router, Request("POST", path))
-        assert not isinstance(admitted, Response)
-        return answer(node, admitted, body)
-
-    return max(inside.job(answered(path, body[:10_000_000].encode())) for path, body in bodies)
+    return max(
+        inside.job(answered(inside, "POST", path, body[:10_000_000].encode())) for path, body in bodies
+    )
 
 
 @pytest.mark.timeout(1200 if IS_FULL else 120)

@@ -1,16 +1,15 @@
-"""Listings of connections, channels, consumers, queues and alarms."""
-
-from typing import Any
+"""What is shown of connections, channels, consumers and queues, and to whom."""
 
 import pytest
+from api import OPERATOR, Api
 from fakes import Client, Node, publish_frames
 
 from leveret.broker.administration import ForbiddenError, NotFoundError
-from leveret.broker.administration.listings import IDLE_SECONDS
-from leveret.broker.amqp.commands import Basic, Confirm, Queue, Tx, make
+from leveret.broker.amqp.commands import Basic, Confirm, Tx, make
 from leveret.broker.auth.users import User
 from leveret.broker.connection.flow_control import Pause
 from leveret.broker.connection.state import FLOW_SECONDS
+from leveret.broker.management.rows import consumer_rows, queue_row
 
 ANN = User("ann", "", ("management",))
 
@@ -21,42 +20,42 @@ def node() -> Node:
 
 
 @pytest.fixture
-def listings(node):
-    return node.administration.listings
+def api(node) -> Api:
+    return Api(node, OPERATOR)
 
 
-def state_of(listings: Any) -> str:
-    (connection,) = listings.connections(None)
+def state_of(api: Api) -> str:
+    (connection,) = api.get("connections")
     return connection["state"]
 
 
-def test_states_of_a_connection(node, listings):
+def test_states_of_a_connection(node, api):
     """A connection is in flow within five seconds of a pause, blocking during an alarm, blocked once it publishes."""
     client = Client(node)
-    seen = [state_of(listings)]
+    seen = [state_of(api)]
     client.connection.paused_at = node.now()
-    seen.append(state_of(listings))
+    seen.append(state_of(api))
     node.clock.now += FLOW_SECONDS
-    seen.append(state_of(listings))
+    seen.append(state_of(api))
     client.connection.paused_at = float("inf")  # waits for the disk
-    seen.append(state_of(listings))
+    seen.append(state_of(api))
     client.connection.paused_at = 0.0
     node.set_alarm("low on memory")
-    seen.append(state_of(listings))
+    seen.append(state_of(api))
     client.publish("q", b"")
-    seen.append(state_of(listings))
+    seen.append(state_of(api))
     node.set_alarm("")
-    seen.append(state_of(listings))
+    seen.append(state_of(api))
     client.connection.force_close("the end")
-    seen.append(state_of(listings))
+    seen.append(state_of(api))
 
     assert ["running", "flow", "running", "flow", "blocking", "blocked", "running", "closing"] == seen
 
 
-def test_what_is_shown_of_a_connection(node, listings):
+def test_what_is_shown_of_a_connection(node, api):
     """A connection is listed with its user, vhost, addresses, limits and client properties."""
     client = Client(node)
-    (shown,) = listings.connections(None)
+    (shown,) = api.get("connections")
 
     assert ("guest", "/", "AMQP 0-9-1", 1) == (
         shown["user"],
@@ -68,7 +67,7 @@ def test_what_is_shown_of_a_connection(node, listings):
     assert shown["client_properties"]["capabilities"]["connection.blocked"] is True
 
 
-def test_what_is_shown_of_a_channel(node, listings):
+def test_what_is_shown_of_a_channel(node, api):
     """A channel is listed with its mode and its open consumers, deliveries and publishes."""
     client = Client(node)
     client.declare("q")
@@ -76,11 +75,11 @@ def test_what_is_shown_of_a_channel(node, listings):
     client.send(make(Basic.Qos, 0, 7, False))
     client.consume("q", "tag")
     client.send(make(Confirm.Select, True))
-    (confirming,) = listings.channels(None)
+    (confirming,) = api.get("channels")
     client = Client(node)
     client.send(Tx.Select())
     client.publish("q", b"2")
-    transactional = next(each for each in listings.channels(None) if each["transactional"])
+    transactional = next(each for each in api.get("channels") if each["transactional"])
 
     assert (7, 1, 1, True, "running") == tuple(
         confirming[name]
@@ -89,23 +88,17 @@ def test_what_is_shown_of_a_channel(node, listings):
     assert (1, False) == (transactional["messages_uncommitted"], transactional["confirm"])
 
 
-def test_states_of_a_queue(node, listings):
-    """A queue is running while it is used, idle after a while without use, and in flow while publishers wait for it."""
+def test_states_of_a_queue(node, api):
+    """A queue is in flow while publishers wait for it, and for a while after."""
     client = Client(node)
     client.declare("q")
     queue = node.vhosts["/"].queues["q"]
 
     def state() -> str:
-        (shown,) = listings.queues(None)
+        (shown,) = api.get("queues")
         return shown["state"]
 
     seen = [state()]
-    node.clock.now += IDLE_SECONDS
-    seen.append(state())
-    client.publish("q", b"")
-    seen.append(state())
-    node.clock.now += IDLE_SECONDS
-    seen.append(state())
     queue.publishers_paused_at = node.now()
     seen.append(state())
     node.clock.now += FLOW_SECONDS
@@ -115,29 +108,17 @@ def test_states_of_a_queue(node, listings):
     pause.expire(node.now())
     seen.append(state())
 
-    assert ["running", "idle", "running", "idle", "flow", "flow", "idle"] == seen
+    assert ["running", "flow", "flow", "running"] == seen
 
 
-def test_a_queue_that_is_gone_is_not_remembered(node, listings):
-    """Queues come and go, and the listing keeps nothing of them."""
-    client = Client(node)
-    for number in range(3):
-        client.declare(f"q{number}")
-        list(listings.queues(None))
-        client.ask(make(Queue.Delete, 0, f"q{number}", False, False, False))
-
-    assert [] == list(listings.queues(None))
-    assert {"/": {}} == listings._seen
-
-
-def test_what_is_shown_of_a_queue(node, listings):
+def test_what_is_shown_of_a_queue(node, api):
     """A queue is listed with its counts and its declaration."""
     client = Client(node)
     client.declare("q", exclusive=True, arguments={"x-max-priority": ("long", 3)})
     client.publish("q", b"1")
     client.publish("q", b"2")
     client.ask(make(Basic.Get, 0, "q", False))
-    (shown,) = listings.queues(None, "/")
+    (shown,) = api.get("queues/%2F")
 
     assert (2, 1, 1, 0) == tuple(
         shown[name] for name in ("messages", "messages_ready", "messages_unacknowledged", "consumers")
@@ -156,7 +137,7 @@ def test_the_confirm_mode_of_a_queue_is_that_in_effect():
     client.declare("light")
     client.declare("light.dead", arguments={"x-dead-letter-exchange": ("longstr", "")})
     client.declare("quorum", durable=True, arguments={"x-queue-type": ("longstr", "quorum")})
-    shown = {each["name"]: each for each in node.administration.listings.queues(None)}
+    shown = {each["name"]: each for each in Api(node, OPERATOR).get("queues")}
 
     assert {
         "argument": "standard",
@@ -169,7 +150,7 @@ def test_the_confirm_mode_of_a_queue_is_that_in_effect():
     assert {"confirm-mode": "consumer-ack-light"} == shown["light"]["effective_policy_definition"]
 
 
-def test_what_is_shown_of_consumers(node, listings):
+def test_what_is_shown_of_consumers(node, api):
     """A consumer is listed with its counts of deliveries, acks and returns, and whether it is the active one."""
     client = Client(node)
     arguments = {"x-queue-type": ("longstr", "quorum"), "x-single-active-consumer": ("bool", True)}
@@ -179,8 +160,8 @@ def test_what_is_shown_of_consumers(node, listings):
     client.receive(publish_frames("q") * 3)
     client.send(make(Basic.Ack, 1, False))
     client.send(make(Basic.Nack, 2, False, True))
-    first, second = listings.consumers(None)
-    (queue,) = listings.queues(None)
+    first, second = consumer_rows(node, "/", "q")
+    (queue,) = api.get("queues")
 
     assert ("single_active", "waiting") == (first["activity_status"], second["activity_status"])
     assert (True, False) == (first["active"], second["active"])
@@ -192,30 +173,11 @@ def test_what_is_shown_of_consumers(node, listings):
     )
 
 
-def test_alarms(node, listings):
-    """Each raised alarm is listed with its cause."""
-    seen = [listings.alarms(None)]
-    node.resource_monitor.memory.check(node.resource_monitor.memory.limit + 1)
-    node.resource_monitor.disk.check(0)
-    seen.append(listings.alarms(None))
-
-    assert [
-        [],
-        [
-            {
-                "resource": "memory",
-                "used": node.resource_monitor.memory.limit + 1,
-                "limit": node.resource_monitor.memory.limit,
-            },
-            {"resource": "disk", "free": 0, "limit": node.resource_monitor.disk.limit, "full": False},
-        ],
-    ] == seen
-
-
-def test_who_sees_what(node, listings):
-    """The tag management shows a user its own connections, and queues of vhosts it may connect to, but no alarms."""
+def test_who_sees_what(node):
+    """The tag management shows a user its own connections, and queues of vhosts it may connect to."""
     Client(node).declare("q")
     node.users.add(ANN)
+    listings = node.administration.listings
     seen = [
         list(rows(ANN))
         for rows in (listings.connections, listings.channels, listings.queues, listings.consumers)
@@ -223,22 +185,24 @@ def test_who_sees_what(node, listings):
     node.users.set_permissions("ann", "/", "", "", "")
 
     assert [[], [], [], []] == seen
-    assert ["q"] == [each["name"] for each in listings.queues(ANN)]
-    with pytest.raises(ForbiddenError, match="Not monitor user"):
-        listings.alarms(ANN)
+    assert ["q"] == [each.name for each in listings.queues(ANN)]
     with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
         listings.queues(None, "v")
+    with pytest.raises(NotFoundError, match="no queue 'x' in vhost '/'"):
+        queue_row(node, "/", "x")
 
 
-def test_a_connection_can_be_closed(node, listings):
-    """A connection is closed by its name, with a reason that the client receives, but not by the tag monitoring."""
+def test_connections_can_be_closed(node):
+    """They are closed with a reason that the client receives, but not by the tag monitoring."""
+    listings = node.administration.listings
     client = Client(node)
-    with pytest.raises(ForbiddenError, match="Not administrator user"):
-        listings.close_connection(User("m", "", ("monitoring",)), client.connection.name, "enough")
+    with pytest.raises(ForbiddenError, match="not authorised to access virtual host"):
+        listings.close_connections(ANN, "enough", "/")
     closed = [
-        listings.close_connection(None, name, "enough") for name in (client.connection.name, "nobody's")
+        listings.close_connections(actor, "enough", user=user)
+        for actor, user in ((User("m", "", ("monitoring",)), None), (None, "nobody"), (None, "guest"))
     ]
     node.run_turn()
 
-    assert [True, False] == closed
+    assert [0, 0, 1] == closed
     assert ['0 connection.close reply_code=320 reply_text="CONNECTION_FORCED - enough"'] == client.sent()

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+from api import OPERATOR, Api
 from fakes import Client, Node, publish_frames
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.amqp.commands import Basic, Queue, make
 from leveret.broker.auth.users import User
+from leveret.broker.management.rows import connection_rows, consumer_rows, queue_row
 
 ANN = User("ann", "", ("management",))
 
@@ -118,13 +120,14 @@ def test_one_queue_can_be_listed(node):
     node.administration.topology.declare_queue(None, "/", "mine")
     client = Client(node)
     client.send(make(Basic.Consume, 0, "mine", "worker", False, False, False, False, {}))
-    listings = node.administration.listings
+    api = Api(node, OPERATOR)
 
-    assert list(listings.queues(None)) == [listings.queue(None, "/", "mine")]
-    assert list(listings.consumers(None)) == listings.queue_consumers(None, "/", "mine")
-    for listing in (listings.queue, listings.queue_consumers):
-        with pytest.raises(NotFoundError, match="no queue 'none'"):
-            listing(None, "/", "none")
+    assert api.get("queues") == [queue_row(node, "/", "mine")]
+    assert api.get("consumers") == [
+        {key: value for key, value in row.items() if key != "message_stats"}
+        for row in consumer_rows(node, "/", "mine")
+    ]
+    assert api.get("connections") == connection_rows(node, "/")
 
 
 def test_connections_are_closed_together(node):

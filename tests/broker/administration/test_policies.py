@@ -1,6 +1,7 @@
 """Administration of policies and parameters."""
 
 import pytest
+from api import OPERATOR, Api
 from fakes import Client, StoringNode
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
@@ -29,8 +30,8 @@ def test_a_policy_shows_on_what_it_applies_to(node, policies):
     node.commit()
     node = node.restarted()
     policies = node.administration.policies
-    (shown,) = node.administration.listings.queues(None)
-    exchanges = {each["name"]: each["policy"] for each in node.administration.topology.exchanges(None)}
+    (shown,) = Api(node, OPERATOR).get("queues")
+    exchanges = {each["name"]: each.get("policy") for each in Api(node, OPERATOR).get("exchanges")}
     before = node.vhosts["/"].queues["q"].settings.max_length
     policies.clear(None, "/", "p")
 

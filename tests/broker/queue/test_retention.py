@@ -691,7 +691,7 @@ def test_clients_cannot_see_the_retained_messages(node):
     declare(client)
     consume(client, b"1")
 
-    assert ["q"] == [row["name"] for row in node.administration.listings.queues(None, "/")]
+    assert ["q"] == [each.name for each in node.administration.listings.queues(None, "/")]
     assert ["q"] == [each.name for each in node.vhosts["/"].all_queues()]
 
 

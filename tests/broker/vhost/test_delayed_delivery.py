@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api import Api
 from fakes import Client, DiskNode, Node, hurry, publish_frames
 from internals import has_unfinished
 
-from leveret.broker.administration.topology import shown_exchange
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
@@ -316,9 +316,9 @@ class TestQueues:
         """An exchange that delays has `messages_delayed` in listings, as with the plugin, and no other has."""
         client = setup(node)
         delayed(client, 100)
-        vhost = node.vhosts["/"]
-        assert 1 == shown_exchange(vhost, vhost.router.exchanges["d"])["messages_delayed"]
-        assert "messages_delayed" not in shown_exchange(vhost, vhost.router.exchanges["amq.fanout"])
+        shown = {each["name"]: each for each in Api(node).get("exchanges")}
+        assert 1 == shown["d"]["messages_delayed"]
+        assert "messages_delayed" not in shown["amq.fanout"]
 
 
 class TestTypes:
