@@ -90,6 +90,16 @@ class QueueCounts(NamedTuple):
     """Copies of these that were dropped, as the queue for them was one in which they had died: a dead-letter cycle."""
     purged: int = 0
 
+    @property
+    def delivered_ack(self) -> int:
+        """Messages delivered to consumers with manual acks."""
+        return self.delivered - self.delivered_auto - self.got_ack - self.got_auto
+
+    @property
+    def settled(self) -> int:
+        """Messages that consumers have acked."""
+        return max(0, self.acked - self.discarded)
+
 
 Counts = TypeVar("Counts", ConnectionCounts, ChannelCounts, QueueCounts)
 

@@ -13,9 +13,10 @@ from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.cluster import Figures
 from leveret.broker.counters.histogram import Histogram
-from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
-from leveret.broker.metrics.node import Node
+from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts, Sizes
+from leveret.broker.metrics.per_object import queue_type_label
 from leveret.broker.metrics.rows import STATES
+from leveret.broker.metrics.sampler import Sampler
 from leveret.broker.metrics.text import (
     COUNTER,
     GAUGE,
@@ -58,21 +59,21 @@ class Family(NamedTuple):
     kind: str
     text: str
     labels: tuple[str, ...]
-    samples: Callable[[Node], Iterable[Sample]]
+    samples: Callable[[Sampler], Iterable[Sample]]
 
 
-def _one(name: str, kind: str, text: str, value: Callable[[Node], float | None]) -> Family:
+def _one(name: str, kind: str, text: str, value: Callable[[Sampler], float | None]) -> Family:
     """Return a family with one sample and no label."""
     return Family(name, kind, text, (), lambda node: [("", "", value(node))])
 
 
-def _protocol(name: str, kind: str, text: str, value: Callable[[Node], int]) -> Family:
+def _protocol(name: str, kind: str, text: str, value: Callable[[Sampler], int]) -> Family:
     """Return a family of RabbitMQ's counters by protocol, of which there is one here."""
     labels = labels_text(("protocol",), (PROTOCOL,))
     return Family(name, kind, text, ("protocol",), lambda node: [("", labels, value(node))])
 
 
-def _global(name: str, kind: str, text: str, value: Callable[[Node], int]) -> Family:
+def _global(name: str, kind: str, text: str, value: Callable[[Sampler], int]) -> Family:
     """Return a family of RabbitMQ's message counters by protocol."""
     return _protocol(f"rabbitmq_global_{name}", kind, text, value)
 
@@ -81,7 +82,7 @@ def _by_type(name: str, text: str, value: Callable[[QueueCounts], int]) -> Famil
     """Return a family of RabbitMQ's counters by protocol and queue type."""
     names = ("protocol", "queue_type")
 
-    def samples(node: Node) -> Iterator[Sample]:
+    def samples(node: Sampler) -> Iterator[Sample]:
         for kind in QUEUE_TYPES:
             counts = node.by_type.get(kind, QueueCounts())
             yield "", labels_text(names, (PROTOCOL, queue_type_label(kind))), value(counts)
@@ -90,7 +91,7 @@ def _by_type(name: str, text: str, value: Callable[[QueueCounts], int]) -> Famil
 
 
 def _by_label(
-    name: str, kind: str, text: str, label: str, values: Callable[[Node], Mapping[str, float]]
+    name: str, kind: str, text: str, label: str, values: Callable[[Sampler], Mapping[str, float]]
 ) -> Family:
     """Return a family with one label."""
     return Family(
@@ -102,17 +103,12 @@ def _by_label(
     )
 
 
-def queue_type_label(kind: str) -> str:
-    """Return RabbitMQ's label value for a queue type."""
-    return f"rabbit_{kind}_queue"
-
-
-def _identity(node: Node) -> list[Sample]:
+def _identity(node: Sampler) -> list[Sample]:
     names = ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id", "rabbitmq_endpoint")
     return [("", labels_text(names, (*node.identity, node.endpoint)), 1)]
 
 
-def _build(_node: Node) -> list[Sample]:
+def _build(_node: Sampler) -> list[Sample]:
     versions = {
         "rabbitmq_version": COMPATIBLE_VERSION,
         "prometheus_plugin_version": COMPATIBLE_VERSION,
@@ -124,25 +120,29 @@ def _build(_node: Node) -> list[Sample]:
     return [("", labels_text(tuple(versions), tuple(versions.values())), 1)]
 
 
-def _auth_requests(node: Node) -> Iterator[Sample]:
-    for backend, (outcomes, _) in node.auth_counts.items():
+def _auth_requests(node: Sampler) -> Iterator[Sample]:
+    for backend, (outcomes, _) in node.broker.auth_counts.items():
         for outcome, count in outcomes.items():
             yield "", labels_text(("backend", "outcome"), (backend, outcome)), count
 
 
-def _dead_letters(reason: str) -> Callable[[Node], list[Sample]]:
+def _dead_letters(reason: str) -> Callable[[Sampler], list[Sample]]:
     names = ("queue_type", "dead_letter_strategy")
     return lambda node: [
         (
             "",
             labels_text(names, (queue_type_label(kind), "at_most_once")),
-            node.dead_letters.get((kind, reason), 0),
+            node.totals.dead_letters.get((kind, reason), 0),
         )
         for kind in QUEUE_TYPES
     ]
 
 
-def _sizes(counts: Sequence[int], octets: int, labels: str = "") -> list[Sample]:
+def _sizes(sizes: Sizes, labels: str) -> list[Sample]:
+    return _histogram(sizes.counts, sizes.octets, labels)
+
+
+def _histogram(counts: Sequence[int], octets: int, labels: str = "") -> list[Sample]:
     """Return the histogram of a `totals.Sizes`, in bytes."""
     below = list(accumulate(counts))
     return buckets(SIZE_LABELS, below[:-1], labels, below[-1], octets)
@@ -154,18 +154,18 @@ def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
     return buckets(LATENCY_LABELS, below, labels, histogram.count, histogram.total / 1e6)
 
 
-def _read(at: int) -> Callable[[Node], Mapping[str, float]]:
+def _read(at: int) -> Callable[[Sampler], Mapping[str, float]]:
     """Return a function for one of the read counters, by message state."""
     return lambda node: {state: counts[at] for state, counts in node.storage.reads.items()}
 
 
-def _confirms(node: Node) -> Iterator[Sample]:
+def _confirms(node: Sampler) -> Iterator[Sample]:
     for mode in MODES:
-        yield from _latency(node.confirm.get(mode) or Histogram(), labels_text(("mode",), (mode,)))
+        yield from _latency(node.confirm(mode), labels_text(("mode",), (mode,)))
 
 
-def _states(node: Node) -> Mapping[str, float]:
-    levels = node.queue.levels
+def _states(node: Sampler) -> Mapping[str, float]:
+    levels = node.queues.total.levels
     return dict(zip(STATES, (levels.alpha, levels.beta, levels.gamma, levels.delta), strict=True))
 
 
@@ -181,21 +181,22 @@ IDENTITY: tuple[Family, ...] = (
 
 GLOBAL: tuple[Family, ...] = (
     _global("messages_received_total", COUNTER, "Messages received from publishers",
-              lambda node: node.channel.counts.published),
+              lambda node: node.channels.total.counts.published),
     _global("messages_received_confirm_total", COUNTER, "Messages received from publishers on channels in confirm mode",
-              lambda node: node.channel.counts.numbered),
+              lambda node: node.channels.total.counts.numbered),
     _global("messages_confirmed_total", COUNTER, "Messages confirmed to publishers",
-              lambda node: node.channel.counts.confirmed),
+              lambda node: node.channels.total.counts.confirmed),
     _global("messages_routed_total", COUNTER, "Messages routed to queues, once for each queue",
               lambda node: sum([counts.published - counts.forwarded for counts in node.by_type.values()])),
     _global("messages_unroutable_dropped_total", COUNTER,
               "Unroutable messages dropped",
-              lambda node: node.channel.counts.dropped),
+              lambda node: node.channels.total.counts.dropped),
     _global("messages_unroutable_returned_total", COUNTER,
               "Unroutable messages returned to the publisher (mandatory)",
-              lambda node: node.channel.counts.returned),
-    _global("publishers", GAUGE, "Open channels that have published", lambda node: node.channel.levels.publishers),
-    _global("consumers", GAUGE, "Consumers", lambda node: node.channel.levels.consumers),
+              lambda node: node.channels.total.counts.returned),
+    _global("publishers", GAUGE, "Open channels that have published",
+              lambda node: node.channels.total.levels.publishers),
+    _global("consumers", GAUGE, "Consumers", lambda node: node.channels.total.levels.consumers),
     _by_type("messages_delivered_total", "Messages delivered to consumers or fetched with basic.get",
              lambda q: q.delivered),
     _by_type("messages_delivered_consume_auto_ack_total",
@@ -203,7 +204,7 @@ GLOBAL: tuple[Family, ...] = (
              lambda q: q.delivered_auto),
     _by_type("messages_delivered_consume_manual_ack_total",
              "Messages delivered to consumers in manual acknowledgement mode",
-             lambda q: q.delivered - q.delivered_auto - q.got_ack - q.got_auto),
+             lambda q: q.delivered_ack),
     _by_type("messages_delivered_get_auto_ack_total",
              "Messages fetched with basic.get in automatic acknowledgement mode",
              lambda q: q.got_auto),
@@ -213,7 +214,7 @@ GLOBAL: tuple[Family, ...] = (
     _by_type("messages_redelivered_total", "Messages redelivered to consumers or fetched again with basic.get",
              lambda q: q.redelivered),
     _by_type("messages_acknowledged_total", "Messages acknowledged by consumers",
-             lambda q: q.acked - q.discarded),
+             lambda q: q.settled),
     *(
         Family(f"rabbitmq_global_messages_dead_lettered_{reason}_total", COUNTER,
                f"Messages dead-lettered ({reason})",
@@ -221,19 +222,19 @@ GLOBAL: tuple[Family, ...] = (
         for reason in REASONS
     ),
     Family("rabbitmq_message_size_bytes", HISTOGRAM, "Size of message bodies received from publishers",
-           ("protocol", "le"), lambda n: _sizes(n.sizes, n.octets, labels_text(("protocol",), (PROTOCOL,)))),
+           ("protocol", "le"), lambda n: _sizes(n.totals.sizes, labels_text(("protocol",), (PROTOCOL,)))),
 )  # fmt: skip
 
 CONNECTIONS_OPENED = (
-    _one("rabbitmq_connections_opened_total", COUNTER, "Connections opened", lambda n: n.churn.connections_opened),
+    _one("rabbitmq_connections_opened_total", COUNTER, "Connections opened", lambda n: n.clients.connections_opened),
     _one("rabbitmq_connections_closed_total", COUNTER, "Connections closed or lost",
-         lambda n: n.churn.connections_closed),
-    _one("rabbitmq_channels_opened_total", COUNTER, "Channels opened", lambda n: n.churn.channels_opened),
-    _one("rabbitmq_channels_closed_total", COUNTER, "Channels closed", lambda n: n.churn.channels_closed),
+         lambda n: n.clients.connections_closed),
+    _one("rabbitmq_channels_opened_total", COUNTER, "Channels opened", lambda n: n.clients.channels_opened),
+    _one("rabbitmq_channels_closed_total", COUNTER, "Channels closed", lambda n: n.clients.channels_closed),
     _one("rabbitmq_queues_declared_total", COUNTER, "Queues declared, including those that already existed",
-         lambda n: n.churn.queues_declared),
-    _one("rabbitmq_queues_created_total", COUNTER, "Queues created", lambda n: n.churn.queues_created),
-    _one("rabbitmq_queues_deleted_total", COUNTER, "Queues deleted", lambda n: n.churn.queues_deleted),
+         lambda n: n.totals.queues_declared),
+    _one("rabbitmq_queues_created_total", COUNTER, "Queues created", lambda n: n.totals.queues_created),
+    _one("rabbitmq_queues_deleted_total", COUNTER, "Queues deleted", lambda n: n.totals.queues_deleted),
 )  # fmt: skip
 
 NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
@@ -241,7 +242,7 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
     "node_coarse_metrics": (
         _one("rabbitmq_process_open_fds", GAUGE, "Open file descriptors", lambda n: n.process.open_files),
         _one("rabbitmq_process_open_tcp_sockets", GAUGE, "Open client connections (one TCP socket each)",
-             lambda n: n.connections),
+             lambda n: len(n.clients.connections)),
         _one("rabbitmq_process_resident_memory_bytes", GAUGE, "Memory use as measured for the memory alarm",
              lambda n: n.resources.memory_used),
         _one("rabbitmq_disk_space_available_bytes", GAUGE, "Disk space available to the data directory",
@@ -250,12 +251,13 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
     "node_metrics": (
         _one("rabbitmq_process_max_fds", GAUGE, "Open file descriptors limit", lambda n: n.process.max_files),
         _one("rabbitmq_process_max_tcp_sockets", GAUGE, "Connections that the file descriptor limit allows",
-             lambda n: n.most_sockets),
+             lambda n: n.broker.most_sockets),
         _one("rabbitmq_resident_memory_limit_bytes", GAUGE, "Memory use above which publishers are blocked",
              lambda n: n.resources.memory_limit),
         _one("rabbitmq_disk_space_available_limit_bytes", GAUGE, "Disk space below which publishers are blocked",
              lambda n: n.resources.disk_limit),
-        _one("rabbitmq_erlang_uptime_seconds", GAUGE, "Time since the broker started", lambda n: round(n.uptime, 3)),
+        _one("rabbitmq_erlang_uptime_seconds", GAUGE, "Time since the broker started",
+             lambda n: round(n.broker.uptime, 3)),
     ),
     "node_persister_metrics": (
         _one("rabbitmq_io_write_ops_total", COUNTER, "Commits", lambda n: n.storage.commits),
@@ -268,11 +270,11 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
     ),
     "auth_attempt_metrics": (
         _protocol("rabbitmq_auth_attempts_total", COUNTER, "Authentication attempts",
-                  lambda n: n.churn.auth_succeeded + n.churn.auth_failed),
+                  lambda n: n.totals.auth_succeeded + n.totals.auth_failed),
         _protocol("rabbitmq_auth_attempts_succeeded_total", COUNTER, "Successful authentication attempts",
-                  lambda n: n.churn.auth_succeeded),
+                  lambda n: n.totals.auth_succeeded),
         _protocol("rabbitmq_auth_attempts_failed_total", COUNTER, "Failed authentication attempts",
-                  lambda n: n.churn.auth_failed),
+                  lambda n: n.totals.auth_failed),
     ),
 }  # fmt: skip
 """Groups by their name in `/metrics/detailed?family=`."""
@@ -280,28 +282,28 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
 TOTALS: tuple[Family, ...] = (
     _one("process_start_time_seconds", GAUGE, "Start time of the broker since the Unix epoch, in seconds",
          lambda n: n.process.began),
-    _one("rabbitmq_connections", GAUGE, "Open connections", lambda n: n.connections),
-    _one("rabbitmq_channels", GAUGE, "Open channels", lambda n: n.channels),
-    _one("rabbitmq_consumers", GAUGE, "Consumers", lambda n: n.channel.levels.consumers),
-    _one("rabbitmq_queues", GAUGE, "Queues", lambda n: n.queues),
+    _one("rabbitmq_connections", GAUGE, "Open connections", lambda n: len(n.clients.connections)),
+    _one("rabbitmq_channels", GAUGE, "Open channels", lambda n: n.clients.channel_count),
+    _one("rabbitmq_consumers", GAUGE, "Consumers", lambda n: n.channels.total.levels.consumers),
+    _one("rabbitmq_queues", GAUGE, "Queues", lambda n: sum([len(vhost.queues) for vhost in n.broker.vhosts.values()])),
     _one("rabbitmq_alarms_memory_used_watermark", UNTYPED, "1 while the memory alarm blocks publishers",
          lambda n: int(n.resources.memory_alarm)),
     _one("rabbitmq_alarms_free_disk_space_watermark", UNTYPED, "1 while the disk alarm blocks publishers",
          lambda n: int(n.resources.disk_alarm)),
     _one("rabbitmq_alarms_file_descriptor_limit", UNTYPED,
          "1 while connections are refused because no file descriptors are left",
-         lambda n: int(n.is_out_of_files)),
+         lambda n: int(n.broker.out_of_files)),
 )  # fmt: skip
 
 EXCHANGES: tuple[Family, ...] = (
     _one("rabbitmq_exchange_messages_published_total", COUNTER, "Messages published to exchanges",
-         lambda n: n.channel.counts.published),
+         lambda n: n.channels.total.counts.published),
     _one("rabbitmq_exchange_messages_confirmed_total", COUNTER, "Messages published to exchanges and confirmed",
-         lambda n: n.channel.counts.confirmed),
+         lambda n: n.channels.total.counts.confirmed),
     _one("rabbitmq_exchange_messages_unroutable_returned_total", COUNTER,
-         "Unroutable messages returned to the publisher (mandatory)", lambda n: n.channel.counts.returned),
+         "Unroutable messages returned to the publisher (mandatory)", lambda n: n.channels.total.counts.returned),
     _one("rabbitmq_exchange_messages_unroutable_dropped_total", COUNTER,
-         "Unroutable messages dropped", lambda n: n.channel.counts.dropped),
+         "Unroutable messages dropped", lambda n: n.channels.total.counts.dropped),
 )  # fmt: skip
 """Sums over all exchanges, including deleted ones, for responses without a series per exchange."""
 
@@ -329,7 +331,7 @@ def _replicated(column: Column[Figures]) -> Family:
         column.name,
         column.kind,
         f"{column.text}; with replication.url only",
-        lambda node: None if node.replication is None else column.value(node.replication),
+        lambda node: None if node.broker.cluster is None else column.value(node.broker.cluster.figures()),
     )
 
 
@@ -340,23 +342,23 @@ OWN: tuple[Family, ...] = (
     _by_label("leveret_queue_state_transitions_total", COUNTER,
               "Messages that changed their paging state (limit_ram_acks: unacknowledged messages whose bodies were "
               "evicted)", "transition",
-              lambda n: {each: n.queue.transitions.get(each, 0) for each in TRANSITIONS}),
+              lambda n: {each: n.queues.total.transitions.get(each, 0) for each in TRANSITIONS}),
     Family("leveret_confirm_latency_seconds", HISTOGRAM,
            "Time from a publish to its confirm, by confirm mode (sampled)", ("mode", "le"), _confirms),
     _one("leveret_confirm_promises_open", GAUGE,
          "Publishes not yet confirmed because they await consumer acknowledgements",
-         lambda n: n.queue.levels.promises),
+         lambda n: n.queues.total.levels.promises),
     _one("leveret_confirm_queues_without_consumer", GAUGE,
          "Queues with publishes that await consumer acknowledgements, and without a consumer",
-         lambda n: n.queue.levels.forsaken),
+         lambda n: n.queues.total.levels.forsaken),
     _one("leveret_confirm_light_rejects_total", COUNTER,
          "Messages requeued in mode consumer-ack-light, which keeps no copy: removed, and their publishes nacked",
-         lambda n: n.queue.counts.lost),
+         lambda n: n.queues.total.counts.lost),
     _one("leveret_confirms_nacked_total", COUNTER, "Publishes nacked",
-         lambda n: n.channel.counts.nacked),
+         lambda n: n.channels.total.counts.nacked),
     Family("leveret_commit_seconds", HISTOGRAM, "Duration of commits", ("le",), lambda n: _latency(n.commit)),
     Family("leveret_commit_size_bytes", HISTOGRAM, "Bytes written per commit", ("le",),
-           lambda n: _sizes(n.storage.sizes, n.storage.octets)),
+           lambda n: _histogram(n.storage.sizes, n.storage.octets)),
     _by_label("leveret_commit_messages_total", COUNTER,
               "Message copies by outcome: durable (written), paged (transient, written by paging), early (settled "
               "before they were written)", "kind",
@@ -371,30 +373,31 @@ OWN: tuple[Family, ...] = (
          lambda n: n.storage.reader_lag),
     _one("leveret_commit_waiting_bytes", GAUGE, "Bytes waiting to be committed", lambda n: n.storage.waiting),
     Family("leveret_event_loop_lag_seconds", HISTOGRAM, "Delay of the event loop (lateness of its timer)", ("le",),
-           lambda n: _latency(n.loop_lag)),
+           lambda n: _latency(n.broker.context.latencies.loop_lag.whole())),
     _one("leveret_event_loop_longest_step_seconds", GAUGE,
          "Longest CPU time of a single step of the event loop since the start; other clients wait during a step",
-         lambda n: n.longest_step),
+         lambda n: n.broker.turn.slices.longest / 1e9),
     _by_label("leveret_publishers_paused", GAUGE,
               "Publishers that the broker does not read from, by reason: alarm, disk (a pending commit), queue "
               "(flow control)", "reason",
-              lambda n: {"alarm": n.held.alarm, "disk": n.held.disk, "queue": n.held.queue}),
+              lambda n: {"alarm": len(n.broker.blocked), "disk": n.broker.waiting_for_disk, "queue": n.paced}),
     _by_label("leveret_publisher_pauses_total", COUNTER,
               "Total number of times the broker stopped reading from a publisher, by reason", "reason",
-              lambda n: {"disk": n.held.pauses_disk, "queue": n.held.pauses_queue}),
+              lambda n: {"disk": n.totals.pauses_disk, "queue": n.totals.pauses_queue}),
     _one("leveret_delayed_messages", GAUGE, "Delayed messages held by x-delayed-message exchanges",
-         lambda n: n.delayed),
+         lambda n: sum([line.count for vhost in n.broker.vhosts.values() for line in vhost.delay_lines()])),
     _by_label("leveret_tls_certificate_not_after_seconds", GAUGE,
-              "End of the validity of a TLS listener's certificate, Unix time", "listener", lambda n: n.certificates),
+              "End of the validity of a TLS listener's certificate, Unix time", "listener",
+              lambda n: {key: each.ends.timestamp() for key, each in n.broker.tls_certificates.items()}),
     _by_label("leveret_tls_certificate_reloads_total", COUNTER,
               "Total number of times that the certificates of a kind of TLS listeners were read again", "outcome",
-              lambda n: n.certificate_reloads),
+              lambda n: n.broker.tls_reloads),
     Family("leveret_auth_backend_requests_total", COUNTER,
            "Questions to authentication backends, by outcome: allowed, refused, failed (no decision: refused), "
            "not_asked (refused at once, because the backend is down)", ("backend", "outcome"), _auth_requests),
     _by_label("leveret_auth_backend_request_seconds_total", COUNTER,
               "Time that questions to authentication backends have taken, including the time that they waited",
-              "backend", lambda n: {name: seconds for name, (_, seconds) in n.auth_counts.items()}),
+              "backend", lambda n: {name: seconds for name, (_, seconds) in n.broker.auth_counts.items()}),
     *map(_replicated, REPLICATION),
     _by_label("leveret_cpu_seconds_total", COUNTER, "CPU time used by the broker", "mode",
               lambda n: {"user": n.process.user_seconds, "system": n.process.system_seconds}),

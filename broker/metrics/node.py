@@ -1,14 +1,10 @@
-"""Values of the broker as a whole at the time of a scrape."""
+"""Values of a scrape that are no counters of the broker's objects: of the process and of the data store."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from leveret.broker.administration.cluster import Figures
-from leveret.broker.counters.histogram import Histogram
-from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
-from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
-from leveret.broker.process.resource_alarms import Resources
+from leveret.broker.counters.totals import SIZE_BOUNDS
 from leveret.storage.damage import KINDS
 
 
@@ -29,20 +25,6 @@ class Process(NamedTuple):
     system_seconds: float
     began: float
     """Start time; Unix time in seconds."""
-
-
-class Churn(NamedTuple):
-    """Counters of opened and closed objects since the start."""
-
-    connections_opened: int
-    connections_closed: int
-    channels_opened: int
-    channels_closed: int
-    queues_declared: int
-    queues_created: int
-    queues_deleted: int
-    auth_succeeded: int
-    auth_failed: int
 
 
 READ = ("delta", "beta_gamma")
@@ -71,55 +53,3 @@ class Storage(NamedTuple):
     """Number of commits by which the oldest reader of the data file is behind."""
     damage: Mapping[str, int] = MappingProxyType(dict.fromkeys(KINDS, 0))
     """Unreadable data, by kind."""
-
-
-class Held(NamedTuple):
-    """Publishers that are currently not read, and numbers of such pauses."""
-
-    alarm: int
-    disk: int
-    queue: int
-    pauses_disk: int
-    pauses_queue: int
-
-
-class Node(NamedTuple):
-    """All values of the broker at the time of one scrape."""
-
-    identity: Identity
-    endpoint: str
-    uptime: float
-    process: Process
-    churn: Churn
-    resources: Resources
-    is_out_of_files: bool
-    storage: Storage
-    held: Held
-    connections: int
-    most_sockets: int
-    """Maximum number of connections that the file descriptors allow."""
-    certificates: Mapping[str, float]
-    """Ends of the certificates of listeners, Unix time in seconds, by the beginning of their keys."""
-    certificate_reloads: Mapping[str, int]
-    """Reloads of certificates, by their outcome."""
-    auth_counts: Mapping[str, tuple[Mapping[str, int], float]]
-    """Questions to authentication backends by outcome, and the seconds that they took, by the name of the backend."""
-    replication: Figures | None
-    """Figures of a replicated log; None if it is not replicated."""
-    queues: int
-    delayed: int
-    channel: ChannelRow
-    """Sums over all channels, including closed ones."""
-    channels: int
-    connection: ConnectionRow
-    queue: QueueRow
-    by_type: Mapping[str, QueueCounts]
-    """Counters of all queues by type, including deleted ones."""
-    dead_letters: Mapping[tuple[str, str], int]
-    sizes: Sequence[int]
-    octets: int
-    confirm: Mapping[str, Histogram]
-    commit: Histogram
-    loop_lag: Histogram
-    longest_step: float
-    """Maximum processor time in seconds of a single step of the loop."""

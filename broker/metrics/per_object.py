@@ -28,15 +28,18 @@ class Group(NamedTuple, Generic[T]):
     """True if it is included when no group is requested."""
 
 
-def _delivered_ack(queue: QueueRow) -> int:
-    """Return the number of messages delivered to consumers that must ack."""
-    counts = queue.counts
-    return counts.delivered - counts.delivered_auto - counts.got_ack - counts.got_auto
+def queue_type_label(kind: str) -> str:
+    """Return RabbitMQ's label value for a queue type."""
+    return f"rabbit_{kind}_queue"
 
 
 QUEUE_LABELS = ("vhost", "queue")
 TARGET_LABELS = ("queue_vhost", "queue")
 """RabbitMQ's label names where exchanges have a vhost as well."""
+QUEUE_INFO: Group[QueueRow] = Group("", (*QUEUE_LABELS, "queue_type", "membership"), (
+    Column("queue_info", GAUGE, "1 for each queue, with its type and membership", lambda _: 1, adds_up=False),
+))  # fmt: skip
+"""With every group of queues."""
 QUEUES: tuple[Group[QueueRow], ...] = (
     Group("queue_coarse_metrics", QUEUE_LABELS, (
         Column("queue_messages_ready", GAUGE, "Messages ready to be delivered to consumers", lambda q: q.levels.ready),
@@ -75,14 +78,14 @@ QUEUES: tuple[Group[QueueRow], ...] = (
         Column("queue_get_total", COUNTER, "Messages fetched with basic.get in automatic acknowledgement mode",
                lambda q: q.counts.got_auto),
         Column("queue_messages_delivered_ack_total", COUNTER,
-               "Messages delivered to consumers in manual acknowledgement mode", _delivered_ack),
+               "Messages delivered to consumers in manual acknowledgement mode", lambda q: q.counts.delivered_ack),
         Column("queue_messages_delivered_total", COUNTER,
                "Messages delivered to consumers in automatic acknowledgement mode", lambda q: q.counts.delivered_auto),
         Column("queue_messages_redelivered_total", COUNTER,
                "Messages redelivered to consumers or fetched again with basic.get",
                lambda q: q.counts.redelivered),
         Column("queue_messages_acked_total", COUNTER, "Messages acknowledged by consumers",
-               lambda q: q.counts.acked - q.counts.discarded),
+               lambda q: q.counts.settled),
         Column("queue_get_empty_total", COUNTER, "Calls of basic.get that found the queue empty",
                lambda q: q.counts.get_empty),
     )),

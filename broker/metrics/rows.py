@@ -5,12 +5,13 @@ Counters are those of `broker.counters.totals`; the levels beside them are curre
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.broker.queue.queue import Queue
+from leveret.storage.queues.backing_queue import PagingCounts
 
 STATES = ("alpha", "beta", "gamma", "delta")
 
@@ -39,16 +40,6 @@ class QueueLevels(NamedTuple):
     """Bytes of their bodies."""
 
 
-class QueueRow(NamedTuple):
-    """One queue, or the sum of several."""
-
-    counts: QueueCounts
-    levels: QueueLevels
-    transitions: Mapping[str, int]
-    """Messages that changed their state in memory and on disk, by kind."""
-    capacity: float = 0.0
-
-
 class ChannelLevels(NamedTuple):
     """Current levels of a channel."""
 
@@ -63,13 +54,6 @@ class ChannelLevels(NamedTuple):
     """1 for a channel that has published."""
 
 
-class ChannelRow(NamedTuple):
-    """One channel, or the sum of several."""
-
-    counts: ChannelCounts
-    levels: ChannelLevels
-
-
 class ConnectionLevels(NamedTuple):
     """Current levels of a connection."""
 
@@ -78,37 +62,41 @@ class ConnectionLevels(NamedTuple):
     """Frames that have not been passed to the socket."""
 
 
-class ConnectionRow(NamedTuple):
-    """One connection, or the sum of several."""
-
-    counts: ConnectionCounts
-    levels: ConnectionLevels
-
-
+Counts = TypeVar("Counts", QueueCounts, ChannelCounts, ConnectionCounts)
+Levels = TypeVar("Levels", QueueLevels, ChannelLevels, ConnectionLevels)
 Numbers = TypeVar(
     "Numbers", QueueCounts, QueueLevels, ChannelCounts, ChannelLevels, ConnectionCounts, ConnectionLevels
 )
 
 
-def queue_levels(queue: Queue) -> QueueLevels:
-    """Return the current levels of a queue; zeros for a deleted one."""
-    if queue.deleted:
-        return QueueLevels()
-    backing = queue.backing
+class Row(NamedTuple, Generic[Counts, Levels]):
+    """One object, or the sum of several."""
+
+    counts: Counts
+    levels: Levels
+    transitions: Mapping[str, int] = {}
+    """Messages of a queue that changed their state in memory and on disk, by kind."""
+    capacity: float = 0.0
+    """The consumer capacity of a queue; 0 for a sum."""
+
+
+QueueRow = Row[QueueCounts, QueueLevels]
+ChannelRow = Row[ChannelCounts, ChannelLevels]
+ConnectionRow = Row[ConnectionCounts, ConnectionLevels]
+
+
+def queue_row(queue: Queue) -> QueueRow:
+    """Return the row of a queue; a deleted one has no levels."""
+    paging = queue.backing.paging_counts()
+    levels = QueueLevels() if queue.deleted else _queue_levels(queue, paging)
+    return Row(queue.counts(), levels, paging.transitions, queue.consumer_capacity)
+
+
+def _queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
+    backing, retained = queue.backing, queue.retained
     ready, unacked = backing.ready_count, backing.unacked_count
+    alpha, beta, gamma, delta = backing.state_counts() if ready or unacked else (0, 0, 0, 0)
     promises = 0 if queue.awaiting is None else queue.awaiting.open_count
-    forsaken = int(promises > 0 and not queue.consumer_count)
-    retained, retained_octets = _retained(queue)
-    if not ready and not unacked:
-        return QueueLevels(
-            consumers=len(queue.consumers),
-            promises=promises,
-            forsaken=forsaken,
-            retained=retained,
-            retained_octets=retained_octets,
-        )
-    alpha, beta, gamma, delta = backing.state_counts()
-    paging = backing.paging_counts()
     return QueueLevels(
         ready=ready,
         unacked=unacked,
@@ -121,24 +109,10 @@ def queue_levels(queue: Queue) -> QueueLevels:
         gamma=gamma,
         delta=delta,
         promises=promises,
-        forsaken=forsaken,
-        retained=retained,
-        retained_octets=retained_octets,
+        forsaken=int(promises > 0 and not queue.consumer_count),
+        retained=0 if retained is None else queue.retained_count,
+        retained_octets=0 if retained is None or retained.limits is None else retained.limits.octets,
     )
-
-
-def _retained(queue: Queue) -> tuple[int, int]:
-    """Return the number of retained messages of a queue, and the bytes of their bodies."""
-    retained = queue.retained
-    if retained is None or retained.limits is None:
-        return 0, 0
-    return queue.retained_count, retained.limits.octets
-
-
-def queue_row(queue: Queue) -> QueueRow:
-    """Return the row of a queue."""
-    transitions = queue.backing.paging_counts().transitions
-    return QueueRow(queue.counts(), queue_levels(queue), transitions, queue.consumer_capacity)
 
 
 def channel_row(channel: Channel) -> ChannelRow:
@@ -154,34 +128,23 @@ def channel_row(channel: Channel) -> ChannelRow:
         global_prefetch=channel.global_prefetch,
         publishers=int(channel.published > 0),
     )
-    return ChannelRow(channel.counts(), levels)
+    return Row(channel.counts(), levels)
 
 
 def connection_row(connection: Connection) -> ConnectionRow:
     """Return the row of a connection."""
-    levels = ConnectionLevels(len(connection.channels), len(connection.outbox.frames))
-    return ConnectionRow(connection.counts(), levels)
+    return Row(connection.counts(), ConnectionLevels(len(connection.channels), len(connection.outbox.frames)))
 
 
-def all_queues(rows: Sequence[QueueRow]) -> QueueRow:
+def summed(rows: Sequence[Row[Counts, Levels]]) -> Row[Counts, Levels]:
     """Return the sum of rows (at least one)."""
     transitions: Counter[str] = Counter()
     for row in rows:
         if row.transitions:
             transitions.update(row.transitions)
-    return QueueRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]), transitions)
+    return Row(all_of([row.counts for row in rows]), all_of([row.levels for row in rows]), transitions)
 
 
-def all_channels(rows: Sequence[ChannelRow]) -> ChannelRow:
-    """Return the sum of rows (at least one)."""
-    return ChannelRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]))
-
-
-def all_connections(rows: Sequence[ConnectionRow]) -> ConnectionRow:
-    """Return the sum of rows (at least one)."""
-    return ConnectionRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]))
-
-
-def _summed(rows: Sequence[Numbers]) -> Numbers:
+def all_of(rows: Sequence[Numbers]) -> Numbers:
     """Add up rows of numbers (at least one), column by column."""
     return type(rows[0])(*map(sum, zip(*rows, strict=True)))

@@ -6,43 +6,39 @@ living are visited, and those that are deleted meanwhile are counted by the tota
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.counters.totals import QueueCounts, Sizes
-from leveret.broker.metrics.aggregates import queue_type_label
-from leveret.broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Storage
+from leveret.broker.metrics.node import READ, Identity, Process, Storage
 from leveret.broker.metrics.per_object import (
-    CHANNEL_LABELS,
-    CONNECTION_LABELS,
-    QUEUE_LABELS,
-    TARGET_LABELS,
-    VHOST_CHANNEL_LABELS,
+    CHANNELS,
+    CONNECTIONS,
+    QUEUE_INFO,
+    QUEUES,
+    Group,
+    queue_type_label,
 )
 from leveret.broker.metrics.rows import (
     ChannelLevels,
-    ChannelRow,
     ConnectionLevels,
-    ConnectionRow,
     QueueLevels,
     QueueRow,
-    all_channels,
-    all_connections,
-    all_queues,
+    Row,
+    all_of,
     channel_row,
     connection_row,
     queue_row,
+    summed,
 )
 from leveret.broker.metrics.text import labels_text
-from leveret.broker.process.resource_alarms import Alarms, resources
+from leveret.broker.process.resource_alarms import Resources, resources
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.turn import Turn
-from leveret.broker.tls.certificate import CertificateFacts
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import KINDS, Damages
 from leveret.storage.journal.journal import Journal
@@ -53,6 +49,7 @@ STEP = 100
 NAMES = 10
 """Names matched against a pattern in one step: the worst pattern takes a millisecond for each."""
 T = TypeVar("T")
+R = TypeVar("R", bound=Row[Any, Any])
 Rows = list[tuple[str, T]]
 """Formatted labels, each with its object."""
 
@@ -92,29 +89,14 @@ class MeasuredDisk(Protocol):
         """Number of commits by which the oldest reader is behind."""
 
 
-class MeasuredBroker(Protocol):
+class MeasuredBroker(AdministeredBroker, Protocol):
     """The measured broker (`broker.server.server.Server`)."""
 
-    turn: Turn
-    context: NodeContext
-    vhosts: dict[str, VHost]
-    clients: ConnectionTracking
     blocked: set[Connection]
-    alarm: str
-    cluster: Any
-    """The cluster (`administration.cluster.Cluster`); None if the log is not replicated."""
 
     @property
     def disk(self) -> MeasuredDisk | None:
         """The data store; None for a broker without persistence."""
-
-    @property
-    def resource_monitor(self) -> Alarms:
-        """The memory and disk alarms."""
-
-    @property
-    def tls_certificates(self) -> Mapping[str, CertificateFacts]:
-        """The certificates of listeners, by the beginning of their keys."""
 
     @property
     def tls_reloads(self) -> Mapping[str, int]:
@@ -140,9 +122,6 @@ class MeasuredBroker(Protocol):
     def uptime(self) -> float:
         """Seconds since the start."""
 
-    def now(self) -> float:
-        """Seconds of a monotonic clock."""
-
 
 class Selection(NamedTuple):
     """The parameters of a `/metrics/detailed` request.
@@ -163,55 +142,120 @@ class Selection(NamedTuple):
         return [each for name, each in broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
 
 
-class Sampler:
-    """One sample: sums, and rows if requested.
+class Kind(Generic[T, R]):
+    """The objects of one kind in a sample.
 
     Args:
-        broker: the broker.
-        selection: selects the queues; None for all.
-        keeps_rows: True to keep a row per object.
+        groups: the groups of their columns.
+        read: returns the row of an object.
+        labels: returns the values of the labels of an object, in the order of the group with most; none if it is no
+            longer shown. Groups with fewer labels have the first of them.
+        total: the sum over objects that are gone.
+
+    Attributes:
+        groups: as given.
+        total: the sum over all objects so far.
+        rows: their rows by the label names of a group, if they are kept.
 
     """
 
     def __init__(
-        self, broker: MeasuredBroker, selection: Selection | None = None, *, keeps_rows: bool = False
+        self,
+        groups: Sequence[Group[R]],
+        read: Callable[[T], R],
+        labels: Callable[[T], tuple[str, ...]],
+        total: R,
     ) -> None:
-        selection = selection or Selection()
-        self._broker = broker
-        self._selection = selection
+        self.groups, self.total = groups, total
+        self.rows: dict[tuple[str, ...], Rows[R]] = {group.labels: [] for group in groups}
+        self._read, self._labels = read, labels
+
+    def visit(self, objects: Sequence[T], *, keeps_rows: bool) -> Iterator[tuple[Sequence[T], Sequence[R]]]:
+        """Visit objects, a few in each step; yields them and their rows."""
+        for some in _steps(objects):
+            rows = [self._read(each) for each in some]
+            self.total = summed([self.total, *rows])  # type: ignore[assignment] # of the same kind
+            if keeps_rows:
+                shown = [
+                    (values, row)
+                    for each, row in zip(some, rows, strict=True)
+                    if (values := self._labels(each))
+                ]
+                for names, kept in self.rows.items():
+                    kept += [(labels_text(names, values[: len(names)]), row) for values, row in shown]
+            yield some, rows
+
+
+class Sampler:
+    """One sample: sums, and rows if requested. What is not of an object is read when it is asked for.
+
+    Args:
+        broker: the broker.
+        identity: its identity.
+        endpoint: the requested endpoint.
+        process: figures from the operating system.
+        selection: selects the queues; None for all.
+        keeps_rows: True to keep a row per object.
+
+    Attributes:
+        broker, identity, endpoint, process: as given.
+        clients: the connections, and how many came and went.
+        totals: the counters of objects that are gone, and of the server.
+        queues, channels, connections: the sampled objects.
+        by_type: counters of all queues by type, including deleted ones.
+        paced: number of publishers that are paused now and then for queues or the disk.
+
+    """
+
+    def __init__(
+        self,
+        broker: MeasuredBroker,
+        identity: Identity,
+        endpoint: str,
+        process: Process,
+        selection: Selection | None = None,
+        *,
+        keeps_rows: bool = False,
+    ) -> None:
+        self.broker, self.identity, self.endpoint, self.process = broker, identity, endpoint, process
+        self.clients = broker.clients
+        self._selection = selection = selection or Selection()
         self._keeps_rows = keeps_rows
-        self._churn = _churn(broker)
-        totals = broker.context.totals
+        self.totals = totals = broker.context.totals
         self.by_type = dict(totals.queues)
-        gone = QueueRow(QueueCounts(lost=totals.lost), QueueLevels(), dict(totals.transitions))
-        self.queue = all_queues(
-            [gone, *[QueueRow(each, QueueLevels(), {}) for each in self.by_type.values()]]
+        gone = [Row(each, QueueLevels()) for each in self.by_type.values()]
+        lost = Row(QueueCounts(lost=totals.lost), QueueLevels(), dict(totals.transitions))
+        self.queues = Kind((QUEUE_INFO, *QUEUES), queue_row, _queue_labels, summed([lost, *gone]))
+        self.channels = Kind(CHANNELS, channel_row, _channel_labels, Row(totals.channels, ChannelLevels()))
+        self.connections = Kind(
+            CONNECTIONS,
+            connection_row,
+            lambda each: (each.name,),
+            Row(totals.connections, ConnectionLevels()),
         )
-        self.channel = ChannelRow(totals.channels, ChannelLevels())
-        self.connection = ConnectionRow(totals.connections, ConnectionLevels())
+        self.paced = 0
         vhosts = selection.vhosts_of(broker)
         self._queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
         self._replies = [queue for vhost in vhosts for queue in vhost.reply_queues.values()]
-        self._connections = list(broker.clients.connections)
+        self._connections = list(self.clients.connections)
         self._channels = [channel for each in self._connections for channel in each.channels.values()]
-        self._paced = 0
-        self.shown_queues: Rows[Queue] = []
-        self.queue_rows: dict[tuple[str, ...], Rows[QueueRow]] = {QUEUE_LABELS: [], TARGET_LABELS: []}
-        """Rows by the label names of a group of columns; likewise below."""
-        self.channel_rows: dict[tuple[str, ...], Rows[ChannelRow]] = {
-            CHANNEL_LABELS: [],
-            VHOST_CHANNEL_LABELS: [],
-        }
-        self.connection_rows: dict[tuple[str, ...], Rows[ConnectionRow]] = {CONNECTION_LABELS: []}
+
+    @property
+    def kinds(self) -> tuple[tuple[Kind[Any, Any], Callable[[], Iterator[str]]], ...]:
+        """The kinds of objects, each with what visits them, in steps."""
+        return (
+            (self.queues, self._visit_queues),
+            (self.channels, self._visit_channels),
+            (self.connections, self._visit_connections),
+        )
 
     def everything(self) -> Iterator[str]:
         """Visit all objects, in steps."""
         yield ""
-        yield from self.queues()
-        yield from self.channels()
-        yield from self.connections()
+        for _, visit in self.kinds:
+            yield from visit()
 
-    def queues(self) -> Iterator[str]:
+    def _visit_queues(self) -> Iterator[str]:
         """Visit the requested queues; those of direct reply-to are counted, but have no rows."""
         matches = self._selection.queue
         if matches is not None:
@@ -220,124 +264,47 @@ class Sampler:
                 found += [each for each in queues if matches(each.name.encode("utf-8", "surrogateescape"))]
                 yield ""
             self._queues = found
-        for queues in _steps(self._queues):
-            rows = self._count(queues)
-            if self._keeps_rows:
-                self._keep(queues, rows)
-            yield ""
-        for queues in _steps(self._replies):
-            self._count(queues)
-            yield ""
+        for objects, keeps_rows in ((self._queues, self._keeps_rows), (self._replies, False)):
+            for queues, rows in self.queues.visit(objects, keeps_rows=keeps_rows):
+                self._count_types(queues, rows)
+                yield ""
 
-    def _keep(self, queues: Sequence[Queue], rows: Sequence[QueueRow]) -> None:
-        """Keep the rows of queues, except for those deleted meanwhile."""
-        for queue, row in zip(queues, rows, strict=True):
-            if not queue.deleted:
-                names = queue.vhost, queue.name
-                labels = labels_text(QUEUE_LABELS, names)
-                kind = labels_text(("queue_type", "membership"), (queue_type_label(queue.type), "leader"))
-                self.shown_queues.append((f"{labels},{kind}", queue))
-                self.queue_rows[QUEUE_LABELS].append((labels, row))
-                self.queue_rows[TARGET_LABELS].append((labels_text(TARGET_LABELS, names), row))
-
-    def _count(self, queues: Sequence[Queue]) -> list[QueueRow]:
-        """Add queues to the sums; returns their rows."""
-        rows = [queue_row(queue) for queue in queues]
-        self.queue = all_queues([self.queue, *rows])
+    def _count_types(self, queues: Sequence[Queue], rows: Sequence[QueueRow]) -> None:
         for kind in {queue.type for queue in queues}:
-            of_type = [row for row, queue in zip(rows, queues, strict=True) if queue.type == kind]
-            before = QueueRow(self.by_type.get(kind, QueueCounts()), QueueLevels(), {})
-            self.by_type[kind] = all_queues([before, *of_type]).counts
-        return rows
+            counts = [row.counts for row, queue in zip(rows, queues, strict=True) if queue.type == kind]
+            self.by_type[kind] = all_of([self.by_type.get(kind, QueueCounts()), *counts])
 
-    def channels(self) -> Iterator[str]:
-        """Visit the channels."""
-        for channels in _steps(self._channels):
-            rows = [channel_row(channel) for channel in channels]
-            self.channel = all_channels([self.channel, *rows])
-            if self._keeps_rows:
-                names = [_channel_name(each) for each in channels]
-                labels = [labels_text(CHANNEL_LABELS, (name,)) for name in names]
-                self.channel_rows[CHANNEL_LABELS] += zip(labels, rows, strict=True)
-                labels = [
-                    labels_text(VHOST_CHANNEL_LABELS, (name, channel.vhost.name))
-                    for name, channel in zip(names, channels, strict=True)
-                ]
-                self.channel_rows[VHOST_CHANNEL_LABELS] += zip(labels, rows, strict=True)
+    def _visit_channels(self) -> Iterator[str]:
+        for _ in self.channels.visit(self._channels, keeps_rows=self._keeps_rows):
             yield ""
 
-    def connections(self) -> Iterator[str]:
-        """Visit the connections."""
-        alarm, now = self._broker.alarm, self._broker.now()
-        for connections in _steps(self._connections):
-            rows = [connection_row(each) for each in connections]
-            self.connection = all_connections([self.connection, *rows])
-            states = [
-                connection_state(each, alarm, now) for each in connections if each.paused_at != float("inf")
-            ]
-            self._paced += states.count("flow")
-            if self._keeps_rows:
-                labels = [labels_text(CONNECTION_LABELS, (each.name,)) for each in connections]
-                self.connection_rows[CONNECTION_LABELS] += zip(labels, rows, strict=True)
+    def _visit_connections(self) -> Iterator[str]:
+        alarm, now = self.broker.alarm, self.broker.now()
+        for some, _ in self.connections.visit(self._connections, keeps_rows=self._keeps_rows):
+            states = [connection_state(each, alarm, now) for each in some if each.paused_at != float("inf")]
+            self.paced += states.count("flow")
             yield ""
 
-    def node(self, identity: Identity, endpoint: str, process: Process) -> Node:
-        """Return the sampled values, and those of the broker as a whole."""
-        broker = self._broker
-        context, disk = broker.context, broker.disk
-        totals = context.totals
-        return Node(
-            identity=identity,
-            endpoint=endpoint,
-            uptime=broker.uptime,
-            process=process,
-            churn=self._churn,
-            resources=resources(broker.resource_monitor),
-            is_out_of_files=broker.out_of_files,
-            storage=Storage() if disk is None else _storage(disk),
-            held=Held(
-                alarm=len(broker.blocked),
-                disk=broker.waiting_for_disk,
-                queue=self._paced,
-                pauses_disk=totals.pauses_disk,
-                pauses_queue=totals.pauses_queue,
-            ),
-            connections=len(broker.clients.connections),
-            most_sockets=broker.most_sockets,
-            certificates={key: each.ends.timestamp() for key, each in broker.tls_certificates.items()},
-            certificate_reloads=broker.tls_reloads,
-            auth_counts=broker.auth_counts,
-            replication=None if broker.cluster is None else broker.cluster.figures(),
-            queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
-            delayed=sum([line.count for vhost in broker.vhosts.values() for line in vhost.delay_lines()]),
-            channel=self.channel,
-            channels=broker.clients.channel_count,
-            connection=self.connection,
-            queue=self.queue,
-            by_type=self.by_type,
-            dead_letters=totals.dead_letters,
-            sizes=tuple(totals.sizes.counts),
-            octets=totals.sizes.octets,
-            confirm={mode: latency.whole() for mode, latency in context.latencies.confirm.items()},
-            commit=Histogram() if disk is None else disk.commits.duration.whole(),
-            loop_lag=context.latencies.loop_lag.whole(),
-            longest_step=broker.turn.slices.longest / 1e9,
-        )
+    @cached_property
+    def resources(self) -> Resources:
+        """Memory and disk at the last checks."""
+        return resources(self.broker.resource_monitor)
 
+    @cached_property
+    def storage(self) -> Storage:
+        """The counters of the data store."""
+        return Storage() if self.broker.disk is None else _storage(self.broker.disk)
 
-def _churn(broker: MeasuredBroker) -> Churn:
-    totals = broker.context.totals
-    return Churn(
-        connections_opened=broker.clients.connections_opened,
-        connections_closed=broker.clients.connections_closed,
-        channels_opened=broker.clients.channels_opened,
-        channels_closed=broker.clients.channels_closed,
-        queues_declared=totals.queues_declared,
-        queues_created=totals.queues_created,
-        queues_deleted=totals.queues_deleted,
-        auth_succeeded=totals.auth_succeeded,
-        auth_failed=totals.auth_failed,
-    )
+    @property
+    def commit(self) -> Histogram:
+        """The durations of commits."""
+        disk = self.broker.disk
+        return Histogram() if disk is None else disk.commits.duration.whole()
+
+    def confirm(self, mode: str) -> Histogram:
+        """Return the times from a publish to its confirm in a confirm mode."""
+        latency = self.broker.context.latencies.confirm.get(mode)
+        return Histogram() if latency is None else latency.whole()
 
 
 def _storage(disk: MeasuredDisk) -> Storage:
@@ -364,6 +331,10 @@ def _steps(things: Sequence[T], size: int = STEP) -> Iterator[Sequence[T]]:
     return (things[at : at + size] for at in range(0, len(things), size))
 
 
-def _channel_name(channel: Channel) -> str:
+def _queue_labels(queue: Queue) -> tuple[str, ...]:
+    return () if queue.deleted else (queue.vhost, queue.name, queue_type_label(queue.type), "leader")
+
+
+def _channel_labels(channel: Channel) -> tuple[str, ...]:
     host: Any = channel.host
-    return f"{host.name} ({channel.number})"
+    return f"{host.name} ({channel.number})", channel.vhost.name

@@ -3,7 +3,7 @@
 A response is generated in steps of about a millisecond; the caller of the iterator yields to others between them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TypeVar
 
@@ -16,19 +16,16 @@ from leveret.broker.metrics.aggregates import (
     TOTALS,
     Family,
 )
-from leveret.broker.metrics.node import Identity, Node, Process
+from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.per_object import (
-    CHANNELS,
-    CONNECTIONS,
     EXCHANGE_LABELS,
     EXCHANGES,
-    QUEUES,
+    QUEUE_INFO,
     TYPED_EXCHANGE_LABELS,
     Group,
 )
 from leveret.broker.metrics.sampler import MeasuredBroker, Rows, Sampler, Selection
-from leveret.broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
-from leveret.broker.queue.queue import Queue
+from leveret.broker.metrics.text import GAUGE, LINES, columns, family, labels_text, sums
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
@@ -85,63 +82,38 @@ class Scraper:
 
     def aggregated(self, process: Process) -> Iterator[str]:
         """Generate all families, summed up over all objects."""
-        walk = Sampler(self._broker)
+        walk = Sampler(self._broker, self._identity(), "aggregated", process)
         yield from walk.everything()
-        node = walk.node(self._identity(), "aggregated", process)
         yield from _of_node(
-            node, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
+            walk, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
         )
-        for queues in QUEUES:
-            yield sums(queues.prefix, queues.columns, walk.queue)
-        for channels in CHANNELS:
-            yield sums(channels.prefix, channels.columns, walk.channel)
-        for connections in CONNECTIONS:
-            yield sums(connections.prefix, connections.columns, walk.connection)
+        for kind, _ in walk.kinds:
+            for group in kind.groups:
+                yield sums(group.prefix, group.columns, kind.total)
 
     def per_object(self, process: Process) -> Iterator[str]:
         """Generate all families, with a series per object where there are objects."""
-        walk = Sampler(self._broker, keeps_rows=True)
+        walk = Sampler(self._broker, self._identity(), "per-object", process, keeps_rows=True)
         yield from walk.everything()
-        node = walk.node(self._identity(), "per-object", process)
-        yield from _of_node(node, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
-        yield from _queue_info(RABBITMQ, walk.shown_queues)
-        for queues in QUEUES:
-            yield from columns(queues.prefix, queues.columns, walk.queue_rows[queues.labels])
-        for channels in CHANNELS:
-            yield from columns(channels.prefix, channels.columns, walk.channel_rows[channels.labels])
-        for connections in CONNECTIONS:
-            yield from columns(
-                connections.prefix, connections.columns, walk.connection_rows[connections.labels]
-            )
+        yield from _of_node(walk, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
+        for kind, _ in walk.kinds:
+            for group in kind.groups:
+                yield from columns(group.prefix, group.columns, kind.rows[group.labels])
         for exchanges in EXCHANGES:
             if exchanges.always:
                 yield from _of_exchanges(exchanges, exchanges.prefix, self._broker.vhosts.values())
 
-    def detailed(self, selection: Selection, process: Process) -> Iterator[str]:  # noqa: C901 - one kind after the other
+    def detailed(self, selection: Selection, process: Process) -> Iterator[str]:
         """Generate the requested groups, with a series per object; names begin with `rabbitmq_detailed_`."""
         names = selection.families
         if "queue_metrics" in names:
             names |= {"queue_consumer_count"}
-        walk = Sampler(self._broker, selection, keeps_rows=True)
-        if chosen := _chosen(QUEUES, names):
-            yield from walk.queues()
-            yield from _queue_info(DETAILED, walk.shown_queues)
-            for queues in chosen:
-                yield from columns(_detailed(queues.prefix), queues.columns, walk.queue_rows[queues.labels])
-        if chosen_channels := _chosen(CHANNELS, names):
-            yield from walk.channels()
-            for channels in chosen_channels:
-                yield from columns(
-                    _detailed(channels.prefix), channels.columns, walk.channel_rows[channels.labels]
-                )
-        if chosen_connections := _chosen(CONNECTIONS, names):
-            yield from walk.connections()
-            for connections in chosen_connections:
-                yield from columns(
-                    _detailed(connections.prefix),
-                    connections.columns,
-                    walk.connection_rows[connections.labels],
-                )
+        walk = Sampler(self._broker, self._identity(), "detailed", process, selection, keeps_rows=True)
+        for kind, visit in walk.kinds:
+            if _chosen(kind.groups, names):
+                yield from visit()
+                for group in _chosen(kind.groups, names | {QUEUE_INFO.name}):
+                    yield from columns(_detailed(group.prefix), group.columns, kind.rows[group.labels])
         vhosts = selection.vhosts_of(self._broker)
         for exchanges in _chosen(EXCHANGES, names):
             prefix = _detailed(exchanges.prefix) if exchanges.always else exchanges.prefix
@@ -149,14 +121,13 @@ class Scraper:
         if "vhost_status" in names:
             status = [("", labels_text(("vhost",), (vhost.name,)), 1) for vhost in vhosts]
             yield family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host", status)
-        node = walk.node(self._identity(), "detailed", process)
         for name, families in NODE_GROUPS.items():
             if name in names:
-                yield from _of_node(node, families, DETAILED)
-        yield from _of_node(node, IDENTITY)
+                yield from _of_node(walk, families, DETAILED)
+        yield from _of_node(walk, IDENTITY)
 
 
-def _of_node(node: Node, families: Iterable[Family], prefix: str = RABBITMQ) -> Iterator[str]:
+def _of_node(node: Sampler, families: Iterable[Family], prefix: str = RABBITMQ) -> Iterator[str]:
     """Generate families of the broker, RabbitMQ's with the given prefix; one per piece, as some have to count."""
     for each in families:
         name = each.name.replace(RABBITMQ, prefix, 1) if each.name.startswith(RABBITMQ) else each.name
@@ -169,12 +140,6 @@ def _chosen(groups: Iterable[Group[T]], names: frozenset[str]) -> list[Group[T]]
 
 def _detailed(prefix: str) -> str:
     return f"{prefix}detailed_"
-
-
-def _queue_info(prefix: str, queues: Sequence[tuple[str, Queue]]) -> Iterator[str]:
-    """Generate the info metric with the type of each queue in its labels."""
-    text = "1 for each queue, with its type and membership"
-    return columns(prefix, (Column("queue_info", GAUGE, text, lambda _: 1),), queues)
 
 
 def _of_exchanges(group: Group[Exchange], prefix: str, vhosts: Iterable[VHost]) -> Iterator[str]:

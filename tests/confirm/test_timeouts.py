@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from running import Running
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
-from leveret.broker.metrics.rows import queue_levels
+from leveret.broker.metrics.rows import queue_row
 from leveret.confirm.deadlock import TRAP_SECONDS, is_forsaken, is_trapped
 from leveret.confirm.timeouts import ConfirmTimeouts
 
@@ -290,7 +290,7 @@ def test_a_missing_consumer_is_told(arguments, caplog):
                 next(steps)
             except StopIteration as stopped:
                 found = [text for text in stopped.value["warnings"] if "no consumer" in text]
-                return found, queue_levels(node.vhosts["/"].queues["lonely"]).forsaken
+                return found, queue_row(node.vhosts["/"].queues["lonely"]).levels.forsaken
 
     before = told()
     for _ in range(20):
