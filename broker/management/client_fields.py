@@ -16,7 +16,6 @@ from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import NO_RATE
-from leveret.broker.statistics.statistics import named
 
 Fields = Mapping[str, Callable[[Any], Any]]
 
@@ -28,7 +27,7 @@ def connection_fields(call: Call) -> Fields:
     span = asked_ranges(call.query, one="connection" in call.names).data
 
     def rate(name: str) -> Callable[[Connection], Any]:
-        return lambda each: statistics.detail(statistics.connection(each), families.CONNECTIONS, name, span)
+        return lambda each: statistics.detail(statistics.series(each), families.CONNECTIONS, name, span)
 
     def tls(name: str) -> Callable[[Connection], Any]:
         return lambda each: None if each.tls is None else getattr(each.tls, name)
@@ -100,15 +99,6 @@ def channel_fields(call: Call) -> Fields:
     statistics, node, alarm, now = broker.statistics, broker.node_name, broker.alarm, broker.now()
     span = asked_ranges(call.query, one="channel" in call.names).messages
 
-    def stats(channel: Channel) -> dict[str, Any]:
-        row = families.live_channel_row(channel)
-        return statistics.stats(
-            statistics.channel(channel),
-            families.CHANNELS,
-            named(families.CHANNELS, families.CHANNEL_STATS, row),
-            span,
-        )
-
     def state(channel: Channel) -> str:
         return "flow" if connection_state(connection_of(channel), alarm, now) == "flow" else "running"
 
@@ -131,8 +121,8 @@ def channel_fields(call: Call) -> Fields:
         "messages_uncommitted": lambda each: 0 if each.tx is None else len(each.tx.publishes),
         "acks_uncommitted": lambda each: 0 if each.tx is None else len(each.tx.settled),
         "pending_raft_commands": lambda _each: 0,
-        "idle_since": lambda each: idle_since(statistics, statistics.channel(each)),
-        "message_stats": stats,
+        "idle_since": lambda each: idle_since(statistics, statistics.series(each)),
+        "message_stats": lambda each: statistics.message_stats(families.CHANNELS, each, span),
         "garbage_collection": lambda _each: NO_COLLECTIONS,
         "reductions": lambda _each: 0,
         "reductions_details": lambda _each: NO_RATE,

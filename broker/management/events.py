@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from operator import add
 from typing import Any
 
 from leveret.broker.administration.access import Right, authorize, sees_all, visible_vhosts
@@ -15,11 +14,12 @@ from leveret.broker.http.call import Answer, Call, Events, ManagedBroker, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Reading, Topic
 from leveret.broker.http.route import Key, Routes
+from leveret.broker.management.overview import levels
 from leveret.broker.management.queue_fields import queue_state
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
-from leveret.broker.statistics.series import Row
-from leveret.broker.statistics.statistics import named
+from leveret.broker.statistics.statistics import named, summed
 from leveret.broker.vhost.vhost import VHost
 
 ROUTES = Routes("overview")
@@ -113,8 +113,8 @@ def _read_queues(broker: ManagedBroker, names: Vhosts) -> Reading:
     for vhost in _vhosts(broker, names):
         queues = list(vhost.queues.values())
         has_policies = bool(vhost.policies)
-        for at in range(0, len(queues), STEP):
-            for queue in queues[at : at + STEP]:
+        for some in portions(queues, STEP):
+            for queue in some:
                 if not queue.deleted:
                     policy = vhost.queue_policies(queue).policy if has_policies else None
                     row = _queue_row(queue, None if policy is None else json_text(policy.name), now)
@@ -124,7 +124,7 @@ def _read_queues(broker: ManagedBroker, names: Vhosts) -> Reading:
 
 def _queue_row(queue: Queue, policy: str | None, now: float) -> tuple[Any, ...]:
     backing, settings = queue.backing, queue.settings
-    sampled = families.queue_row(queue)
+    sampled = families.QUEUES.read(queue)
     return (
         json_text(queue.vhost),
         json_text(queue.name),
@@ -156,26 +156,9 @@ def _overview(broker: ManagedBroker, names: Vhosts) -> Topic:
 
 def _read_overview(broker: ManagedBroker, names: Vhosts, recent: "_Recent") -> Reading:
     statistics, vhosts = broker.statistics, _vhosts(broker, names)
-    ready = unacked = consumers = queues = exchanges = 0
-    for vhost in vhosts:
-        exchanges += len(vhost.router.exchanges)
-        listed = list(vhost.queues.values())
-        queues += len(listed)
-        for at in range(0, len(listed), STEP):
-            for queue in listed[at : at + STEP]:
-                ready += queue.backing.ready_count
-                unacked += queue.backing.unacked_count
-                consumers += len(queue.consumers)
-            yield None
-    counts: Row = (0,) * len(families.CHANNEL_STATS)
-    for each in [None] if names is None else vhosts:
-        steps = statistics.channel_totals(each)
-        try:
-            while True:
-                next(steps)
-                yield None
-        except StopIteration as done:
-            counts = tuple(map(add, counts, done.value))
+    queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+    ready, unacked, consumers = yield from summed(queues, levels, (0, 0, 0))
+    counts = yield from statistics.channel_totals(None if names is None else vhosts)
     connections = list(broker.clients.connections)
     if names is not None:
         connections = [each for each in connections if each.vhost.name in names]
@@ -183,13 +166,13 @@ def _read_overview(broker: ManagedBroker, names: Vhosts, recent: "_Recent") -> R
         "at": broker.wall_clock(),
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
-        "counts": named(families.BROKER, families.CHANNEL_STATS, counts),
+        "counts": named(families.BROKER, families.BROKER.stats, counts),
         "objects": {
-            "queues": queues,
+            "queues": len(queues),
             "consumers": consumers,
             "connections": len(connections),
             "channels": sum([len(each.channels) for each in connections]),
-            "exchanges": exchanges,
+            "exchanges": sum([len(vhost.router.exchanges) for vhost in vhosts]),
         },
     }
     if names is None:

@@ -14,7 +14,6 @@ from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.management.client_fields import shown
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
-from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
@@ -37,10 +36,6 @@ def exchange_fields(call: Call) -> Fields:
     statistics = call.broker.statistics
     span = asked_ranges(call.query, one="exchange" in call.names).messages
 
-    def stats(row: ExchangeRow) -> dict[str, Any]:
-        counts = named(families.EXCHANGES, families.EXCHANGES.columns, families.exchange_row(row.exchange))
-        return statistics.stats(statistics.exchange(row.exchange), families.EXCHANGES, counts, span)
-
     return {
         "name": lambda row: json_text(row.exchange.name),
         "vhost": lambda row: json_text(row.vhost.name),
@@ -52,7 +47,7 @@ def exchange_fields(call: Call) -> Fields:
         "policy": _policy,
         "user_who_performed_action": lambda row: "rmq-internal" if is_predeclared(row.exchange) else "",
         "messages_delayed": lambda row: ABSENT if row.exchange.line is None else row.exchange.line.count,
-        "message_stats": stats,
+        "message_stats": lambda row: statistics.message_stats(families.EXCHANGES, row.exchange, span),
     }
 
 

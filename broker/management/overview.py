@@ -1,7 +1,7 @@
 """The overview: `/api/overview`."""
 
 import platform
-from operator import add
+from itertools import chain
 from typing import Any
 
 from leveret import __version__
@@ -10,9 +10,10 @@ from leveret.broker.administration.access import sees_all, visible_vhosts
 from leveret.broker.http.call import Call, Item, Steps, flag
 from leveret.broker.http.route import Routes
 from leveret.broker.management.ranges import QUERY, asked_ranges
+from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.series import Row
-from leveret.broker.statistics.statistics import lengths_of, named
+from leveret.broker.statistics.statistics import named, summed
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.router import EXCHANGE_TYPES
 
@@ -98,32 +99,25 @@ def get_overview(call: Call) -> Steps:
     ranges = asked_ranges(call.query, one=True)
     vhosts = visible_vhosts(broker, call.actor)
     everything = sees_all(call.actor)
-    ready = unacked = consumers = 0
-    for vhost in vhosts:
-        queues = list(vhost.queues.values())
-        some_ready, some_unacked = yield from lengths_of(queues)
-        ready, unacked = ready + some_ready, unacked + some_unacked
-        consumers += sum([len(queue.consumers) for queue in queues])
-        yield None
+    queues = chain.from_iterable([vhost.queues.values() for vhost in vhosts])
+    *lengths, consumers = yield from summed(queues, levels, (0, 0, 0))
     series = statistics.broker if everything else None
-    totals = named(families.BROKER, families.LENGTHS, (ready, unacked))
+    totals = named(families.BROKER, families.LENGTHS, lengths)
     overview["queue_totals"] = statistics.stats(series, families.BROKER, totals, ranges.lengths)
     overview["object_totals"] = _objects(call, vhosts, consumers)
     if is_without_stats:
         return Item(overview)
-    stats: Row
-    if everything:
-        stats = yield from statistics.channel_totals(None)
-    else:
-        stats = (0,) * len(families.CHANNEL_STATS)
-        for vhost in vhosts:
-            some = yield from statistics.channel_totals(vhost)
-            stats = tuple(map(add, stats, some))
-    values = named(families.BROKER, families.CHANNEL_STATS, stats)
+    stats = yield from statistics.channel_totals(None if everything else vhosts)
+    values = named(families.BROKER, families.BROKER.stats, stats)
     values |= dict(zip(families.DISK, broker.disk_counts(), strict=True))
     overview["message_stats"] = statistics.stats(series, families.BROKER, values, ranges.messages)
     overview["churn_rates"] = statistics.stats(series, families.BROKER, statistics.churn(), ranges.messages)
     return Item(overview)
+
+
+def levels(queue: Queue) -> Row:
+    """Return the numbers of ready and unacked messages and of consumers of a queue."""
+    return *families.lengths(queue), len(queue.consumers)
 
 
 def _objects(call: Call, vhosts: list[VHost], consumers: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import NO_RATE
 from leveret.broker.statistics.series import Series
-from leveret.broker.statistics.statistics import Statistics, named
+from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.policies import NOTHING, Applied
 from leveret.storage.queues.backing_queue import PagingCounts
 
@@ -36,7 +36,6 @@ NO_COLLECTIONS: Mapping[str, int] = {
     "minor_gcs": 0,
 }
 """The figures about an Erlang process, which clients expect."""
-STATS = len(families.QUEUE_STATS)
 _UNDEFINED = "undefined"
 """RabbitMQ's text for a position that does not exist."""
 IDLE_TICKS = 2
@@ -60,18 +59,9 @@ def queue_fields(call: Call) -> Fields:
         return NOTHING if vhost is None else vhost.queue_policies(queue)
 
     def length(name: str) -> Callable[[Queue], Any]:
-        return lambda queue: statistics.detail(statistics.queue(queue), families.QUEUES, name, ranges.lengths)
-
-    def stats(queue: Queue) -> dict[str, Any]:
-        row = families.queue_row(queue)
-        if span is None and not any(row[:STATS]):
-            return nothing_yet
-        counts = named(families.QUEUES, families.QUEUE_STATS, row)
-        return statistics.stats(statistics.queue(queue), families.QUEUES, counts, span)
-
-    nothing_yet = statistics.stats(
-        None, families.QUEUES, named(families.QUEUES, families.QUEUE_STATS, (0,) * STATS)
-    )
+        return lambda queue: statistics.detail(
+            statistics.series(queue), families.QUEUES, name, ranges.lengths
+        )
 
     fields: Fields = {
         "name": lambda queue: json_text(queue.name),
@@ -90,9 +80,9 @@ def queue_fields(call: Call) -> Fields:
         "messages_details": length("messages"),
         "messages_ready_details": length("messages_ready"),
         "messages_unacknowledged_details": length("messages_unacknowledged"),
-        "message_stats": stats,
+        "message_stats": lambda queue: statistics.message_stats(families.QUEUES, queue, span),
         "idle_since": lambda queue: (
-            ABSENT if queue.type == QUORUM else idle_since(statistics, statistics.queue(queue))
+            ABSENT if queue.type == QUORUM else idle_since(statistics, statistics.series(queue))
         ),
         "messages_ram": _messages_ram,
         "messages_ready_ram": lambda queue: queue.backing.paging_counts().ram_msg_count,

@@ -31,15 +31,15 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
     }
 
     def stats(vhost: VHost) -> dict[str, Any]:
-        values = named(families.VHOSTS, families.CHANNEL_STATS, statistics.vhost_row(vhost))
-        return statistics.stats(statistics.vhost(vhost), families.VHOSTS, values, ranges.messages)
+        values = named(families.VHOSTS, families.VHOSTS.stats, statistics.vhost_row(vhost))
+        return statistics.stats(statistics.series(vhost), families.VHOSTS, values, ranges.messages)
 
     def count(name: str) -> Callable[[VHost], int]:
         read = families.VHOSTS.reader(name)
         return lambda vhost: read(statistics.vhost_row(vhost))
 
     def details(name: str, span: Span | None) -> Callable[[VHost], Any]:
-        return lambda vhost: statistics.detail(statistics.vhost(vhost), families.VHOSTS, name, span)
+        return lambda vhost: statistics.detail(statistics.series(vhost), families.VHOSTS, name, span)
 
     statistics = call.broker.statistics
     return {

@@ -39,6 +39,7 @@ from leveret.broker.metrics.rows import (
 from leveret.broker.metrics.text import labels_text
 from leveret.broker.process.resource_alarms import Resources, resources
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import KINDS, Damages
 from leveret.storage.journal.journal import Journal
@@ -172,7 +173,7 @@ class Kind(Generic[T, R]):
 
     def visit(self, objects: Sequence[T], *, keeps_rows: bool) -> Iterator[tuple[Sequence[T], Sequence[R]]]:
         """Visit objects, a few in each step; yields them and their rows."""
-        for some in _steps(objects):
+        for some in portions(objects, STEP):
             rows = [self._read(each) for each in some]
             self.total = summed([self.total, *rows])  # type: ignore[assignment] # of the same kind
             if keeps_rows:
@@ -260,7 +261,7 @@ class Sampler:
         matches = self._selection.queue
         if matches is not None:
             found = []
-            for queues in _steps(self._queues, NAMES):
+            for queues in portions(self._queues, NAMES):
                 found += [each for each in queues if matches(each.name.encode("utf-8", "surrogateescape"))]
                 yield ""
             self._queues = found
@@ -325,10 +326,6 @@ def _storage(disk: MeasuredDisk) -> Storage:
         reader_lag=disk.reader_lag,
         damage={kind: disk.damages.counts[kind] for kind in KINDS},
     )
-
-
-def _steps(things: Sequence[T], size: int = STEP) -> Iterator[Sequence[T]]:
-    return (things[at : at + size] for at in range(0, len(things), size))
 
 
 def _queue_labels(queue: Queue) -> tuple[str, ...]:

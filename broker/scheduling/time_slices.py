@@ -10,7 +10,8 @@ Pure: the clock is an argument, and `on_waiting` asks the driver for steps.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 log = logging.getLogger("leveret")
 
@@ -23,6 +24,14 @@ SHARE = SLICE // 4
 
 SAMPLE = 200_000
 """Nanoseconds for which a reading of the CPU time is used again: a system call, ten times as slow as the clock."""
+
+
+T = TypeVar("T")
+
+
+def portions(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Return the things in order, `size` at a time: what a job visits between two yields."""
+    return (things[at : at + size] for at in range(0, len(things), size))
 
 
 def _stopped_clock() -> int:

@@ -1,35 +1,40 @@
-"""The values that are sampled of each kind of object, and the functions that read them. Nothing counts for this."""
+"""The values that are sampled of each kind of object, and what reads them: counters that the objects have anyway."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
-from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts
+from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics.rates import Family
 from leveret.broker.statistics.series import BASIC, DETAILED, GLOBAL, Row
-from leveret.exchanges.base import Exchange
 
 _DELIVER_GET: Mapping[str, tuple[str, ...]] = {
     "deliver_get": ("deliver", "deliver_no_ack", "get", "get_no_ack")
 }
 _MESSAGES: Mapping[str, tuple[str, ...]] = {"messages": ("messages_ready", "messages_unacknowledged")}
-QUEUE_STATS = ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack")
+_DELIVERIES = {
+    "deliver": "delivered_ack",
+    "deliver_no_ack": "delivered_auto",
+    "get": "got_ack",
+    "get_no_ack": "got_auto",
+    "get_empty": "get_empty",
+    "redeliver": "redelivered",
+}
+QUEUE_STATS = {"publish": "published", **_DELIVERIES, "ack": "settled"}
+"""Names in `message_stats` of the counters of a queue (`QueueCounts`)."""
+CHANNEL_STATS = {
+    "publish": "published",
+    "confirm": "confirmed",
+    "return_unroutable": "returned",
+    "drop_unroutable": "dropped",
+    **_DELIVERIES,
+    "ack": "acked",
+}
+"""Names in `message_stats` of the counters of a channel (`ChannelCounts`)."""
 LENGTHS = ("messages_ready", "messages_unacknowledged")
-CHANNEL_STATS = (
-    "publish",
-    "confirm",
-    "return_unroutable",
-    "drop_unroutable",
-    "deliver",
-    "deliver_no_ack",
-    "get",
-    "get_no_ack",
-    "get_empty",
-    "redeliver",
-    "ack",
-)
-OCTETS = ("recv_oct", "send_oct")
+OCTETS = {"recv_oct": "octets_in", "send_oct": "octets_out"}
 DISK = ("disk_reads", "disk_writes")
 CHURN = (
     "connection_created",
@@ -50,68 +55,34 @@ STORED = (
     "msg_store_write_count",
 )
 
-QUEUES = Family(BASIC, (*QUEUE_STATS, *LENGTHS), {**_DELIVER_GET, **_MESSAGES})
-CHANNELS = Family(DETAILED, CHANNEL_STATS, _DELIVER_GET)
-CONNECTIONS = Family(BASIC, OCTETS)
-EXCHANGES = Family(DETAILED, ("publish_in", "publish_out"))
-VHOSTS = Family(BASIC, (*CHANNEL_STATS, *LENGTHS, *OCTETS), {**_DELIVER_GET, **_MESSAGES})
-BROKER = Family(GLOBAL, (*CHANNEL_STATS, *LENGTHS, *DISK, *CHURN), {**_DELIVER_GET, **_MESSAGES})
-NODE = Family(GLOBAL, (*MEASURED, *STORED))
+_queue_stats: Callable[[QueueCounts], Row] = attrgetter(*QUEUE_STATS.values())
+channel_row: Callable[[ChannelCounts], Row] = attrgetter(*CHANNEL_STATS.values())
+"""Returns the row of a channel, or of several together."""
+NO_CHANNEL = channel_row(ChannelCounts())
+connection_row: Callable[[Connection | ConnectionCounts], Row] = attrgetter(*OCTETS.values())
+"""Returns the row of a connection, or of several together."""
 
 
-def queue_row(queue: Queue) -> Row:
-    """Return the sample of a queue."""
-    tally = queue.tally
-    auto = tally.delivered_auto
-    if queue.consumers:
-        auto += sum([each.delivered for each in queue.consumers if each.no_ack])
-    backing = queue.backing
-    return (
-        queue.published,
-        queue.delivered - auto - tally.got_ack - tally.got_auto,
-        auto,
-        tally.got_ack,
-        tally.got_auto,
-        tally.get_empty,
-        queue.redelivered,
-        max(0, queue.acked - tally.discarded),
-        backing.ready_count,
-        backing.unacked_count,
-    )
+def lengths(queue: Queue) -> Row:
+    """Return the numbers of ready and unacked messages of a queue."""
+    return queue.backing.ready_count, queue.backing.unacked_count
 
 
-def channel_row(counts: ChannelCounts) -> Row:
-    """Return the sample of a channel, or of several together."""
-    return (
-        counts.published,
-        counts.confirmed,
-        counts.returned,
-        counts.dropped,
-        counts.delivered_ack,
-        counts.delivered_auto,
-        counts.got_ack,
-        counts.got_auto,
-        counts.get_empty,
-        counts.redelivered,
-        counts.acked,
-    )
+def _queue_row(queue: Queue) -> Row:
+    return *_queue_stats(queue.counts()), queue.backing.ready_count, queue.backing.unacked_count
 
 
-def connection_row(counts: ConnectionCounts) -> Row:
-    """Return the sample of a connection."""
-    return counts.octets_in, counts.octets_out
-
-
-def exchange_row(exchange: Exchange) -> Row:
-    """Return the sample of an exchange."""
-    return exchange.published_in, exchange.published_out
-
-
-def live_channel_row(channel: Channel) -> Row:
-    """Return the sample of an open channel."""
+def _live_channel_row(channel: Channel) -> Row:
     return channel_row(channel.counts())
 
 
-def live_connection_row(connection: Connection) -> Row:
-    """Return the sample of an open connection."""
-    return connection.octets_in, connection.octets_out
+_WITH_SUMS = {**_DELIVER_GET, **_MESSAGES}
+_STATS = tuple(CHANNEL_STATS)
+QUEUES = Family(BASIC, (*QUEUE_STATS, *LENGTHS), _WITH_SUMS, tuple(QUEUE_STATS), _queue_row)
+CHANNELS = Family(DETAILED, _STATS, _DELIVER_GET, _STATS, _live_channel_row)
+CONNECTIONS = Family(BASIC, tuple(OCTETS), read=connection_row)
+_COPIES = ("publish_in", "publish_out")
+EXCHANGES = Family(DETAILED, _COPIES, {}, _COPIES, attrgetter("published_in", "published_out"))
+VHOSTS = Family(BASIC, (*_STATS, *LENGTHS, *OCTETS), _WITH_SUMS, _STATS)
+BROKER = Family(GLOBAL, (*_STATS, *LENGTHS, *DISK, *CHURN), _WITH_SUMS, _STATS)
+NODE = Family(GLOBAL, (*MEASURED, *STORED))

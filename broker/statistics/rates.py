@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from leveret.broker.statistics.series import Series, Ticks, Tier
+from leveret.broker.statistics.series import Row, Series, Ticks, Tier
 
 NO_RATE: Mapping[str, Any] = {"rate": 0.0}
 LATE = 2.0
@@ -33,12 +33,16 @@ class Family(NamedTuple):
         tiers: retention.
         columns: names of the values of a row, in order.
         sums: values that are sums of others, by name, with the names of those.
+        stats: names of the first values, those of `message_stats`.
+        read: returns the row of an object at this moment.
 
     """
 
     tiers: tuple[Tier, ...]
     columns: tuple[str, ...]
     sums: Mapping[str, tuple[str, ...]] = {}
+    stats: tuple[str, ...] = ()
+    read: Callable[[Any], Row] = tuple
 
     def reader(self, name: str) -> Callable[[Sequence[int]], int]:
         """Return a function that returns a value of a row."""

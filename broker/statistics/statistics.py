@@ -5,22 +5,25 @@ next pass. Counters that the objects keep anyway are read, also by requests, who
 only rates and ranges come from samples.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from operator import add, sub
 from typing import Any, Protocol, TypeVar
 
 from leveret.broker.connection.connection_tracking import ConnectionTracking
-from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import NO_RATE, Family, Span, details
-from leveret.broker.statistics.series import Row, Series, Ticks, Tier
+from leveret.broker.statistics.series import Row, Series, Ticks
 from leveret.broker.vhost.vhost import VHost
 
 STEP = 50
 """Objects that are visited in one step, some hundred microseconds."""
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 Read = Callable[[Sequence[int]], int]
+Totals = Generator[None, None, Row]
+_LENGTHS = slice(families.VHOSTS.columns.index(families.LENGTHS[0]), -len(families.OCTETS))
+"""Place of the lengths in the row of a vhost."""
 
 
 class SampledBroker(Protocol):
@@ -53,11 +56,8 @@ class Statistics:
         self._broker = broker
         self.ticks = Ticks(0, 0.0, 0, interval)
         self._origin: float | None = None
-        self._queues: dict[Any, Series] = {}
-        self._channels: dict[Any, Series] = {}
-        self._connections: dict[Any, Series] = {}
-        self._exchanges: dict[Any, Series] = {}
-        self._vhosts: dict[Any, Series] = {}
+        self._series: dict[Any, Series] = {}
+        """Samples of queues, channels, connections, exchanges and vhosts."""
         self._broker_series = Series()
         self._node_series = Series()
         self.is_sampled = False
@@ -65,6 +65,8 @@ class Statistics:
         self.files = 0
         """Open file descriptors; the sampler reads their number, which takes long."""
         self._readers: dict[tuple[int, str], Read] = {}
+        self._nothing: dict[int, dict[str, Any]] = {}
+        """`message_stats` of an object that has done nothing, by its kind."""
         self._resets = 0
         """Number of times that everything was forgotten: a pass that is at work then has nothing to keep."""
         self._forgotten: dict[VHost | None, tuple[Row, Row]] = {}
@@ -80,55 +82,35 @@ class Statistics:
             self._origin = now
         number = max(self.ticks.number + 1, round((now - self._origin) / self.ticks.interval) + 1)
         self.ticks = self.ticks._replace(number=number, at=now, wall=broker.context.clock())
-        vhosts = list(broker.vhosts.values())
-        lengths: dict[str, tuple[int, int]] = {}
-        queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
-        self._queues = yield from self._visit(queues, self._queues, families.queue_row, families.QUEUES.tiers)
-        for vhost in vhosts:
-            lengths[vhost.name] = yield from lengths_of(vhost.queues.values())
-        exchanges = [each for vhost in vhosts for each in vhost.router.exchanges.values()]
-        self._exchanges = yield from self._visit(
-            exchanges, self._exchanges, families.exchange_row, families.EXCHANGES.tiers
-        )
-        connections = list(broker.clients.connections)
-        self._connections = yield from self._visit(
-            connections, self._connections, families.live_connection_row, families.CONNECTIONS.tiers
-        )
-        channels = [channel for each in connections for channel in each.channels.values()]
-        self._channels = yield from self._visit(
-            channels, self._channels, families.live_channel_row, families.CHANNELS.tiers
-        )
+        vhosts, connections = list(broker.vhosts.values()), list(broker.clients.connections)
         found: dict[Any, Series] = {}
         resets = self._resets
+        for family, objects in (
+            (families.QUEUES, [queue for vhost in vhosts for queue in vhost.queues.values()]),
+            (families.EXCHANGES, [each for vhost in vhosts for each in vhost.router.exchanges.values()]),
+            (families.CONNECTIONS, connections),
+            (families.CHANNELS, [channel for each in connections for channel in each.channels.values()]),
+        ):
+            yield from self._visit(family, objects, found)
+        lengths: Row = (0, 0)
         for vhost in vhosts:
-            stats = yield from self.channel_totals(vhost)
-            octets = yield from self.octet_totals(vhost)
-            found[vhost] = self._added(
-                self._vhosts.get(vhost), (*stats, *lengths[vhost.name], *octets), families.VHOSTS.tiers
-            )
-        self._vhosts = found if resets == self._resets else {}
+            row = yield from self._vhost_totals(vhost)
+            lengths = tuple(map(add, lengths, row[_LENGTHS]))
+            found[vhost] = self._added(self._series.get(vhost), families.VHOSTS, row)
+        self._series = found if resets == self._resets else {}
         self._forgotten = {
             each: rows for each, rows in self._forgotten.items() if each is None or each in found
         }
         stats = yield from self.channel_totals(None)
-        ready, unacked = (sum([each[place] for each in lengths.values()]) for place in (0, 1))
-        self._added(
-            self._broker_series,
-            (*stats, ready, unacked, *broker.disk_counts(), *self.churn().values()),
-            families.BROKER.tiers,
-        )
+        row = (*stats, *lengths, *broker.disk_counts(), *self.churn().values())
+        self._added(self._broker_series, families.BROKER, row)
         node = {"fd_used": self.files, **broker.node_counts()}
-        self._added(
-            self._node_series,
-            tuple([node[name] for name in families.NODE.columns]),
-            families.NODE.tiers,
-        )
+        self._added(self._node_series, families.NODE, tuple([node[name] for name in families.NODE.columns]))
 
     def forgetting(self) -> Iterator[None]:
         """Forget all samples, in steps, and the counts of what is gone; those of living objects go on."""
         self._resets += 1
-        known = self._queues, self._channels, self._connections, self._exchanges, self._vhosts
-        self._queues, self._channels, self._connections, self._exchanges, self._vhosts = ({} for _ in known)
+        known, self._series = self._series, {}
         self._broker_series, self._node_series = Series(), Series()
         totals = self._broker.context.totals
         self._forgotten = {None: (families.channel_row(totals.channels), ())} | {
@@ -138,87 +120,62 @@ class Statistics:
             )
             for vhost in self._broker.vhosts.values()
         }
-        for series in known:
-            while series:
-                for _ in range(min(STEP, len(series))):
-                    series.popitem()
-                yield
+        while known:
+            for _ in range(min(STEP, len(known))):
+                known.popitem()
+            yield
 
-    def _visit(
-        self,
-        objects: Sequence[T],
-        known: Mapping[T, Series],
-        row: Callable[[T], Row],
-        tiers: tuple[Tier, ...],
-    ) -> Generator[None, None, dict[Any, Series]]:
-        """Add a sample to the series of each object; returns the series by object."""
-        found: dict[T, Series] = {}
-        ticks, now, resets = self.ticks, self._broker.now, self._resets
-        for at in range(0, len(objects), STEP):
-            time = now()
-            for each in objects[at : at + STEP]:
+    def _visit(self, family: Family, objects: Sequence[Any], found: dict[Any, Series]) -> Iterator[None]:
+        """Add a sample to the series of each object, in steps; the series are then in `found`."""
+        ticks, known = self.ticks, self._series
+        for some in portions(objects, STEP):
+            now = self._broker.now()
+            for each in some:
                 series = known.get(each)
                 if series is None:
                     series = Series()
                 found[each] = series
-                series.add(row(each), time, ticks, tiers)
+                series.add(family.read(each), now, ticks, family.tiers)
             yield
-        return found if resets == self._resets else {}
 
-    def _added(self, series: Series | None, row: Row, tiers: tuple[Tier, ...]) -> Series:
+    def _added(self, series: Series | None, family: Family, row: Row) -> Series:
         if series is None:
             series = Series()
-        series.add(row, self._broker.now(), self.ticks, tiers)
+        series.add(row, self._broker.now(), self.ticks, family.tiers)
         return series
 
     # -- totals of this moment --------------------------------------------------------------------------------------
 
-    def channel_totals(self, vhost: VHost | None) -> Generator[None, None, Row]:
-        """Add up the counters of the channels of a vhost, or of all, closed ones too, in steps; returns the row."""
-        broker = self._broker
-        gone = broker.context.totals.channels if vhost is None else vhost.channels_gone
-        total = self._since_reset(families.channel_row(gone), vhost, 0)
+    def channel_totals(self, vhosts: Sequence[VHost] | None) -> Totals:
+        """Add up the counters of the channels of vhosts, or of all, closed ones too, in steps; returns the row."""
+        channels = self._broker.context.totals.channels
+        gone = {None: channels} if vhosts is None else {each: each.channels_gone for each in vhosts}
+        rows = [self._since_reset(families.channel_row(counts), each, 0) for each, counts in gone.items()]
         living = [
             channel
-            for connection in broker.clients.connections
-            if vhost is None or connection.vhost is vhost
+            for connection in self._broker.clients.connections
+            if vhosts is None or connection.vhost in vhosts
             for channel in connection.channels.values()
         ]
-        for at in range(0, len(living), STEP):
-            for channel in living[at : at + STEP]:
-                total = tuple(map(add, total, families.live_channel_row(channel)))
-            yield
-        return total
+        return (yield from summed(living, families.CHANNELS.read, families.NO_CHANNEL, *rows))
 
     def _since_reset(self, gone: Row, vhost: VHost | None, part: int) -> Row:
         forgotten = self._forgotten.get(vhost)
         return gone if forgotten is None else tuple(map(sub, gone, forgotten[part]))
 
-    def octet_totals(self, vhost: VHost) -> Generator[None, None, Row]:
-        """Add up the bytes of the connections to a vhost, closed ones too, in steps; returns received and sent."""
-        received, sent = self._since_reset(families.connection_row(vhost.connections_gone), vhost, 1)
+    def _vhost_totals(self, vhost: VHost) -> Totals:
+        """Return the row of a vhost: counters of its channels, lengths of its queues, bytes of its connections."""
+        stats = yield from self.channel_totals((vhost,))
+        lengths = yield from summed(vhost.queues.values(), families.lengths, (0, 0))
+        gone = self._since_reset(families.connection_row(vhost.connections_gone), vhost, 1)
         living = [each for each in self._broker.clients.connections if each.vhost is vhost]
-        for at in range(0, len(living), STEP):
-            for each in living[at : at + STEP]:
-                received += each.octets_in
-                sent += each.octets_out
-            yield
-        return received, sent
+        octets = yield from summed(living, families.connection_row, gone)
+        return (*stats, *lengths, *octets)
 
     def vhost_row(self, vhost: VHost) -> Row:
         """Return the last sample of a vhost; before the first, the totals of this moment."""
-        series = self._vhosts.get(vhost)
-        if series is not None:
-            return series.last
-        stats, lengths, octets = (
-            finished(steps)
-            for steps in (
-                self.channel_totals(vhost),
-                lengths_of(vhost.queues.values()),
-                self.octet_totals(vhost),
-            )
-        )
-        return (*stats, *lengths, *octets)
+        series = self._series.get(vhost)
+        return finished(self._vhost_totals(vhost)) if series is None else series.last
 
     def churn(self) -> dict[str, int]:
         """Return the numbers of connections, channels and queues that came and went."""
@@ -236,25 +193,9 @@ class Statistics:
 
     # -- what the samples say ---------------------------------------------------------------------------------------
 
-    def queue(self, queue: Queue) -> Series | None:
-        """Return the samples of a queue; None before the first."""
-        return self._queues.get(queue)
-
-    def channel(self, channel: Any) -> Series | None:
-        """Return the samples of a channel; None before the first."""
-        return self._channels.get(channel)
-
-    def connection(self, connection: Any) -> Series | None:
-        """Return the samples of a connection; None before the first."""
-        return self._connections.get(connection)
-
-    def exchange(self, exchange: Any) -> Series | None:
-        """Return the samples of an exchange; None before the first."""
-        return self._exchanges.get(exchange)
-
-    def vhost(self, vhost: VHost) -> Series | None:
-        """Return the samples of a vhost; None before the first."""
-        return self._vhosts.get(vhost)
+    def series(self, each: Any) -> Series | None:
+        """Return the samples of a queue, channel, connection, exchange or vhost; None before the first."""
+        return self._series.get(each)
 
     @property
     def broker(self) -> Series | None:
@@ -286,6 +227,16 @@ class Statistics:
             read = self._readers[key] = family.reader(name)
         return details(series, family, read, self.ticks, self._broker.now(), span)
 
+    def message_stats(self, family: Family, each: Any, span: Span | None = None) -> dict[str, Any]:
+        """Return `message_stats` of an object: its counters at this moment, with their `*_details`."""
+        row = family.read(each)[: len(family.stats)]
+        if span is not None or any(row):
+            return self.stats(self._series.get(each), family, named(family, family.stats, row), span)
+        nothing = self._nothing.get(id(family))
+        if nothing is None:
+            nothing = self._nothing[id(family)] = self.stats(None, family, named(family, family.stats, row))
+        return nothing
+
     def stats(
         self,
         series: Series | None,
@@ -295,24 +246,23 @@ class Statistics:
     ) -> dict[str, Any]:
         """Return values with their `*_details`."""
         found: dict[str, Any] = {}
+        has_rates = series is not None and (span is not None or not series.is_still)
         for name, value in values.items():
             found[name] = value
-            found[f"{name}_details"] = self.detail(series, family, name, span)
+            found[f"{name}_details"] = self.detail(series, family, name, span) if has_rates else NO_RATE
         return found
 
 
-def lengths_of(queues: Iterable[Queue]) -> Generator[None, None, tuple[int, int]]:
-    """Add up the ready and the unacked messages of queues, in steps; returns both."""
-    ready = unacked = 0
-    for number, queue in enumerate(list(queues), 1):
-        ready += queue.backing.ready_count
-        unacked += queue.backing.unacked_count
-        if not number % STEP:
-            yield
-    return ready, unacked
+def summed(objects: Iterable[T], read: Callable[[T], Row], *totals: Row) -> Totals:
+    """Add up rows (at least one) and those of objects, in steps; returns their sum."""
+    total: Row = tuple(map(sum, zip(*totals, strict=True)))
+    for some in portions(tuple(objects), STEP):
+        total = tuple(map(sum, zip(total, *map(read, some), strict=True)))
+        yield
+    return total
 
 
-def finished(steps: Generator[None, None, Row]) -> Row:
+def finished(steps: Totals) -> Row:
     """Run steps to their end; returns their result."""
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What is shown of connections, channels, consumers and queues, and to whom."""
+"""Rows of connections, channels, consumers and queues, and the users who see them."""
 
 import pytest
 from api import OPERATOR, Api

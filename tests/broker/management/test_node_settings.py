@@ -114,7 +114,7 @@ def test_statistics_are_reset():
     assert 204 == api.delete("reset")
     queue = node.vhosts["/"].queues["q"]
     for _ in unfinished:
-        assert statistics.queue(queue) is None
+        assert statistics.series(queue) is None
     node.pass_time(5000)
     at_once(statistics.sample())
 
@@ -123,7 +123,7 @@ def test_statistics_are_reset():
         api.get("overview")["message_stats"]["publish"],
         api.get("vhosts/%2F")["message_stats"]["publish"],
     )
-    series = statistics.queue(queue)
+    series = statistics.series(queue)
     assert series is not None
     assert series.since == statistics.ticks.number
     assert 2 == node.context.totals.channels.published + sum(

@@ -21,14 +21,14 @@ def test_series_end_with_their_objects():
     client.declare("q")
     queue = node.vhosts["/"].queues["q"]
     sample(node)
-    assert node.statistics.queue(queue) is not None
+    assert node.statistics.series(queue) is not None
     node.vhosts["/"].delete_queue(queue)
     connection = client.connection
     connection.lost()
     sample(node)
 
-    assert node.statistics.queue(queue) is None
-    assert node.statistics.connection(connection) is None
+    assert node.statistics.series(queue) is None
+    assert node.statistics.series(connection) is None
 
 
 def test_totals_of_a_vhost_include_what_closed_channels_did():
@@ -39,7 +39,7 @@ def test_totals_of_a_vhost_include_what_closed_channels_did():
     client.publish("q", b"1")
     sample(node)
     vhost = node.vhosts["/"]
-    before = node.statistics.vhost(vhost)
+    before = node.statistics.series(vhost)
     assert before is not None
     published, octets = before.last[0], before.last[-2]
     client.connection.lost()
