@@ -1,34 +1,42 @@
 """Rows of queues in the export's tables. Pure. Optimized, because there may be ten thousand queues."""
 
+from collections.abc import Mapping
 from math import isinf
+from typing import Any
 
 from leveret.broker.counters.totals import QueueCounts
 from leveret.broker.export.tables import AREA_MODULUS, QueueInterval
 from leveret.broker.queue.queue import Queue
 
 
-def facts(queue: Queue, counts: QueueCounts, ready: int, unacked: int) -> tuple[object, ...]:
+def facts(queue: Queue, counts: QueueCounts) -> tuple[object, ...]:
     """Return the values that decide whether a queue needs a new row: unless they change, only its time would."""
-    awaiting = queue.awaiting
+    awaiting, backing = queue.awaiting, queue.backing
     return (
         counts,
-        ready,
-        unacked,
+        backing.ready_count,
+        backing.unacked_count,
         queue.tally.requeued,
-        queue.tally.rejected,
-        queue.tally.purged,
-        queue.tally.expired + queue.tally.dropped + queue.tally.dead_lettered,
         None if awaiting is None else (awaiting.promised, awaiting.refused),
-        sum(queue.backing.paging_counts().transitions.values()),
+        sum(backing.paging_counts().transitions.values()),
         len(queue.consumers),
         queue.settings.confirm_mode,
     )
 
 
 def queue_row(
-    queue: Queue, counts: QueueCounts, *, ts: int, now: int, node: str, boot_id: str, first_seen: int
+    queue: Queue, counts: QueueCounts, *, now: int, first_seen: int, common: Mapping[str, Any]
 ) -> QueueInterval:
-    """Return the row of a queue; `ts` and `first_seen` are epoch ms, `now` is ns of the monotonic clock."""
+    """Return the row of a queue.
+
+    Args:
+        queue: the queue.
+        counts: its counters.
+        now: ns of the monotonic clock.
+        first_seen: epoch ms.
+        common: the columns that all rows have.
+
+    """
     backing, awaiting, meter = queue.backing, queue.awaiting, queue.meter
     if queue.deleted:  # its messages at the deletion are included in its areas
         ready, unacked = 0, 0
@@ -40,10 +48,7 @@ def queue_row(
     target, moved = paging.target_ram_count, paging.transitions
     _, beta, gamma, delta = backing.state_counts() if ready else (0, 0, 0, 0)
     row = QueueInterval(
-        ts=ts,
-        mono_us=now // 1000,
-        node=node,
-        boot_id=boot_id,
+        **common,
         vhost=queue.vhost,
         queue=queue.name,
         since_ms=first_seen,
@@ -70,7 +75,7 @@ def queue_row(
         redelivered=counts.redelivered,
         got=counts.got_ack + counts.got_auto,
         get_empty=counts.get_empty,
-        acked=counts.acked - counts.discarded,
+        acked=counts.settled,
         requeued=queue.tally.requeued,
         rejected=queue.tally.rejected,
         expired=queue.tally.expired,

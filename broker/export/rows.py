@@ -8,10 +8,10 @@ possible pause, too. Deleted objects get a last row with their final state.
 
 from collections.abc import Callable, Generator, Iterator
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.connection_tracking import ConnectionTracking, client_name
+from leveret.broker.connection.connection_tracking import client_name
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.sampling import BrokerEvent, QueueMeter
@@ -30,13 +30,9 @@ from leveret.broker.export.tables import (
     TopicPattern,
 )
 from leveret.broker.export.topic_patterns import Patterns
+from leveret.broker.metrics.sampler import MeasuredBroker
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
-from leveret.storage.journal.journal import Journal
-from leveret.storage.queues.pager import Pager
 
 
 class Process(NamedTuple):
@@ -46,32 +42,6 @@ class Process(NamedTuple):
     fds: int
     cpu_user_us: int
     cpu_sys_us: int
-
-
-class Stored(Protocol):
-    """The part of the data store that rows use."""
-
-    journal: Journal
-    pager: Pager
-    commits: Any
-
-
-class SampledBroker(Protocol):
-    """The part of the broker that rows use."""
-
-    turn: Turn
-    context: NodeContext
-    vhosts: dict[str, VHost]
-    clients: ConnectionTracking
-    resource_monitor: Any
-    alarm: str
-
-    @property
-    def disk(self) -> Stored | None:
-        """The data store, if there is one."""
-
-    def now(self) -> float:
-        """Return seconds of the clock of `Connection.paused_at`."""
 
 
 class Rows:
@@ -85,7 +55,7 @@ class Rows:
 
     """
 
-    def __init__(self, broker: SampledBroker, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
+    def __init__(self, broker: MeasuredBroker, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
         self._broker = broker
         self._node = node
         self._boot_id = boot_id
@@ -219,7 +189,7 @@ class Rows:
             all_ready += ready
             all_unacked += unacked
             counts = queue.counts()
-            if seen.is_due(last, facts(queue, counts, ready, unacked), ts):
+            if seen.is_due(last, facts(queue, counts), ts):
                 yield self._queue_row(queue, counts, last.since, ts)
             else:
                 yield None
@@ -232,15 +202,8 @@ class Rows:
         return all_ready, all_unacked
 
     def _queue_row(self, queue: Queue, counts: QueueCounts, since: int, ts: int) -> QueueInterval:
-        return queue_row(
-            queue,
-            counts,
-            ts=ts,
-            now=self._clock(),
-            node=self._node,
-            boot_id=self._boot_id,
-            first_seen=since,
-        )
+        now = self._clock()
+        return queue_row(queue, counts, now=now, first_seen=since, common=self._common(ts, now))
 
     def _queue_histograms(self, queue: Queue, meter: QueueMeter, ts: int) -> Iterator[LatencyHist]:
         mode = queue.settings.confirm_mode

@@ -27,8 +27,9 @@ import msgspec
 from leveret import __version__
 from leveret.broker.counters.sampling import Events
 from leveret.broker.export.layout import UNFINISHED, Layout, Names, finished_name
-from leveret.broker.export.rows import Process, Rows, SampledBroker
+from leveret.broker.export.rows import Process, Rows
 from leveret.broker.export.schema import TABLES
+from leveret.broker.metrics.sampler import MeasuredBroker
 from leveret.broker.process.resource_alarms import open_files, resident_memory
 
 log = logging.getLogger("leveret.export")
@@ -43,11 +44,8 @@ _DAY_MS = 86_400_000
 _TABLE_OF = {struct: name for name, struct in TABLES.items()}
 
 
-class ExportedBroker(SampledBroker, Protocol):
+class ExportedBroker(MeasuredBroker, Protocol):
     """The exported broker."""
-
-    def wall_clock(self) -> int:
-        """Return milliseconds since the epoch."""
 
     def monotonic(self) -> int:
         """Return nanoseconds of a clock that is never set."""

@@ -84,22 +84,22 @@ def queue_fields(call: Call) -> Fields:
         "idle_since": lambda queue: (
             ABSENT if queue.type == QUORUM else idle_since(statistics, statistics.series(queue))
         ),
-        "messages_ram": _messages_ram,
-        "messages_ready_ram": lambda queue: queue.backing.paging_counts().ram_msg_count,
-        "messages_unacknowledged_ram": lambda queue: queue.backing.paging_counts().ram_ack_count,
+        "messages_ram": _paging(_ram),
+        "messages_ready_ram": _paging(lambda paging: paging.ram_msg_count),
+        "messages_unacknowledged_ram": _paging(lambda paging: paging.ram_ack_count),
         "messages_persistent": _messages_persistent,
         "messages_paged_out": _messages_paged_out,
         "disk_reads_per_delivered": _reads_per_delivered,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
-        "message_bytes": _message_bytes,
-        "message_bytes_ready": _message_bytes_ready,
-        "message_bytes_unacknowledged": _message_bytes_unacked,
-        "message_bytes_ram": _message_bytes_ram,
+        "message_bytes": _paging(_octets),
+        "message_bytes_ready": _paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),
+        "message_bytes_unacknowledged": _paging(lambda each: each.unacked_octets + each.unacked_away_octets),
+        "message_bytes_ram": _paging(_ram_octets),
         "message_bytes_persistent": _message_bytes_persistent,
         "message_bytes_retained": lambda queue: (
             ABSENT if queue.retained is None else _retained_octets(queue.retained)
         ),
-        "message_bytes_paged_out": lambda queue: _paged_out(queue.backing.paging_counts()),
+        "message_bytes_paged_out": _paging(_paged_out),
         "head_message_timestamp": _head_message_timestamp,
         "consumers": lambda queue: queue.consumer_count,
         "consumer_capacity": lambda queue: queue.consumer_capacity,
@@ -176,13 +176,29 @@ def _named(policy: Any) -> str | None:
     return None if policy is None else json_text(policy.name)
 
 
-def _messages_ram(queue: Queue) -> int:
-    paging = queue.backing.paging_counts()
+def _paging(read: Callable[[PagingCounts], int]) -> Callable[[Queue], int]:
+    """Return a function that reads the paging counts of a queue."""
+    return lambda queue: read(queue.backing.paging_counts())
+
+
+def _ram(paging: PagingCounts) -> int:
     return paging.ram_msg_count + paging.ram_ack_count
 
 
+def _ram_octets(paging: PagingCounts) -> int:
+    return paging.ram_octets + paging.unacked_octets
+
+
+def _paged_out(paging: PagingCounts) -> int:
+    return paging.away_octets + paging.unacked_away_octets + paging.delta_octets
+
+
+def _octets(paging: PagingCounts) -> int:
+    return _ram_octets(paging) + _paged_out(paging)
+
+
 def _messages_paged_out(queue: Queue) -> int:
-    return max(0, queue.ready_count + queue.backing.unacked_count - _messages_ram(queue))
+    return max(0, queue.ready_count + queue.backing.unacked_count - _ram(queue.backing.paging_counts()))
 
 
 def _reads_per_delivered(queue: Queue) -> float:
@@ -191,31 +207,18 @@ def _reads_per_delivered(queue: Queue) -> float:
     return reads / queue.delivered if queue.delivered else 0.0
 
 
-def _message_bytes(queue: Queue) -> int:
-    paging = queue.backing.paging_counts()
-    return paging.ram_octets + paging.unacked_octets + _paged_out(paging)
-
-
-def _paged_out(paging: PagingCounts) -> int:
-    return paging.away_octets + paging.unacked_away_octets + paging.delta_octets
-
-
-def _message_bytes_unacked(queue: Queue) -> int:
-    paging = queue.backing.paging_counts()
-    return paging.unacked_octets + paging.unacked_away_octets
-
-
 def _messages_persistent(queue: Queue) -> int:
     return queue.ready_count if queue.type == QUORUM else queue.backing.persistent_count()
 
 
 def _message_bytes_persistent(queue: Queue) -> int:
     """Return the bytes of persistent messages; of a queue with others, too, in proportion to their numbers."""
+    octets = _octets(queue.backing.paging_counts())
     if queue.type == QUORUM:
-        return _message_bytes(queue)
+        return octets
     count = queue.backing.persistent_count()
     messages = queue.backing.ready_count + queue.backing.unacked_count
-    return _message_bytes(queue) * min(count, messages) // messages if messages else 0
+    return octets * min(count, messages) // messages if messages else 0
 
 
 def _head_message_timestamp(queue: Queue) -> int | None:
@@ -229,22 +232,13 @@ def _head_message_timestamp(queue: Queue) -> int | None:
         return None
 
 
-def _message_bytes_ready(queue: Queue) -> int:
-    paging = queue.backing.paging_counts()
-    return paging.ram_octets + paging.away_octets + paging.delta_octets
-
-
-def _message_bytes_ram(queue: Queue) -> int:
-    paging = queue.backing.paging_counts()
-    return paging.ram_octets + paging.unacked_octets
-
-
 def _retained_octets(retained: Queue) -> int:
     return 0 if retained.limits is None else retained.limits.octets
 
 
 def _memory(queue: Queue) -> int:
-    own = QUEUE_OCTETS + _messages_ram(queue) * MESSAGE_OCTETS + _message_bytes_ram(queue)
+    paging = queue.backing.paging_counts()
+    own = QUEUE_OCTETS + _ram(paging) * MESSAGE_OCTETS + _ram_octets(paging)
     return own if queue.retained is None else own + _memory(queue.retained)
 
 

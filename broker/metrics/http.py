@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
-from leveret.broker.auth.users import Users, open_credentials
+from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, is_ours
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.sampler import MeasuredBroker, Selection
@@ -54,8 +54,6 @@ STALL_SECONDS = 5.0
 
 class MonitoredBroker(MeasuredBroker, Protocol):
     """The monitored broker (`broker.server.server.Server`)."""
-
-    users: Users
 
     @property
     def lag(self) -> float:
