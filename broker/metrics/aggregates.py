@@ -7,6 +7,7 @@ Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md; the size histogra
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple
 
 from leveret import __version__
@@ -14,7 +15,7 @@ from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.cluster import Figures
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts, Sizes
-from leveret.broker.metrics.per_object import queue_type_label
+from leveret.broker.metrics.per_object import DELIVERIES, queue_type_label
 from leveret.broker.metrics.rows import STATES
 from leveret.broker.metrics.sampler import Sampler
 from leveret.broker.metrics.text import (
@@ -199,22 +200,18 @@ GLOBAL: tuple[Family, ...] = (
     _global("consumers", GAUGE, "Consumers", lambda node: node.channels.total.levels.consumers),
     _by_type("messages_delivered_total", "Messages delivered to consumers or fetched with basic.get",
              lambda q: q.delivered),
-    _by_type("messages_delivered_consume_auto_ack_total",
-             "Messages delivered to consumers in automatic acknowledgement mode",
-             lambda q: q.delivered_auto),
-    _by_type("messages_delivered_consume_manual_ack_total",
-             "Messages delivered to consumers in manual acknowledgement mode",
-             lambda q: q.delivered_ack),
-    _by_type("messages_delivered_get_auto_ack_total",
-             "Messages fetched with basic.get in automatic acknowledgement mode",
-             lambda q: q.got_auto),
-    _by_type("messages_delivered_get_manual_ack_total",
-             "Messages fetched with basic.get in manual acknowledgement mode", lambda q: q.got_ack),
-    _by_type("messages_get_empty_total", "Calls of basic.get that found the queue empty", lambda q: q.get_empty),
-    _by_type("messages_redelivered_total", "Messages redelivered to consumers or fetched again with basic.get",
-             lambda q: q.redelivered),
-    _by_type("messages_acknowledged_total", "Messages acknowledged by consumers",
-             lambda q: q.settled),
+    *(
+        _by_type(f"messages_{name}_total", text, attrgetter(counter))
+        for name, (counter, text) in (
+            ("delivered_consume_auto_ack", DELIVERIES["messages_delivered_total"]),
+            ("delivered_consume_manual_ack", DELIVERIES["messages_delivered_ack_total"]),
+            ("delivered_get_auto_ack", DELIVERIES["get_total"]),
+            ("delivered_get_manual_ack", DELIVERIES["get_ack_total"]),
+            ("get_empty", DELIVERIES["get_empty_total"]),
+            ("redelivered", DELIVERIES["messages_redelivered_total"]),
+            ("acknowledged", DELIVERIES["messages_acked_total"]),
+        )
+    ),
     *(
         Family(f"rabbitmq_global_messages_dead_lettered_{reason}_total", COUNTER,
                f"Messages dead-lettered ({reason})",

@@ -7,8 +7,9 @@ have fewer labels than RabbitMQ's, and no additional ones (`docs/generate/rabbit
 Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detailed.md.
 """
 
-from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
 from leveret.broker.metrics.text import COUNTER, GAUGE, Column
@@ -26,6 +27,32 @@ class Group(NamedTuple, Generic[T]):
     prefix: str = "rabbitmq_"
     always: bool = True
     """True if it is included when no group is requested."""
+
+
+DELIVERIES: Mapping[str, tuple[str, str]] = {
+    "get_ack_total": ("got_ack", "Messages fetched with basic.get in manual acknowledgement mode"),
+    "get_total": ("got_auto", "Messages fetched with basic.get in automatic acknowledgement mode"),
+    "messages_delivered_ack_total": (
+        "delivered_ack", "Messages delivered to consumers in manual acknowledgement mode"
+    ),
+    "messages_delivered_total": (
+        "delivered_auto", "Messages delivered to consumers in automatic acknowledgement mode"
+    ),
+    "messages_redelivered_total": (
+        "redelivered", "Messages redelivered to consumers or fetched again with basic.get"
+    ),
+    "messages_acked_total": ("settled", "Messages acknowledged by consumers"),
+    "get_empty_total": ("get_empty", "Calls of basic.get that found the queue empty"),
+}  # fmt: skip
+"""Names and texts of counters of deliveries (`QueueCounts`); the counts of the whole broker have the same texts."""
+
+
+def _deliveries(kind: str, acked: str) -> list[Column[Any]]:
+    """Return the columns for the deliveries of a kind of objects; `acked` is its counter of acks."""
+    return [
+        Column(f"{kind}_{name}", COUNTER, text, attrgetter(f"counts.{acked if each == 'settled' else each}"))
+        for name, (each, text) in DELIVERIES.items()
+    ]
 
 
 def queue_type_label(kind: str) -> str:
@@ -72,23 +99,7 @@ QUEUES: tuple[Group[QueueRow], ...] = (
         Column("queue_disk_reads_total", COUNTER, "Messages whose positions were read back from disk",
                lambda q: q.transitions.get("from_delta", 0)),
     )),
-    Group("queue_delivery_metrics", QUEUE_LABELS, (
-        Column("queue_get_ack_total", COUNTER, "Messages fetched with basic.get in manual acknowledgement mode",
-               lambda q: q.counts.got_ack),
-        Column("queue_get_total", COUNTER, "Messages fetched with basic.get in automatic acknowledgement mode",
-               lambda q: q.counts.got_auto),
-        Column("queue_messages_delivered_ack_total", COUNTER,
-               "Messages delivered to consumers in manual acknowledgement mode", lambda q: q.counts.delivered_ack),
-        Column("queue_messages_delivered_total", COUNTER,
-               "Messages delivered to consumers in automatic acknowledgement mode", lambda q: q.counts.delivered_auto),
-        Column("queue_messages_redelivered_total", COUNTER,
-               "Messages redelivered to consumers or fetched again with basic.get",
-               lambda q: q.counts.redelivered),
-        Column("queue_messages_acked_total", COUNTER, "Messages acknowledged by consumers",
-               lambda q: q.counts.settled),
-        Column("queue_get_empty_total", COUNTER, "Calls of basic.get that found the queue empty",
-               lambda q: q.counts.get_empty),
-    )),
+    Group("queue_delivery_metrics", QUEUE_LABELS, _deliveries("queue", "settled")),
     Group("channel_queue_exchange_metrics", TARGET_LABELS, (
         Column("queue_messages_published_total", COUNTER, "Messages routed to a queue, including dead-lettered ones",
                lambda q: q.counts.published),
@@ -165,23 +176,7 @@ CHANNELS: tuple[Group[ChannelRow], ...] = (
         Column("channel_messages_unroutable_dropped_total", COUNTER,
                "Unroutable messages dropped", lambda c: c.counts.dropped),
     )),
-    Group("channel_queue_metrics", VHOST_CHANNEL_LABELS, (
-        Column("channel_get_ack_total", COUNTER, "Messages fetched with basic.get in manual acknowledgement mode",
-               lambda c: c.counts.got_ack),
-        Column("channel_get_total", COUNTER, "Messages fetched with basic.get in automatic acknowledgement mode",
-               lambda c: c.counts.got_auto),
-        Column("channel_messages_delivered_ack_total", COUNTER,
-               "Messages delivered to consumers in manual acknowledgement mode", lambda c: c.counts.delivered_ack),
-        Column("channel_messages_delivered_total", COUNTER,
-               "Messages delivered to consumers in automatic acknowledgement mode", lambda c: c.counts.delivered_auto),
-        Column("channel_messages_redelivered_total", COUNTER,
-               "Messages redelivered to consumers or fetched again with basic.get",
-               lambda c: c.counts.redelivered),
-        Column("channel_messages_acked_total", COUNTER, "Messages acknowledged by consumers",
-               lambda c: c.counts.acked),
-        Column("channel_get_empty_total", COUNTER, "Calls of basic.get that found the queue empty",
-               lambda c: c.counts.get_empty),
-    )),
+    Group("channel_queue_metrics", VHOST_CHANNEL_LABELS, _deliveries("channel", "acked")),
     Group("channel_confirm_metrics", CHANNEL_LABELS, (
         Column("channel_messages_nacked_total", COUNTER, "Publishes nacked", lambda c: c.counts.nacked),
     ), prefix="leveret_"),
