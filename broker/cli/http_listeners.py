@@ -134,7 +134,7 @@ def _listen(
     """Open a listener; returns whether it could be had."""
     from leveret.broker.http.late_server import LateServer, listening  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
-    from leveret.broker.statistics.node_facts import ListenerFacts  # noqa: PLC0415
+    from leveret.broker.statistics.node_figures import ListenerFacts  # noqa: PLC0415
 
     try:
         sock = listening(wanted.host, wanted.port)

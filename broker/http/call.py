@@ -14,13 +14,12 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User
 from leveret.broker.channel.settings import Compatibility
-from leveret.broker.counters.histogram import Histogram
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Topic
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
+from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
 
@@ -203,18 +202,6 @@ class ManagedBroker(AdministeredBroker, Protocol):
     @property
     def export_dir(self) -> Path | None:
         """The directory of the telemetry export; None if nothing is exported."""
-
-    def node_facts(self) -> NodeFacts:
-        """Return facts about the node."""
-
-    def node_counts(self) -> Mapping[str, int]:
-        """Return the sampled figures of the node but its open files."""
-
-    def disk_counts(self) -> tuple[int, int]:
-        """Return the numbers of messages read from disk and written to it."""
-
-    def latencies(self) -> Mapping[str, Histogram]:
-        """Return the durations since the start of confirms, of commits, and by which timers were late."""
 
     @property
     def listeners(self) -> list[ListenerFacts]:

@@ -44,7 +44,7 @@ from leveret.broker.process.recent_log import RECENT
 from leveret.broker.process.resource_alarms import Unsent
 from leveret.broker.process.shares import Shares
 from leveret.broker.scheduling.time_slices import TimeSlices
-from leveret.broker.statistics.node_facts import ListenerFacts
+from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.statistics.sampling import Sampling
 from leveret.broker.tls.acceptor import Acceptor
 from leveret.broker.tls.credentials import Credentials

@@ -19,6 +19,7 @@ from leveret.broker.management.queue_fields import queue_state
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
+from leveret.broker.statistics.node_figures import latencies, node_counts, node_facts
 from leveret.broker.statistics.statistics import named, summed
 from leveret.broker.vhost.vhost import VHost
 
@@ -181,8 +182,8 @@ def _read_overview(broker: ManagedBroker, names: Vhosts, recent: "_Recent") -> R
 
 
 def _node(broker: ManagedBroker, recent: "_Recent") -> dict[str, Any]:
-    facts = broker.node_facts()
-    resources, counts = facts.resources, broker.node_counts()
+    facts = node_facts(broker)
+    resources, counts = facts.resources, node_counts(broker)
     return {
         "churn": broker.statistics.churn(),
         "node": {
@@ -199,7 +200,7 @@ def _node(broker: ManagedBroker, recent: "_Recent") -> dict[str, Any]:
             "sockets_used": facts.sockets_used,
             "sockets_total": facts.sockets_total,
         },
-        "latencies": {name: recent(name, whole) for name, whole in broker.latencies().items()},
+        "latencies": {name: recent(name, whole) for name, whole in latencies(broker).items()},
     }
 
 

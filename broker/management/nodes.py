@@ -13,6 +13,7 @@ from leveret.broker.management.client_errors import check_node_name
 from leveret.broker.management.overview import contexts, exchange_types
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
+from leveret.broker.statistics.node_figures import node_counts, node_facts
 from leveret.broker.statistics.rates import NO_RATE
 
 ROUTES = Routes("nodes", needs=Right.MONITORING)
@@ -85,9 +86,9 @@ def get_node(call: Call) -> Answer:
 
 def _shown(call: Call) -> dict[str, Any]:
     broker, statistics = call.broker, call.broker.statistics
-    facts = broker.node_facts()
+    facts = node_facts(broker)
     span = asked_ranges(call.query, one="node" in call.names).node
-    counts = {"fd_used": statistics.files, "gc_num": 0} | dict(broker.node_counts())
+    counts = {"fd_used": statistics.files, "gc_num": 0} | dict(node_counts(broker))
     shown: dict[str, Any] = {
         "name": broker.node_name,
         "type": "disc",
@@ -160,7 +161,7 @@ def get_memory(call: Call) -> Answer:
 
 
 def _memory(call: Call) -> dict[str, Any]:
-    facts = call.broker.node_facts()
+    facts = node_facts(call.broker)
     used = facts.resources.memory_used
     parts: dict[str, Any] = dict.fromkeys(_PARTS, 0) | {_WHOLE: used}
     total = {"erlang": used, "rss": used, "allocated": used}

@@ -12,6 +12,7 @@ from leveret.broker.http.route import Routes
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
+from leveret.broker.statistics.node_figures import disk_counts, node_facts
 from leveret.broker.statistics.series import Row
 from leveret.broker.statistics.statistics import named, summed
 from leveret.broker.vhost.vhost import VHost
@@ -48,7 +49,7 @@ def contexts(call: Call) -> list[dict[str, Any]]:
             "cowboy_opts": "[]",
             "ssl_opts": [],
         }
-        for each in call.broker.node_facts().listeners
+        for each in node_facts(call.broker).listeners
         if each.protocol == "http"
     ]
 
@@ -63,7 +64,7 @@ def listeners(call: Call) -> list[dict[str, Any]]:
             "port": each.port,
             "socket_opts": [],
         }
-        for each in call.broker.node_facts().listeners
+        for each in node_facts(call.broker).listeners
     ]
 
 
@@ -109,7 +110,7 @@ def get_overview(call: Call) -> Steps:
         return Item(overview)
     stats = yield from statistics.channel_totals(None if everything else vhosts)
     values = named(families.BROKER, families.BROKER.stats, stats)
-    values |= dict(zip(families.DISK, broker.disk_counts(), strict=True))
+    values |= dict(zip(families.DISK, disk_counts(broker), strict=True))
     overview["message_stats"] = statistics.stats(series, families.BROKER, values, ranges.messages)
     overview["churn_rates"] = statistics.stats(series, families.BROKER, statistics.churn(), ranges.messages)
     return Item(overview)

@@ -39,7 +39,7 @@ from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.node import Backends
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.counters.confirm_wait import ConfirmWait
-from leveret.broker.counters.histogram import Histogram, Latency
+from leveret.broker.counters.histogram import Latency
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
@@ -60,10 +60,9 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.server.node_figures import disk_counts, latencies, node_counts, node_facts
 from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown, Telemetry
-from leveret.broker.statistics.node_facts import ListenerFacts, NodeFacts
+from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameter_checks import SHOVEL
 from leveret.broker.vhost.parameters import Parameters
@@ -842,22 +841,6 @@ class Server:
         """The id of the cluster; '' before the first start, or if an administrator has removed it."""
         name = self.global_parameters.get(CLUSTER_ID)
         return name if isinstance(name, str) else ""
-
-    def node_facts(self) -> NodeFacts:
-        """Return facts about the node."""
-        return node_facts(self)
-
-    def node_counts(self) -> dict[str, int]:
-        """Return the sampled figures of the node but its open files."""
-        return node_counts(self)
-
-    def disk_counts(self) -> tuple[int, int]:
-        """Return the numbers of messages read from disk and written to it."""
-        return disk_counts(self)
-
-    def latencies(self) -> dict[str, Histogram]:
-        """Return the durations since the start of confirms, of commits, and by which timers were late."""
-        return latencies(self)
 
     def rename_cluster(self, name: str) -> None:
         """Set the name that clients see, as a global parameter as in RabbitMQ."""

@@ -13,6 +13,7 @@ from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
+from leveret.broker.statistics.node_figures import disk_counts, node_counts
 from leveret.broker.statistics.rates import NO_RATE, Family, Span, details
 from leveret.broker.statistics.series import Row, Series, Ticks
 from leveret.broker.vhost.vhost import VHost
@@ -35,12 +36,6 @@ class SampledBroker(Protocol):
 
     def now(self) -> float:
         """Return seconds of a monotonic clock."""
-
-    def disk_counts(self) -> tuple[int, int]:
-        """Return the numbers of messages read from disk and written to it."""
-
-    def node_counts(self) -> Mapping[str, int]:
-        """Return the figures of the node by RabbitMQ's names (`families.NODE`)."""
 
 
 class Statistics:
@@ -102,9 +97,9 @@ class Statistics:
             each: rows for each, rows in self._forgotten.items() if each is None or each in found
         }
         stats = yield from self.channel_totals(None)
-        row = (*stats, *lengths, *broker.disk_counts(), *self.churn().values())
+        row = (*stats, *lengths, *disk_counts(broker), *self.churn().values())
         self._added(self._broker_series, families.BROKER, row)
-        node = {"fd_used": self.files, **broker.node_counts()}
+        node = {"fd_used": self.files, **node_counts(broker)}
         self._added(self._node_series, families.NODE, tuple([node[name] for name in families.NODE.columns]))
 
     def forgetting(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from api import Api
 from fakes import Node
 
 from leveret.broker.channel.settings import Limits
-from leveret.broker.statistics.node_facts import ListenerFacts
+from leveret.broker.statistics.node_figures import ListenerFacts
 
 OK = {"status": "ok"}
 SINGLE = {"status": "ok", "reason": "single node cluster"}

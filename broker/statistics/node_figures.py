@@ -1,15 +1,52 @@
-"""The figures of a node in the management API, read where they are kept."""
+"""Facts and figures of a node in the management API, read where they are kept.
+
+A server is that of `broker.server.server`.
+"""
 
 import os
 import resource
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from leveret.broker.counters.histogram import Histogram, merged
-from leveret.broker.process.resource_alarms import resources
-from leveret.broker.statistics.node_facts import NodeFacts
+from leveret.broker.process.resource_alarms import Resources, resources
 
-if TYPE_CHECKING:
-    from leveret.broker.persistence.data_store import DataStore
+
+class ListenerFacts(NamedTuple):
+    """A listener: RabbitMQ's name of the protocol, and the address."""
+
+    protocol: str
+    address: str
+    port: int
+
+
+class NodeFacts(NamedTuple):
+    """The node now.
+
+    Attributes:
+        uptime: seconds since the start.
+        process_id: of the process.
+        files_total: file descriptors that the process may have.
+        sockets_used, sockets_total: client connections, and how many there may be.
+        resources: memory and disk.
+        data_dir, log_files, config_files: paths.
+        listeners: the listeners.
+        mechanisms: names of the authentication mechanisms that are offered.
+        strategy: RabbitMQ's name for how memory is measured.
+
+    """
+
+    uptime: float
+    process_id: int
+    files_total: int
+    sockets_used: int
+    sockets_total: int
+    resources: Resources
+    data_dir: str
+    log_files: tuple[str, ...]
+    config_files: tuple[str, ...]
+    listeners: tuple[ListenerFacts, ...]
+    mechanisms: tuple[str, ...]
+    strategy: str = "rss"
 
 
 def node_facts(server: Any) -> NodeFacts:
@@ -32,7 +69,7 @@ def node_facts(server: Any) -> NodeFacts:
 
 def node_counts(server: Any) -> dict[str, int]:
     """Return the figures that are sampled, by RabbitMQ's names, but `fd_used`."""
-    disk: DataStore | None = server.disk
+    disk = server.disk
     counts = {
         "mem_used": server.resource_monitor.memory.used,
         "sockets_used": len(server.drivers),
@@ -74,7 +111,7 @@ def latencies(server: Any) -> dict[str, Histogram]:
 
 def disk_counts(server: Any) -> tuple[int, int]:
     """Return the numbers of messages read from disk and written to it."""
-    disk: DataStore | None = server.disk
+    disk = server.disk
     if disk is None:
         return 0, 0
     reads = disk.pager.read_delta.messages + disk.pager.read_entries.messages
