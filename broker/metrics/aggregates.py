@@ -8,7 +8,7 @@ Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md; the size histogra
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
@@ -17,7 +17,7 @@ from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts, Sizes
 from leveret.broker.metrics.per_object import DELIVERIES, queue_type_label
 from leveret.broker.metrics.rows import STATES
-from leveret.broker.metrics.sampler import Sampler
+from leveret.broker.metrics.sampler import MeasuredDisk, Sampler
 from leveret.broker.metrics.text import (
     COUNTER,
     GAUGE,
@@ -31,7 +31,10 @@ from leveret.broker.metrics.text import (
 from leveret.broker.queue.arguments import CLASSIC, QUORUM
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.confirm.modes import CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD
+from leveret.storage.damage import KINDS
+from leveret.storage.journal.journal import Journal
 
+T = TypeVar("T")
 PROTOCOL = "amqp091"
 QUEUE_TYPES = (CLASSIC, QUORUM)
 MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
@@ -155,9 +158,23 @@ def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
     return buckets(LATENCY_LABELS, below, labels, histogram.count, histogram.total / 1e6)
 
 
-def _read(at: int) -> Callable[[Sampler], Mapping[str, float]]:
+def _disk(read: Callable[[MeasuredDisk], T], otherwise: T) -> Callable[[Sampler], T]:
+    """Return a function that reads a value of the data store; `otherwise` in a broker without one."""
+    return lambda node: otherwise if node.broker.disk is None else read(node.broker.disk)
+
+
+def _stored(read: Callable[[Journal], int]) -> Callable[[Sampler], int]:
+    """Return a function that reads a counter of what is written to disk; 0 in a broker without one."""
+    return _disk(lambda disk: read(disk.journal), 0)
+
+
+def _read(what: str) -> Callable[[Sampler], Mapping[str, float]]:
     """Return a function for one of the read counters, by message state."""
-    return lambda node: {state: counts[at] for state, counts in node.storage.reads.items()}
+    value = attrgetter(what)
+    return _disk(
+        lambda disk: {"delta": value(disk.pager.read_delta), "beta_gamma": value(disk.pager.read_entries)},
+        {"delta": 0, "beta_gamma": 0},
+    )
 
 
 def _confirms(node: Sampler) -> Iterator[Sample]:
@@ -257,13 +274,14 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
              lambda n: round(n.broker.uptime, 3)),
     ),
     "node_persister_metrics": (
-        _one("rabbitmq_io_write_ops_total", COUNTER, "Commits", lambda n: n.storage.commits),
-        _one("rabbitmq_io_write_bytes_total", COUNTER, "Bytes written by commits", lambda n: n.storage.octets),
+        _one("rabbitmq_io_write_ops_total", COUNTER, "Commits", _stored(lambda journal: journal.commits)),
+        _one("rabbitmq_io_write_bytes_total", COUNTER, "Bytes written by commits",
+             _stored(lambda journal: journal.octets_written)),
         _one("rabbitmq_io_write_time_seconds_total", COUNTER, "Time spent in commits, including flushes",
              lambda n: n.commit.total / 1e6),
-        _one("rabbitmq_io_sync_ops_total", COUNTER, "Flushes of commits to disk", lambda n: n.storage.flushes),
+        _one("rabbitmq_io_sync_ops_total", COUNTER, "Flushes of commits to disk", _disk(lambda disk: disk.flushes, 0)),
         _one("rabbitmq_msg_store_write_total", COUNTER, "Copies of messages written to the store",
-             lambda n: n.storage.written + n.storage.paged),
+             _stored(lambda journal: journal.written + journal.paged_out)),
     ),
     "auth_attempt_metrics": (
         _protocol("rabbitmq_auth_attempts_total", COUNTER, "Authentication attempts",
@@ -308,6 +326,12 @@ READS = {
     "messages": "Messages whose bodies were read from disk, by paging state",
     "blocks": "Blocks read from disk for messages, by paging state",
     "bodies": "Separately stored bodies read from disk for messages, by paging state",
+}
+
+_COPIES = {
+    "durable": _stored(lambda journal: journal.written),
+    "paged": _stored(lambda journal: journal.paged_out),
+    "early": _stored(lambda journal: journal.early),
 }
 
 REPLICATION: tuple[Column[Figures], ...] = (
@@ -355,20 +379,21 @@ OWN: tuple[Family, ...] = (
          lambda n: n.channels.total.counts.nacked),
     Family("leveret_commit_seconds", HISTOGRAM, "Duration of commits", ("le",), lambda n: _latency(n.commit)),
     Family("leveret_commit_size_bytes", HISTOGRAM, "Bytes written per commit", ("le",),
-           lambda n: _histogram(n.storage.sizes, n.storage.octets)),
+           _disk(lambda disk: _histogram(disk.commits.sizes.counts, disk.journal.octets_written),
+                 _histogram([0] * (len(SIZE_BOUNDS) + 1), 0))),
     _by_label("leveret_commit_messages_total", COUNTER,
               "Message copies by outcome: durable (written), paged (transient, written by paging), early (settled "
               "before they were written)", "kind",
-              lambda n: {"durable": n.storage.written, "paged": n.storage.paged, "early": n.storage.early}),
-    *(_by_label(f"leveret_read_{what}_total", COUNTER, text, "state", _read(at))
-      for at, (what, text) in enumerate(READS.items())),
+              lambda n: {kind: count(n) for kind, count in _COPIES.items()}),
+    *(_by_label(f"leveret_read_{what}_total", COUNTER, text, "state", _read(what)) for what, text in READS.items()),
     _by_label("leveret_damaged_total", COUNTER,
               "Damaged data found when reading messages, bodies or blocks from disk", "kind",
-              lambda n: n.storage.damage),
+              _disk(lambda disk: {kind: disk.damages.counts[kind] for kind in KINDS}, dict.fromkeys(KINDS, 0))),
     _one("leveret_store_reader_lag_commits", GAUGE,
          "Commits since the oldest open read transaction began; while it is open the data file can only grow",
-         lambda n: n.storage.reader_lag),
-    _one("leveret_commit_waiting_bytes", GAUGE, "Bytes waiting to be committed", lambda n: n.storage.waiting),
+         _disk(lambda disk: disk.reader_lag, 0)),
+    _one("leveret_commit_waiting_bytes", GAUGE, "Bytes waiting to be committed",
+         _stored(lambda journal: journal.octets + journal.octets_in_flight + journal.blob_octets)),
     Family("leveret_event_loop_lag_seconds", HISTOGRAM, "Delay of the event loop (lateness of its timer)", ("le",),
            lambda n: _latency(n.broker.context.latencies.loop_lag.whole())),
     _one("leveret_event_loop_longest_step_seconds", GAUGE,

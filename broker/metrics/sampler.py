@@ -15,7 +15,7 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.counters.totals import QueueCounts, Sizes
-from leveret.broker.metrics.node import READ, Identity, Process, Storage
+from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.per_object import (
     CHANNELS,
     CONNECTIONS,
@@ -41,7 +41,7 @@ from leveret.broker.process.resource_alarms import Resources, resources
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.damage import KINDS, Damages
+from leveret.storage.damage import Damages
 from leveret.storage.journal.journal import Journal
 from leveret.storage.queues.pager import Pager
 
@@ -291,11 +291,6 @@ class Sampler:
         """Memory and disk at the last checks."""
         return resources(self.broker.resource_monitor)
 
-    @cached_property
-    def storage(self) -> Storage:
-        """The counters of the data store."""
-        return Storage() if self.broker.disk is None else _storage(self.broker.disk)
-
     @property
     def commit(self) -> Histogram:
         """The durations of commits."""
@@ -306,26 +301,6 @@ class Sampler:
         """Return the times from a publish to its confirm in a confirm mode."""
         latency = self.broker.context.latencies.confirm.get(mode)
         return Histogram() if latency is None else latency.whole()
-
-
-def _storage(disk: MeasuredDisk) -> Storage:
-    journal = disk.journal
-    return Storage(
-        commits=journal.commits,
-        octets=journal.octets_written,
-        flushes=disk.flushes,
-        written=journal.written,
-        paged=journal.paged_out,
-        early=journal.early,
-        waiting=journal.octets + journal.octets_in_flight + journal.blob_octets,
-        reads={
-            state: (reads.messages, reads.blocks, reads.bodies)
-            for state, reads in zip(READ, (disk.pager.read_delta, disk.pager.read_entries), strict=True)
-        },
-        sizes=tuple(disk.commits.sizes.counts),
-        reader_lag=disk.reader_lag,
-        damage={kind: disk.damages.counts[kind] for kind in KINDS},
-    )
 
 
 def _queue_labels(queue: Queue) -> tuple[str, ...]:
