@@ -34,6 +34,8 @@ from leveret.broker.metrics.sampler import MeasuredBroker
 from leveret.broker.queue.queue import Queue
 from leveret.exchanges.base import Exchange
 
+_MESSAGES = ("published", "returned", "confirmed", "nacked", "delivered", "acked")
+
 
 class Process(NamedTuple):
     """Process figures from the operating system: bytes, descriptors, microseconds."""
@@ -119,12 +121,7 @@ class Rows:
             disk_free=-1 if disk.free is None else disk.free,
             disk_limit=disk.limit,
             alarms=[name for name, alarm in (("memory", memory), ("disk", disk)) if alarm.raised],
-            published=counted.published,
-            returned=counted.returned,
-            confirmed=counted.confirmed,
-            nacked=counted.nacked,
-            delivered=counted.delivered,
-            acked=counted.acked,
+            **_messages(counted),
             commits=0 if journal is None else journal.commits,
             commit_bytes=0 if journal is None else journal.octets_written,
             commit_messages=0 if journal is None else journal.written,
@@ -320,10 +317,10 @@ class Rows:
             write_buffer_bytes=connection.driver.unsent,
             recv_bytes=octets.octets_in,
             sent_bytes=octets.octets_out,
-            published=counts.published,
-            returned=counts.returned,
-            confirmed=counts.confirmed,
-            nacked=counts.nacked,
-            delivered=counts.delivered,
-            acked=counts.acked,
+            **_messages(counts),
         )
+
+
+def _messages(counts: ChannelCounts) -> dict[str, Any]:
+    """Return the columns that connections and the node have of what their channels count."""
+    return {name: getattr(counts, name) for name in _MESSAGES}
