@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
+from typing import Any
 
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
@@ -36,15 +37,16 @@ CHANNEL_STATS = {
 LENGTHS = ("messages_ready", "messages_unacknowledged")
 OCTETS = {"recv_oct": "octets_in", "send_oct": "octets_out"}
 DISK = ("disk_reads", "disk_writes")
-CHURN = (
-    "connection_created",
-    "connection_closed",
-    "channel_created",
-    "channel_closed",
-    "queue_declared",
-    "queue_created",
-    "queue_deleted",
-)
+CHURN = {
+    "connection_created": "clients.connections_opened",
+    "connection_closed": "clients.connections_closed",
+    "channel_created": "clients.channels_opened",
+    "channel_closed": "clients.channels_closed",
+    "queue_declared": "context.totals.queues_declared",
+    "queue_created": "context.totals.queues_created",
+    "queue_deleted": "context.totals.queues_deleted",
+}
+"""Names of the counters of objects that came and went, and where a broker has them."""
 MEASURED = ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "gc_num", "context_switches")
 STORED = (
     "io_read_count",
@@ -61,6 +63,9 @@ channel_row: Callable[[ChannelCounts], Row] = attrgetter(*CHANNEL_STATS.values()
 NO_CHANNEL = channel_row(ChannelCounts())
 connection_row: Callable[[Connection | ConnectionCounts], Row] = attrgetter(*OCTETS.values())
 """Returns the row of a connection, or of several together."""
+
+churn: Callable[[Any], Row] = attrgetter(*CHURN.values())
+"""Returns the counters of a broker for `CHURN`."""
 
 
 def lengths(queue: Queue) -> Row:

@@ -97,7 +97,7 @@ class Statistics:
             each: rows for each, rows in self._forgotten.items() if each is None or each in found
         }
         stats = yield from self.channel_totals(None)
-        row = (*stats, *lengths, *disk_counts(broker), *self.churn().values())
+        row = (*stats, *lengths, *disk_counts(broker), *families.churn(broker))
         self._added(self._broker_series, families.BROKER, row)
         node = {"fd_used": self.files, **node_counts(broker)}
         self._added(self._node_series, families.NODE, tuple([node[name] for name in families.NODE.columns]))
@@ -174,17 +174,7 @@ class Statistics:
 
     def churn(self) -> dict[str, int]:
         """Return the numbers of connections, channels and queues that came and went."""
-        clients, totals = self._broker.clients, self._broker.context.totals
-        values = (
-            clients.connections_opened,
-            clients.connections_closed,
-            clients.channels_opened,
-            clients.channels_closed,
-            totals.queues_declared,
-            totals.queues_created,
-            totals.queues_deleted,
-        )
-        return dict(zip(families.CHURN, values, strict=True))
+        return dict(zip(families.CHURN, families.churn(self._broker), strict=True))
 
     # -- what the samples say ---------------------------------------------------------------------------------------
 
