@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
 from leveret.broker.amqp.errors import MalformedProperties
@@ -22,6 +22,7 @@ from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.policies import NOTHING, Applied
 from leveret.storage.queues.backing_queue import PagingCounts
 
+T = TypeVar("T")
 Fields = Mapping[str, Callable[[Queue], Any]]
 
 QUEUE_OCTETS = 2000
@@ -54,9 +55,15 @@ def queue_fields(call: Call) -> Fields:
     ranges = asked_ranges(call.query, one="queue" in call.names)
     span = ranges.messages
 
+    @_once_a_row
     def policies(queue: Queue) -> Applied:
         vhost = broker.vhosts.get(queue.vhost)
         return NOTHING if vhost is None else vhost.queue_policies(queue)
+
+    counts = _once_a_row(lambda queue: queue.backing.paging_counts())
+
+    def paging(read: Callable[[PagingCounts], int]) -> Callable[[Queue], int]:
+        return lambda queue: read(counts(queue))
 
     def length(name: str) -> Callable[[Queue], Any]:
         return lambda queue: statistics.detail(
@@ -84,22 +91,22 @@ def queue_fields(call: Call) -> Fields:
         "idle_since": lambda queue: (
             ABSENT if queue.type == QUORUM else idle_since(statistics, statistics.series(queue))
         ),
-        "messages_ram": _paging(_ram),
-        "messages_ready_ram": _paging(lambda paging: paging.ram_msg_count),
-        "messages_unacknowledged_ram": _paging(lambda paging: paging.ram_ack_count),
+        "messages_ram": paging(_ram),
+        "messages_ready_ram": paging(lambda paging: paging.ram_msg_count),
+        "messages_unacknowledged_ram": paging(lambda paging: paging.ram_ack_count),
         "messages_persistent": _messages_persistent,
         "messages_paged_out": _messages_paged_out,
         "disk_reads_per_delivered": _reads_per_delivered,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
-        "message_bytes": _paging(_octets),
-        "message_bytes_ready": _paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),
-        "message_bytes_unacknowledged": _paging(lambda each: each.unacked_octets + each.unacked_away_octets),
-        "message_bytes_ram": _paging(_ram_octets),
+        "message_bytes": paging(_octets),
+        "message_bytes_ready": paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),
+        "message_bytes_unacknowledged": paging(lambda each: each.unacked_octets + each.unacked_away_octets),
+        "message_bytes_ram": paging(_ram_octets),
         "message_bytes_persistent": _message_bytes_persistent,
         "message_bytes_retained": lambda queue: (
             ABSENT if queue.retained is None else _retained_octets(queue.retained)
         ),
-        "message_bytes_paged_out": _paging(_paged_out),
+        "message_bytes_paged_out": paging(_paged_out),
         "head_message_timestamp": _head_message_timestamp,
         "consumers": lambda queue: queue.consumer_count,
         "consumer_capacity": lambda queue: queue.consumer_capacity,
@@ -176,9 +183,17 @@ def _named(policy: Any) -> str | None:
     return None if policy is None else json_text(policy.name)
 
 
-def _paging(read: Callable[[PagingCounts], int]) -> Callable[[Queue], int]:
-    """Return a function that reads the paging counts of a queue."""
-    return lambda queue: read(queue.backing.paging_counts())
+def _once_a_row(compute: Callable[[Queue], T]) -> Callable[[Queue], T]:
+    """Return a function that computes a value once for all keys of a row, which come one after the other."""
+    known: tuple[Queue, T] | None = None
+
+    def value(queue: Queue) -> T:
+        nonlocal known
+        if known is None or known[0] is not queue:
+            known = queue, compute(queue)
+        return known[1]
+
+    return value
 
 
 def _ram(paging: PagingCounts) -> int:
