@@ -412,7 +412,7 @@ class ReceiveLoop:
                 if is_made:
                     equal, at = equal_contents(data, at, size, prefix, total, head)  # type: ignore[arg-type]
                     messages = route.make(channel, equal) if equal else ()  # type: ignore[union-attr, arg-type]
-                else:
+                else:  # made here: from the list of contents they take 10 % more instructions (9,289, not 8,416)
                     messages = []
                     address, number = route.address, channel.number  # type: ignore[union-attr]
                     stop = at + total

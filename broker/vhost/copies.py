@@ -17,6 +17,9 @@ A message may reach its queues in several steps of the event loop, some of them 
 deleted meanwhile. So the number of its copies is known at the end only: until `finish` a `Copies` counts as one of
 them, both for the disk and for the promise to the publisher.
 
+One object for each message has a price where a publish leaves the fast path, as with an expiration: 75,719 instructions
+instead of 67,119 for a loop of its own, and 83,509 instead of 69,890 in confirm mode.
+
 Hot path: see docs/performance.md.
 """
 
