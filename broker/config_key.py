@@ -52,7 +52,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """What the names of keys begin with where a class of settings is used in several places.
+    """Beginning of the names of keys where a class of settings is used in several places.
 
     Attributes:
         name: the beginning, without the dot.

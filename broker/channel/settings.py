@@ -21,7 +21,7 @@ class DefaultLimits(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much clients may use; None means no limit."""
+    """Limits of what clients may use; None means no limit."""
 
     connection_max: Annotated[int | None, Key("connection_max", "limit", low=0, also=("max_connections",),
         doc="Open connections on the broker.")] = None

@@ -16,7 +16,7 @@ __all__ = ["KEYS", "TOPICS", "Key", "KeyTable", "Topic"]
 
 _KINDS: Final[dict[Any, Kind]] = {bool: "bool", int: "int", str: "string"}
 _NOTHING: Final = {"limit": "infinity", "file": "false", "user": "none"}
-"""What no value is called in a file, by the kind of a key."""
+"""Words for no value in a file, by the kind of a key."""
 _SIZES: Final = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, ""))
 _TIMES: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
 _LEAST_SIZE: Final = 65536

@@ -67,7 +67,7 @@ class ReplicationConfig(msgspec.Struct, frozen=True):
 
     @property
     def warnings(self) -> list[str]:
-        """What is unsafe, which health shows too."""
+        """The unsafe settings, which health shows too."""
         if not self.engine_url or self.require_synchronous != "false":
             return []
         text = "confirmed messages are lost if the database is lost before a standby has them"
