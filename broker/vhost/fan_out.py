@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import Copies
+from leveret.broker.vhost.copies import Copies, is_stored_by
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.promise import Promise
 from leveret.storage.message import Message
@@ -49,7 +49,11 @@ def distribute(
 
     """
     promise: Promise | None = None
-    if confirms is not None:
+    if confirms is not None and (
+        len(queues) > AT_ONCE
+        or is_stored_by(queues, persistent=persistent)
+        or any([queue.awaits_consumers for queue in queues])  # noqa: C419 - a generator costs more
+    ):
         promise = Promise(confirms, confirms.seq_no, 1)
         confirms.hold(promise.seq_no)
     copies = Copies(message, queues, persistent=persistent, promise=promise)
@@ -59,6 +63,8 @@ def distribute(
         for queue in queues:
             copies.put(queue)
         copies.finish()
+        if confirms is not None and promise is None and not copies.is_taken:
+            confirms.refused(confirms.seq_no)
     return copies
 
 

@@ -635,21 +635,6 @@ class TestOnDisk:
         assert 100 == line_of(following).count
         following.disk.close()
 
-    def test_data_of_an_earlier_version_have_no_delayed_messages(self, disk_node, tmp_path):
-        """A directory without the table is valid, can be compacted, and is opened."""
-        disk_node.commit()
-        environment = disk_node.disk.environment
-        with environment.store.env.begin(write=True) as txn:
-            txn.drop(environment.store.db["delayed"])
-        disk_node.disk.close()
-        findings: list[Finding] = []
-        assert Check(tmp_path, findings.append).run() is not None
-        assert [] == findings
-        compact(tmp_path)
-        following = DiskNode(tmp_path)
-        assert [] == list(following.disk.environment.rows("delayed"))
-        following.disk.close()
-
     def test_the_check_reads_delayed_messages(self, disk_node, tmp_path):
         """The check reports a damaged row, a wrong count and a missing exchange, and nothing in a healthy table."""
         client = setup(disk_node)
