@@ -66,12 +66,22 @@ def test_help_can_be_read(shown):
 
 
 def test_every_benchmark_can_be_named(shown):
-    """`make bench NAME=` accepts all of bench/ but two brokers and what has a target of its own."""
+    """`make bench NAME=` accepts all of bench/ but two brokers, a generator, and what has a target of its own."""
     scripts = {path.stem for path in (ROOT / "bench").glob("*.py") if '"__main__"' in path.read_text()}
     scripts |= {path.parent.name for path in (ROOT / "bench").glob("*/__main__.py")}
 
     assert (
-        scripts - {"compare", "demo_export", "instructions", "pairs", "paper_baseline", "paper_page", "relay"}
+        scripts
+        - {
+            "compare",
+            "demo_export",
+            "generate",
+            "instructions",
+            "pairs",
+            "paper_baseline",
+            "paper_page",
+            "relay",
+        }
         == shown["bench"]
     )
 

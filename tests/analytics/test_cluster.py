@@ -193,6 +193,7 @@ def test_jobs_have_the_same_tables_on_a_cluster(spark, outputs):
         "validate/gaps",
         "validate/findings",
         "validate/waits",
+        "health/dead",
         "health/episodes",
     }
     for name in expected - {"overview"}:  # whose page is the index

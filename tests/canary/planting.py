@@ -66,8 +66,9 @@ class Rule(NamedTuple):
 TESTS = ("tests/**/*.py", "docs/**/*.md", "bench/*.py")
 RULES = (
     # The default of the broker: of its configuration, and of the programs that log in without being told how.
-    Rule("default password", ("broker/config/config.py",), r'UserConfig\("guest", "guest"', r'UserConfig("guest", "<secret>"'),
-    Rule("default password", ("broker/config/config.py",), r'"default_pass", "guest"', '"default_pass", "<secret>"'),
+    Rule("default password", ("broker/config/sections.py",), r'UserConfig\("guest", "guest"', r'UserConfig("guest", "<secret>"'),
+    Rule("default password", ("broker/config/sections.py",), r'"default_pass", default="guest"', '"default_pass", default="<secret>"'),
+    Rule("default password", ("broker/config/combined.py",), r'"default_pass", "guest"', '"default_pass", "<secret>"'),
     Rule("default password", ("broker/auth/users.py",), r"Password\(_GUEST\)", 'Password("<secret>")'),
     Rule("password of our clients", ("broker/client/uri.py",), r'password: str = field\(default="guest"',
          'password: str = field(default="<secret>"'),

@@ -76,9 +76,9 @@ def test_nothing_is_found_where_nothing_is(tmp_path):
 def test_each_rule_finds_its_secret(tmp_path):
     """The copy has the secret where the rules say, and its files are told as they are written."""
     planted = plant(ROOT, tmp_path / "tree", WORD)
-    config = (tmp_path / "tree" / "broker" / "config" / "config.py").read_bytes()
+    config = (tmp_path / "tree" / "broker" / "config" / "combined.py").read_bytes()
 
-    assert planted["broker/config/config.py"] == config
+    assert planted["broker/config/combined.py"] == config
     assert b'"default_pass", "%s"' % str(WORD).encode() in config
     assert (tmp_path / "tree" / "leveret" / "broker").is_symlink()
 

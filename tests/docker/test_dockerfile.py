@@ -241,7 +241,7 @@ def test_what_is_copied_is_there_and_not_ignored():
 def test_the_packages_that_ship_are_copied():
     """The image is built of the packages that the wheel has."""
     packages_of_wheel = re.search(
-        r"^packages = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+        r"^only-include = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
     )
 
     assert set(json.loads(packages_of_wheel[1])) <= set(copied())
