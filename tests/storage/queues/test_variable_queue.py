@@ -1436,9 +1436,17 @@ class RedoMachine(Machine):
     """
 
     is_direct = False
+    now = 0.0
+    """Time by the clock of the log, in seconds: it does not depend on the machine, so that examples can be repeated."""
 
     def open_environment(self) -> Environment:
         return Environment(self.data_dir, sync=True)
+
+    @precondition(lambda self: self.environment.has_logged)
+    @rule()
+    def wait(self) -> None:
+        """Let what is only logged become due: the next commit writes it to the tables."""
+        self.now += redo_log_module.MOST_SECONDS
 
     @precondition(lambda self: self.batch is None and (self.journal.has_work or self.journal.has_unpaged))
     @rule(page=st.sampled_from([0, 0, 0, inf]))
@@ -1449,7 +1457,10 @@ class RedoMachine(Machine):
     def write(self, batch: Batch) -> list[int]:
         self.written = Written([], is_logged=False, applied=0)
         self.is_direct = not self.is_direct
-        with patch.object(environment_module, "LOGGED_MESSAGES", sys.maxsize):
+        with (
+            patch.object(environment_module, "LOGGED_MESSAGES", sys.maxsize),
+            patch.object(redo_log_module, "monotonic", lambda: self.now),
+        ):
             entry = self.environment.begin_log(batch) if self.is_direct else None
             if entry is not None and self.is_written_directly(entry):
                 self.written = self.environment.end_log(entry)
