@@ -36,7 +36,7 @@ from leveret.broker.errors import NoResourceError, NotYet
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import Copies, saved_among
+from leveret.broker.vhost.copies import Copies, is_stored_by
 from leveret.broker.vhost.delayed_delivery import DelayDisk
 from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
@@ -228,7 +228,7 @@ class Transaction:
             left = [queue for queue in queues if not queue.deleted]
             if message.persistent and not needs_file(left, persistent=persistent):
                 message = Message(message.address, message.content, message.channel_id)
-            if not self._is_stored and saved_among(left, persistent=persistent):
+            if not self._is_stored and is_stored_by(left, persistent=persistent):
                 self._is_stored = True
             if len(left) < len(queues):
                 self._is_whole = False

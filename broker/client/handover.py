@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import Awaitable
 from functools import partial
-from typing import Any
 
 from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.uri import Address
@@ -17,7 +16,8 @@ async def connected(address: Address, seconds: float) -> socket.socket:
     loop = asyncio.get_running_loop()
     reason = "no address found"
     try:
-        found = await in_time(started(partial(_addresses, address)), seconds)
+        looking = started(partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM))
+        found = await in_time(looking, seconds)
     except TimeoutError:
         found, reason = [], f"no address found in {seconds:g} s"
     except OSError as error:
@@ -42,10 +42,6 @@ async def connected(address: Address, seconds: float) -> socket.socket:
             return sock
         sock.close()
     raise UnreachableError(f"cannot connect to {address.endpoint}: {reason}")
-
-
-def _addresses(address: Address) -> list[Any]:
-    return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
 
 
 async def handed_over(sock: socket.socket, connecting: Awaitable[object]) -> None:

@@ -22,7 +22,7 @@ from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import Copies
+from leveret.broker.vhost.copies import Copies, is_stored_by
 from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.tail import Tail
 from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
@@ -138,6 +138,6 @@ class DeadLettering:
         if not targets:
             copies.refuse()
         # a target may refuse it, which puts it into other queues
-        is_stored = copies.is_stored or (queue.durable and (persistent or queue.saves_all))
+        is_stored = copies.is_stored or is_stored_by((queue,), persistent=persistent)
         self._deliveries.add(targets, copies.forward, copies, is_stored=is_stored)
         return not copies.stays
