@@ -1,19 +1,21 @@
 """Compares Leveret with another revision under PerfTest: `python -m bench.pairs` or `make bench-pairs REF=...`.
 
-Both revisions run all the time, each with an empty data directory. Each pair runs one workload against one and then
-against the other, and the next pair in the other order, so that a slow minute of the machine affects both. A pair
-during which other processes used more of the machine than `--quiet` is reported and repeated. The result is the median
-of a workload's ratios, this revision over the other, and the geometric mean of these medians.
+Each pair starts both revisions with empty data directories, and runs one workload against one and then against the
+other, the next pair in the other order, so that a slow minute of the machine affects both. A pair during which other
+processes used more of the machine than `--quiet` is reported and repeated. The result is the median of a workload's
+ratios, this revision over the other, and the geometric mean of these medians.
+
+Two processes of the *same* revision differed by a tenth in the median of eight pairs (paper-1q), and one process kept
+its lead: so each pair has processes of its own.
 """
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from statistics import geometric_mean, median
-
-import uvloop
 
 from bench import brokers, compare, perftest
 from bench.results import Report
@@ -27,6 +29,8 @@ PATIENCE = 3
 
 Measure = Callable[[brokers.Broker, int], compare.Run]
 """Runs one workload against a broker; the number is that of the pair."""
+Start = Callable[[], AbstractContextManager[tuple[brokers.Broker, brokers.Broker]]]
+"""Starts this revision and the other one, and stops them at the end of the block."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,23 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         folder = perftest.fetch(options.perf_test)
-        with (
-            revision(options.against) as root,
-            tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch,
-        ):
-            started: list[brokers.Broker] = []
-            try:
-                for name, checkout in (("here", brokers.ROOT), ("there", root)):
-                    directory = Path(scratch, name)
-                    directory.mkdir()
-                    started.append(brokers.start("leveret", directory, root=checkout))
-                return compared(options, folder, started[0], started[1])
-            finally:
-                for broker in started:
-                    broker.stop()
+        with revision(options.against) as root:
+            return compared(options, folder, lambda: both(root))
     except (brokers.BrokerError, perftest.PerfTestError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def both(root: Path) -> Iterator[tuple[brokers.Broker, brokers.Broker]]:
+    """Run this revision and that in the checkout `root`, each with an empty data directory."""
+    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch, ExitStack() as running:
+        started = []
+        for name, checkout in (("here", brokers.ROOT), ("there", root)):
+            directory = Path(scratch, name)
+            directory.mkdir()
+            started.append(brokers.start("leveret", directory, root=checkout))
+            running.callback(started[-1].stop)
+        yield started[0], started[1]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,12 +84,9 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def compared(options: argparse.Namespace, folder: Path, here: brokers.Broker, there: brokers.Broker) -> int:
+def compared(options: argparse.Namespace, folder: Path, start: Start) -> int:
     """Run all pairs and print them with their medians; returns 0 if all bars were cleared, else 1."""
-    tellers = uvloop.run(compare.describe([here]))
-    print(
-        f"{tellers['leveret']} beside {options.against}; {options.pairs} pairs, {options.seconds} s a run\n"
-    )
+    print(f"this revision beside {options.against}; {options.pairs} pairs, {options.seconds} s a run\n")
     print(f"{'workload':<16}{'here':>10}{'there':>10}{'ratio':>8}{'CPU':>8}{'other %':>9}")
     found = {}
     for name in options.workload:
@@ -92,7 +94,7 @@ def compared(options: argparse.Namespace, folder: Path, here: brokers.Broker, th
         def measure(broker: brokers.Broker, number: int, name: str = name) -> compare.Run:
             return compare.run_once(WORKLOADS[name], broker, number, options, folder)
 
-        found[name] = ratios(measure, here, there, options.pairs, options.quiet)
+        found[name] = ratios(measure, start, options.pairs, options.quiet)
     print()
     report = Report("pairs")
     medians = {name: median(each) for name, each in found.items()}
@@ -102,16 +104,15 @@ def compared(options: argparse.Namespace, folder: Path, here: brokers.Broker, th
     return 1 if report.missed else 0
 
 
-def ratios(
-    measure: Measure, here: brokers.Broker, there: brokers.Broker, pairs: int, quiet: float
-) -> list[float]:
+def ratios(measure: Measure, start: Start, pairs: int, quiet: float) -> list[float]:
     """Measure `pairs` pairs, each at most `PATIENCE` times until undisturbed; returns this revision over the other."""
     kept = []
     for number in range(1, pairs + 1):
-        order = (here, there) if number % 2 else (there, here)
         for attempt in range(1, PATIENCE + 1):
-            runs = {id(broker): measure(broker, number) for broker in order}
-            ours, theirs = runs[id(here)], runs[id(there)]
+            with start() as (here, there):
+                order = (here, there) if number % 2 else (there, here)
+                runs = {id(broker): measure(broker, number) for broker in order}
+                ours, theirs = runs[id(here)], runs[id(there)]
             other = max(ours.other, theirs.other)
             is_disturbed = other > quiet
             ratio = ours.counted / max(theirs.counted, 1.0)

@@ -1,5 +1,6 @@
 """`bench.pairs` without brokers: which runs count."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 from bench import pairs
@@ -18,8 +19,8 @@ def measured(others):
 
 def test_a_disturbed_pair_is_named_and_run_again(capsys):
     """A pair beside which others used the machine is run again, and only the repetition counts."""
-    here, there = SimpleNamespace(rate=110.0), SimpleNamespace(rate=100.0)
-    found = pairs.ratios(measured([50, 0, 1, 2, 3, 4]), here, there, 2, 10.0)
+    both = SimpleNamespace(rate=110.0), SimpleNamespace(rate=100.0)
+    found = pairs.ratios(measured([50, 0, 1, 2, 3, 4]), lambda: nullcontext(both), 2, 10.0)
     lines = capsys.readouterr().out.splitlines()
     assert [1.1, 1.1] == found
     assert [True, False, False] == ["run again" in line for line in lines]
@@ -27,8 +28,8 @@ def test_a_disturbed_pair_is_named_and_run_again(capsys):
 
 def test_a_pair_that_stays_disturbed_counts_and_is_named(capsys):
     """After the last attempt a disturbed pair counts, and its line says so."""
-    here, there = SimpleNamespace(rate=90.0), SimpleNamespace(rate=100.0)
-    found = pairs.ratios(measured([50] * 6), here, there, 1, 10.0)
+    both = SimpleNamespace(rate=90.0), SimpleNamespace(rate=100.0)
+    found = pairs.ratios(measured([50] * 6), lambda: nullcontext(both), 1, 10.0)
     lines = capsys.readouterr().out.splitlines()
     assert [0.9] == found
     assert [True, True, True] == ["disturbed" in line for line in lines]
