@@ -64,6 +64,57 @@ class DefinitionsError(ValueError):
     reason = ""
 
 
+class ProcessControl(Protocol):
+    """The process, if it is the broker's own (`broker.cli.main`)."""
+
+    def stop(self) -> None:
+        """Begin the shutdown, as SIGTERM does."""
+
+    def reopen_logs(self) -> None:
+        """Reopen the log files, as SIGHUP does."""
+
+
+class Figures(NamedTuple):
+    """Figures of a node of a cluster for metrics; `role` is 1 while it leads, 0 while it waits."""
+
+    role: int
+    epoch: int
+    lag_batches: int
+    lag_seconds: float
+    append_seconds: float
+
+
+class Cluster(Protocol):
+    """The nodes of a replicated log, as one of them sees them (`broker.replication.control`)."""
+
+    def figures(self) -> Figures:
+        """Return the figures for metrics."""
+
+    def described(self) -> dict[str, Any]:
+        """Return the state of the node and of the others, as a value of JSON."""
+
+    def member_problem(self) -> str:
+        """Return the reason for which this node could not take over now; '' if it could, or leads."""
+
+    def transfer_problem(self, successor: str) -> str:
+        """Return the reason for which the lead cannot be handed over; '' if it can."""
+
+    def transfer(self, successor: str) -> None:
+        """Begin to hand over: to a member, or to any that comes first."""
+
+    def forget_problem(self, name: str) -> str:
+        """Return the reason for which a member cannot be forgotten; '' if it can."""
+
+    def forget(self, name: str, done: Callable[[None], object]) -> None:
+        """Remove a member, and call back once it is gone."""
+
+    def acceptance_problem(self) -> str:
+        """Return the reason for which there is no log to be accepted; '' if there is one."""
+
+    def accept_log(self) -> None:
+        """Go on with a log that is shorter than the copies of all nodes."""
+
+
 class CheckedAlarms(Alarms, Protocol):
     """The memory and disk alarms, which can be checked at once (`broker.server.resource_monitor`)."""
 
@@ -102,10 +153,10 @@ class AdministeredBroker(Protocol):
     clients: ConnectionTracking
     alarm: str
     time_source: TimeSource
-    process: Any
-    """The process (`administration.node.ProcessControl`); None if it is an application's."""
+    process: ProcessControl | None
+    """The process; None if it is an application's."""
     cluster: Any
-    """The cluster (`administration.cluster.Cluster`); None if the log is not replicated."""
+    """The `Cluster`; None if the log is not replicated."""
 
     @property
     def tls_certificates(self) -> "Mapping[str, CertificateFacts]":

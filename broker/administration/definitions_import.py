@@ -1,19 +1,164 @@
 """Import of definitions: checks every entry before anything is changed, and computes the changes."""
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import chain, count
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from leveret.broker.administration.access import AdministeredBroker, AdministrationError, DefinitionsError
+import msgspec
+
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    AdministrationError,
+    BadRequestError,
+    DefinitionsError,
+    checked_limits,
+)
+from leveret.broker.administration.definitions_document import (
+    BindingEntry,
+    ExchangeEntry,
+    GlobalParameterEntry,
+    ParameterEntry,
+    PermissionEntry,
+    PolicyEntry,
+    Problem,
+    QueueEntry,
+    Reading,
+    TopicPermissionEntry,
+    UserEntry,
+    VHostEntry,
+    as_object,
+    as_words,
+    plain_arguments,
+    table_of,
+)
 from leveret.broker.administration.definitions_outcome import Outcome
-from leveret.broker.administration.definitions_planned import Names, Planned, Step, UncheckedError
-from leveret.broker.administration.definitions_reading import Problem, Reading
-from leveret.broker.administration.definitions_settings import SettingsChecks
-from leveret.broker.administration.definitions_topology import TopologyChecks
+from leveret.broker.administration.users import (
+    check_password_rules,
+    check_user,
+    user_limits_of,
+    user_of,
+)
+from leveret.broker.administration.vhosts import (
+    check_vhost_limit,
+    check_vhost_name,
+    checked_queue_type,
+    protect_vhost,
+    put_vhost,
+    set_vhost_limits,
+)
+from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError
-from leveret.broker.errors import AMQPError
-from leveret.broker.vhost.parameter_checks import ParameterError
+from leveret.broker.auth.passwords import SHA256, Password, check_password
+from leveret.broker.auth.users import USER_LIMITS, VHOST_LIMITS, Users, limits_by_name
+from leveret.broker.errors import AMQPError, resource
+from leveret.broker.queue.arguments import (
+    check_alternate_exchange_type,
+    check_dead_letter_exchange_type,
+    check_queue_arguments,
+    check_queue_properties,
+    with_default_type,
+)
+from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, refuse
+from leveret.broker.vhost.parameters import OPERATOR_POLICY, check_parameter
+from leveret.broker.vhost.policies import Policy
+from leveret.broker.vhost.policy_keys import policy_keys
+from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
+from leveret.exchanges.router import EXCHANGE_TYPES, Router
+
+Step = Callable[[], object]
+
+SHORT = 255
+"""Maximum size in bytes of a name or key, on the wire and in the store."""
+
+
+class Planned(NamedTuple):
+    """A valid entry.
+
+    Attributes:
+        before: the properties of the object in the broker; None if it is not there.
+        after: its properties in the file.
+        apply: carries out the change.
+        is_kept: True if an object that is there stays as it is.
+
+    """
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any]
+    apply: Step
+    is_kept: bool = False
+
+
+class UncheckedError(Exception):
+    """An entry belongs to something that is refused, so that it cannot be checked."""
+
+
+class Names:
+    """The names that entries may refer to: those in the broker, and those of the entries before.
+
+    Args:
+        broker: the broker.
+
+    """
+
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
+        self.added: set[tuple[str, ...]] = set()
+        """Section, vhost if there is one, and name of what is added."""
+        self.queue_types: dict[str, str] = {}
+        """The default queue types of vhosts that the file has."""
+        self._refused: set[tuple[str, ...]] = set()
+
+    def refuse(self, section: str, entry: object) -> None:
+        """Note an entry that is refused: others that belong to it are not."""
+        values = (
+            entry
+            if isinstance(entry, Mapping)
+            else {key: getattr(entry, key, None) for key in ("vhost", "name")}
+        )
+        keys = ("vhost", "name") if section in {"exchanges", "queues"} else ("name",)
+        name = [value for key in keys if isinstance(value := values.get(key), str)]
+        if section in {"vhosts", "users", "exchanges", "queues"} and len(name) == len(keys):
+            self._refused.add((section, *name))
+
+    def check(self, *identity: str) -> None:
+        """Raise UncheckedError for something that is refused."""
+        if identity in self._refused:
+            raise UncheckedError
+
+    def check_vhost(self, name: str) -> None:
+        """Raise BadRequestError for a vhost that does not exist."""
+        self.check("vhosts", name)
+        if name not in self._broker.vhosts and ("vhosts", name) not in self.added:
+            raise BadRequestError(f"Virtual host '{name}' does not exist")
+
+    def default_queue_type(self, vhost: str) -> str:
+        """Return the type that a queue of a vhost gets if its entry has none; '' if there is no default."""
+        if vhost in self.queue_types:
+            return self.queue_types[vhost]
+        return self._broker.vhosts[vhost].default_queue_type if vhost in self._broker.vhosts else ""
+
+    def check_user(self, name: str) -> None:
+        """Raise BadRequestError for a user that does not exist."""
+        self.check("users", name)
+        if self._broker.users.get(name) is None and ("users", name) not in self.added:
+            raise BadRequestError(f"User '{name}' does not exist")
+
+    def forgetting(self) -> Generator[None]:
+        """Forget everything in steps, because a large set is not freed in one."""
+        for names in (self.added, self._refused):
+            while names:
+                names.pop()
+                yield
+
+
+def check_short(what: str, text: str) -> None:
+    """Raise BadRequestError for a name or key that is too long."""
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if size > SHORT:
+        raise BadRequestError(f"{what} is {size} bytes long, more than {SHORT}")
+
 
 INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError, ParameterError
 
@@ -90,3 +235,405 @@ class Plan:
     def _refuse(self, problem: Problem) -> None:
         self.outcome.refuse(problem)
         self._names.refuse(problem.section, problem.entry)
+
+
+_NEW_HASH: Final = "new"
+"""Stands for the hash of a password that is not the present one: it is computed when it is stored."""
+
+
+class SettingsChecks:
+    """Checks entries against existing objects and the entries before them. All raise for invalid ones.
+
+    Args:
+        broker: the broker.
+        names: what entries may refer to.
+
+    """
+
+    def __init__(self, broker: AdministeredBroker, names: Names) -> None:
+        self._broker = broker
+        self._names = names
+        self._vhost_count = len(broker.vhosts)
+        self._patterns = broker.users.patterns
+        self._tried = Users(patterns=self._patterns)
+        """Scratch users that receive each permission for a moment."""
+
+    def vhost(self, entry: VHostEntry) -> Planned:
+        """Check a vhost."""
+        broker = self._broker
+        check_vhost_name(entry.name)
+        present = broker.vhosts.get(entry.name)
+        if present is None and ("vhosts", entry.name) not in self._names.added:
+            check_vhost_limit(broker, entry.name, self._vhost_count + 1)
+            self._vhost_count += 1
+        metadata = entry.metadata
+        properties: dict[str, Any] = {
+            "description": metadata.description or entry.description,
+            "tags": tuple(as_words(metadata.tags or entry.tags)),
+            "default_queue_type": checked_queue_type(
+                metadata.default_queue_type or entry.default_queue_type or ""
+            ),
+        }
+        limits = checked_limits(as_object(entry.limits) or {}, VHOST_LIMITS, "limits")
+        given = metadata.protected_from_deletion
+        protection = {} if given is None or given is msgspec.UNSET else {"protected_from_deletion": given}
+        self._names.added.add(("vhosts", entry.name))
+        self._names.queue_types[entry.name] = properties["default_queue_type"]
+
+        def apply() -> None:
+            put_vhost(broker, entry.name, **properties)
+            if protection:
+                protect_vhost(
+                    broker, broker.vhosts[entry.name], is_protected=protection["protected_from_deletion"]
+                )
+            if limits:
+                set_vhost_limits(broker, entry.name, limits)
+
+        before: dict[str, Any] | None = None
+        if present is not None:
+            before = {
+                "description": present.description,
+                "tags": present.tags,
+                "default_queue_type": present.default_queue_type,
+            }
+            if protection:
+                before["protected_from_deletion"] = present.is_protected
+            if limits:
+                before["limits"] = limits_by_name(broker.users.vhost_limits(entry.name))
+        after = {**properties, **protection, **({"limits": _set(limits)} if limits else {})}
+        return Planned(before, after, apply)
+
+    def user(self, entry: UserEntry) -> Planned:
+        """Check a user."""
+        given_hash = None if entry.password_hash is msgspec.UNSET else entry.password_hash
+        users = self._broker.users
+        present = users.get(entry.name)
+        check_user(entry.name, entry.hashing_algorithm, given_hash, present)
+        limits = checked_limits(as_object(entry.limits) or {}, USER_LIMITS, "user-limits")
+        given_password = entry.password or None
+        algorithm = entry.hashing_algorithm
+        if (
+            given_hash is None
+            and given_password
+            and present is not None
+            and present.hashing_algorithm == algorithm
+            and check_password(Password(given_password), present.password_hash, algorithm)
+        ):
+            given_hash = present.password_hash
+        if given_hash is None:
+            check_password_rules(users, given_password)
+            if given_password and algorithm == SHA256:  # the default of an entry
+                algorithm = users.passwords.algorithm
+        self._names.added.add(("users", entry.name))
+
+        def apply() -> None:
+            present, tags = users.get(entry.name), as_words(entry.tags)
+            users.add(user_of(present, entry.name, tags, given_password, given_hash, algorithm))
+            users.set_user_limits(entry.name, user_limits_of(limits))
+
+        before = None
+        shown_hash = _NEW_HASH if given_hash is None and given_password else given_hash or ""
+        if present is not None:
+            before = {
+                "tags": list(present.tags),
+                "password_hash": present.password_hash,
+                "hashing_algorithm": present.hashing_algorithm,
+                "limits": limits_by_name(users.user_limits(entry.name)),
+            }
+            if given_hash is None and not given_password:
+                shown_hash, algorithm = present.password_hash, present.hashing_algorithm
+        after = {
+            "tags": list(dict.fromkeys(as_words(entry.tags))),
+            "password_hash": shown_hash,
+            "hashing_algorithm": algorithm,
+            "limits": _set(limits),
+        }
+        return Planned(before, after, apply)
+
+    def permission(self, entry: PermissionEntry) -> Planned:
+        """Check permissions."""
+        self._names.check_vhost(entry.vhost)
+        self._names.check_user(entry.user)
+        rights = {"configure": entry.configure, "write": entry.write, "read": entry.read}
+        self._tried.set_permissions(entry.user, entry.vhost, **rights)
+        self._tried.clear_permissions(entry.user, entry.vhost)
+        users = self._broker.users
+        before = None
+        if users.may_access(entry.user, entry.vhost):
+            row = users.permissions(entry.user, entry.vhost)
+            before = {"configure": row.configure, "write": row.write, "read": row.read}
+        return Planned(before, rights, lambda: users.set_permissions(entry.user, entry.vhost, **rights))
+
+    def topic_permission(self, entry: TopicPermissionEntry) -> Planned:
+        """Check topic permissions."""
+        self._names.check_vhost(entry.vhost)
+        self._names.check_user(entry.user)
+        check_short("the name of the exchange", entry.exchange)
+        identity = entry.user, entry.vhost, entry.exchange
+        rights = {"write": entry.write, "read": entry.read}
+        self._tried.set_topic_permissions(*identity, **rights)
+        self._tried.clear_topic_permissions(*identity)
+        users = self._broker.users
+        row = users.topic_permissions(entry.user, entry.vhost).rows.get(entry.exchange)
+        before = None if row is None else {"write": row.write, "read": row.read}
+        return Planned(before, rights, lambda: users.set_topic_permissions(*identity, **rights))
+
+    def parameter(self, entry: ParameterEntry) -> Planned:
+        """Check a parameter of a vhost, or an operator policy."""
+        self._names.check_vhost(entry.vhost)
+        broker = self._broker
+        value = as_object(entry.value)
+        place = broker.vhosts.get(entry.vhost)
+        if entry.component == OPERATOR_POLICY:
+            if isinstance(value, dict):
+                value = value | {"definition": as_object(value.get("definition"))}
+            refuse(check_keys(entry.name, policy_keys(self._patterns, operator=True), value))
+            before = None if place is None else _term(place.policies.get(entry.name, operator=True))
+            after = {"apply-to": "all", **value}
+        elif entry.component == SHOVEL:
+            check_parameter(entry.component, entry.name, value)
+            before = None if place is None else place.parameters.get(entry.component, entry.name)
+            after = value
+            if before == after:  # so that it is not restarted
+                return Planned(before, after, _nothing)
+        else:
+            check_parameter(entry.component, entry.name, value)
+            before = limits_by_name(broker.users.vhost_limits(entry.vhost)) or None
+            after = _set(value or {})
+            if before is None and not after:
+                before = {}
+        return Planned(
+            before, after, lambda: broker.parameters.set(entry.vhost, entry.component, entry.name, value)
+        )
+
+    def global_parameter(self, entry: GlobalParameterEntry) -> Planned:
+        """Check a global parameter."""
+        parameters = self._broker.global_parameters
+        value = as_object(entry.value)
+        before = {"value": parameters.get(entry.name)} if entry.name in parameters else None
+        return Planned(before, {"value": value}, lambda: parameters.set(entry.name, value))
+
+    def policy(self, entry: PolicyEntry) -> Planned:
+        """Check a policy."""
+        self._names.check_vhost(entry.vhost)
+        term = {
+            "pattern": entry.pattern,
+            "definition": as_object(entry.definition),
+            "priority": entry.priority,
+            "apply-to": entry.apply_to,
+        }
+        refuse(check_keys(entry.name, policy_keys(self._patterns, operator=False), term))
+        vhosts = self._broker.vhosts
+        place = vhosts.get(entry.vhost)
+        before = None if place is None else _term(place.policies.get(entry.name))
+        return Planned(before, term, lambda: vhosts[entry.vhost].policies.set_term(entry.name, term))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _set(limits: dict[str, int]) -> dict[str, int]:
+    """Return the limits that are set by these: a negative number is none."""
+    return {name: limit for name, limit in limits.items() if limit >= 0}
+
+
+def _term(policy: Policy | None) -> dict[str, Any] | None:
+    return None if policy is None else policy.term()
+
+
+log = logging.getLogger("leveret.definitions")
+
+RESERVED = "amq."
+
+
+class TopologyChecks:
+    """Checks entries against existing objects and the entries before them. All raise for invalid ones.
+
+    Args:
+        broker: the broker.
+        names: what entries may refer to.
+
+    """
+
+    def __init__(self, broker: AdministeredBroker, names: Names) -> None:
+        self._broker = broker
+        self._names = names
+        self._exchanges: dict[tuple[str, str], Exchange] = {}
+        """The exchanges of the file, by vhost and name: tried out, and connected to nothing."""
+        self._written: set[tuple[str, str, bool, str, str, bytes]] = set()
+        """Bindings with arguments that the broker has, as an export writes them."""
+        self._predeclared = Router()
+        self._predeclared.predeclare()
+
+    def exchange(self, entry: ExchangeEntry) -> Planned:
+        """Check an exchange."""
+        self._names.check_vhost(entry.vhost)
+        if entry.name.startswith(RESERVED) or not entry.name:
+            return Planned(
+                {}, {}, lambda: log.warning("definitions: predeclared exchange '%s' ignored", entry.name)
+            )
+        check_short("its name", entry.name)
+        arguments = table_of(entry.arguments)
+        if entry.type not in EXCHANGE_TYPES:
+            raise BadRequestError(f"unknown exchange type '{entry.type}'")
+        check_alternate_exchange_type(entry.name, entry.vhost, arguments)
+        tried = Router().declare(entry.name, entry.type, arguments=arguments)
+        self._exchanges.setdefault((entry.vhost, entry.name), tried)
+        place = self._broker.vhosts.get(entry.vhost)
+        present = None if place is None else place.router.get(entry.name)
+
+        def apply() -> None:
+            vhost = self._broker.vhosts[entry.vhost]
+            if vhost.router.get(entry.name) is None:
+                vhost.declare_exchange(
+                    entry.name,
+                    entry.type,
+                    durable=entry.durable,
+                    auto_delete=entry.auto_delete,
+                    internal=entry.internal,
+                    arguments=arguments,
+                )
+
+        return Planned(
+            None if present is None else _properties(present, type=present.type, internal=present.internal),
+            _properties(entry, type=entry.type, internal=entry.internal),
+            apply,
+            is_kept=True,
+        )
+
+    def queue(self, entry: QueueEntry) -> Planned:
+        """Check a queue."""
+        self._names.check_vhost(entry.vhost)
+        if not entry.name:
+            raise BadRequestError("queue name cannot be empty")
+        check_short("its name", entry.name)
+        arguments = with_default_type(
+            table_of(entry.arguments),
+            self._names.default_queue_type(entry.vhost),
+            durable=entry.durable,
+            exclusive=False,
+            auto_delete=entry.auto_delete,
+        )
+        check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
+        check_queue_arguments(entry.name, entry.vhost, arguments)
+        check_queue_properties(
+            entry.name,
+            entry.vhost,
+            durable=entry.durable,
+            exclusive=False,
+            auto_delete=entry.auto_delete,
+            arguments=arguments,
+        )
+        self._names.added.add(("queues", entry.vhost, entry.name))
+        place = self._broker.vhosts.get(entry.vhost)
+        present = None if place is None else place.queues.get(entry.name)
+
+        def apply() -> None:
+            vhost = self._broker.vhosts[entry.vhost]
+            if entry.name not in vhost.queues:
+                vhost.create_queue(
+                    entry.name,
+                    durable=entry.durable,
+                    exclusive_owner=None,
+                    auto_delete=entry.auto_delete,
+                    arguments=arguments,
+                )
+
+        after = {**_properties(entry), "arguments": plain_arguments(arguments)}
+        return Planned(None if present is None else _properties(present), after, apply, is_kept=True)
+
+    def binding(self, entry: BindingEntry) -> Planned:
+        """Check a binding."""
+        self._names.check_vhost(entry.vhost)
+        check_short("its routing key", entry.routing_key)
+        arguments = table_of(entry.arguments)
+        source = self._find_exchange(entry.vhost, entry.source)
+        to_queue = entry.destination_type == "queue"
+        destination: object = (
+            self._find_queue(entry.vhost, entry.destination)
+            if to_queue
+            else self._find_exchange(entry.vhost, entry.destination)
+        )
+        if arguments:
+            source.validate(arguments)
+        # an export has no types of numbers: the binding that it came from is another one than it would make
+        is_there = source.has_binding(destination, entry.routing_key, arguments) or (
+            bool(arguments)
+            and (
+                entry.vhost,
+                entry.source,
+                to_queue,
+                entry.destination,
+                entry.routing_key,
+                _json_of(arguments),
+            )
+            in self._written
+        )
+
+        def apply() -> None:
+            if is_there:
+                return
+            vhost = self._broker.vhosts[entry.vhost]
+            found: object = (vhost.queues if to_queue else vhost.router.exchanges)[entry.destination]
+            vhost.router.bind(entry.source, found, entry.routing_key, arguments)
+
+        return Planned({} if is_there else None, {}, apply, is_kept=True)
+
+    def noting_bindings(self, entries: Sequence[BindingEntry]) -> Generator[None]:
+        """Note the bindings that there are, in steps; must come before `binding` is called for these entries."""
+        if not any(entry.arguments for entry in entries):
+            return
+        for name, vhost in tuple(self._broker.vhosts.items()):
+            for exchange in tuple(vhost.router.exchanges.values()):
+                for each in exchange.bindings():
+                    if each.arguments:
+                        to_queue = not isinstance(each.destination, Exchange)
+                        written = _json_of(each.arguments)
+                        target: str = each.destination.name  # type: ignore[attr-defined]
+                        self._written.add((name, exchange.name, to_queue, target, each.binding_key, written))
+                    yield
+
+    def _find_queue(self, vhost: str, name: str) -> object:
+        """Return a queue of the broker; None for one of the file."""
+        place = self._broker.vhosts.get(vhost)
+        present = None if place is None else place.queues.get(name)
+        if present is None and ("queues", vhost, name) not in self._names.added:
+            self._names.check("queues", vhost, name)
+            raise BadRequestError(f"no {resource('queue', name, vhost)}")
+        return present
+
+    def _find_exchange(self, vhost: str, name: str) -> Exchange:
+        """Return an exchange of the broker, or else of the file."""
+        place = self._broker.vhosts.get(vhost)
+        router = self._predeclared if place is None else place.router
+        present = router.get(name) or self._exchanges.get((vhost, name))
+        if present is None or not name:
+            self._names.check("exchanges", vhost, name)
+            raise BadRequestError(f"no {resource('exchange', name, vhost)}")
+        return present
+
+    def forgetting(self) -> Generator[None]:
+        """Forget what was tried out, in steps."""
+        while self._exchanges:
+            self._exchanges.popitem()
+            yield
+        while self._written:
+            self._written.pop()
+            yield
+
+
+def _json_of(arguments: Table) -> bytes:
+    """Return arguments as an export writes them, in one order."""
+    return msgspec.json.encode(plain_arguments(arguments), order="sorted")
+
+
+def _properties(thing: Any, **more: Any) -> Mapping[str, Any]:
+    """Return the properties of an exchange or queue, of the file or the broker."""
+    is_entry = isinstance(thing, ExchangeEntry | QueueEntry)
+    return {
+        **more,
+        "durable": thing.durable,
+        "auto_delete": thing.auto_delete,
+        "arguments": thing.arguments if is_entry else plain_arguments(thing.arguments),
+    }

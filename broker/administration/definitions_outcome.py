@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from leveret.broker.administration.definitions_document import SECTIONS, Entry, where
-from leveret.broker.administration.definitions_reading import Problem
+from leveret.broker.administration.definitions_document import SECTIONS, Entry, Problem, where
 
 LISTED: Final = 1000
 """Maximum number of changes, and of vhosts with counts of their own, that are listed."""

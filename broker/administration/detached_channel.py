@@ -1,13 +1,26 @@
-"""A channel without a connection: declares, binds and deletes for an administrator by the rules for clients.
+"""Channels without a connection: an administrator declares, publishes and fetches by the rules for clients.
 
 RabbitMQ's management plugin opens a connection as the acting user, so that permissions, checks and texts are the same.
-Here the handlers of `broker.methods` get a channel whose output is discarded.
+Here the handlers of `broker.methods` get a channel whose output is discarded; messages are published one at a time, as
+by a client that waits for its confirm, and fetched by `basic.get`.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-from leveret.broker.administration.access import AdministeredBroker, translated
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    BadRequestError,
+    NotFoundError,
+    Right,
+    authorize,
+    found_vhost,
+    translated,
+)
+from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.properties import build
+from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.rights import AskedPermissions, AskedTopics, BackendUser
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
@@ -17,8 +30,11 @@ from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.copies import Copies
+from leveret.broker.vhost.publish_route import inspect
 from leveret.broker.vhost.vhost import VHost
+from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.exchanges.base import Exchange
+from leveret.storage.message import Message
 
 _OPERATOR = User("", "")
 
@@ -146,3 +162,210 @@ def check_key(
         _Channel(host).check_topic_permission("write", exchange.name, routing_key)
     except AMQPError as error:
         raise translated(error) from None
+
+
+Outcome = Literal["confirmed", "unroutable", "nacked"]
+"""Outcome of a publish. An unroutable one is confirmed by the broker, too, but has reached no queue."""
+
+_FRAME_MAX = 131_072
+_SHORT = 255
+"""Maximum octets of the name of an exchange, and of a routing key."""
+
+
+class Publishing:
+    """Publishes messages. Its method takes the acting user first (`access.authorize`)."""
+
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
+
+    def publish(
+        self,
+        actor: User | None,
+        vhost: str,
+        exchange: str,
+        routing_key: str,
+        body: bytes,
+        on_done: Callable[[Outcome], object],
+        *,
+        properties: Mapping[str, Any] | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Message:
+        """Publish a message on a channel of its own in confirm mode.
+
+        Args:
+            actor: the acting user.
+            vhost: the virtual host.
+            exchange: name of the exchange; '' for the default exchange.
+            routing_key: the routing key.
+            body: the body.
+            on_done: called with the outcome, possibly before this returns: when a client would get its confirm.
+            properties: properties by their AMQP names, without `headers`.
+            headers: the headers as plain values.
+
+        Returns:
+            The message as it was published.
+
+        Raises:
+            NotFoundError, ForbiddenError, BadRequestError: as for a client.
+
+        """
+        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost, change=True)
+        host = DetachedHost(self._broker, actor, found_vhost(self._broker, vhost))
+        host.max_message_size = sys.maxsize
+        host.limits = Limits(cc_keys=sys.maxsize)
+        address = _short("exchange", exchange) + _short("routing key", routing_key)
+        header = _header(len(body), properties or {}, headers)
+        channel = _PublishingChannel(host, on_done)
+        self._broker.turn.run()
+        try:
+            special = inspect(header)
+            content = content_frames(channel.number, _FRAME_MAX, header, body)
+            channel.publish(channel.find_route(address, 0), special, content)
+        except AMQPError as error:
+            raise translated(error) from None
+        if channel.is_unroutable:
+            channel.end()
+            on_done("unroutable")
+        return Message(address, content, channel.number)
+
+
+class _PublishingChannel(Channel):
+    """A channel in confirm mode for a single publish."""
+
+    def __init__(self, host: DetachedHost, on_done: Callable[[Outcome], object]) -> None:
+        super().__init__(1, host)
+        self.confirms = ChannelConfirms(self.schedule_confirms)
+        self.is_unroutable = False
+        self._on_done = on_done
+
+    def enqueue(
+        self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
+    ) -> Copies | None:
+        """Put the message into its queues; if there are none it counts as returned, as the publisher is told."""
+        self.is_unroutable = not queues
+        if self.is_unroutable:
+            self.returned += 1
+            return None
+        return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
+
+    def flush_confirms(self, since: int = 0) -> None:
+        """Report the verdict on the message."""
+        del since
+        confirms = self.confirms
+        assert confirms is not None  # noqa: S101 - set above
+        for _, _, is_ack in confirms.take():
+            if not self.is_unroutable:
+                self.end()
+                self._on_done("confirmed" if is_ack else "nacked")
+
+    def end(self) -> None:
+        """Count the message with those of closed channels."""
+        self.vhost.count_closed(self.counts())
+
+
+def _short(what: str, text: str) -> bytes:
+    octets = text.encode("utf-8", "surrogateescape")
+    if len(octets) > _SHORT:
+        raise BadRequestError(f"{what} of {len(octets)} bytes: the limit is {_SHORT}")
+    return bytes((len(octets),)) + octets
+
+
+def _header(size: int, properties: Mapping[str, Any], headers: Mapping[str, Any] | None) -> bytes:
+    given = dict(properties)
+    if headers:
+        given["headers"] = {**given.get("headers", {}), **headers}
+    try:
+        if "headers" in given:
+            given["headers"] = typed(given["headers"])
+        return build(size, **given)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadRequestError(f"invalid properties: {error}") from None
+
+
+AckMode = Literal["ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"]
+"""Fate of fetched messages, by RabbitMQ's names. Only the two that end in `false` remove them."""
+
+
+class Got(NamedTuple):
+    """A fetched message, whether it had been delivered before, and the number of ready messages behind it."""
+
+    message: Message
+    redelivered: bool
+    left: int
+
+
+class Getting:
+    """A channel on which the messages of one queue are fetched. `finish` must be called at the end.
+
+    Args:
+        broker: the administered broker.
+        actor: the acting user, who needs the permission to read.
+        vhost: the virtual host.
+        name: name of the queue.
+        ack_mode: what becomes of the messages.
+
+    Raises:
+        NotFoundError, ForbiddenError, BadRequestError: as for a client.
+
+    """
+
+    def __init__(
+        self, broker: AdministeredBroker, actor: User | None, vhost: str, name: str, ack_mode: AckMode
+    ) -> None:
+        authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
+        broker.turn.run()
+        host = DetachedHost(broker, actor, found_vhost(broker, vhost))
+        self._channel = _GettingChannel(host)
+        self._ack_mode = ack_mode
+        try:
+            self._channel.check_permission("read", "queue", name)
+            self._queue = self._channel.vhost.queue(name, host)
+        except AMQPError as error:
+            raise translated(error) from None
+
+    def fetch(self) -> Got | None:
+        """Return the next message; None if there is none.
+
+        Raises:
+            NotYet: it has to be read from disk first.
+            NotFoundError: the queue was deleted meanwhile.
+
+        """
+        queue, channel = self._queue, self._channel
+        if queue.deleted:
+            raise NotFoundError(f"queue '{queue.name}' was deleted")
+        before = channel.redelivered
+        channel.get(queue, no_ack=self._ack_mode == "ack_requeue_false")
+        message = channel.take()
+        if message is None:
+            return None
+        return Got(message, channel.redelivered > before, queue.backing.ready_count)
+
+    def finish(self) -> None:
+        """Requeue or discard what was fetched and not acked, and close the channel. The caller runs a turn."""
+        channel = self._channel
+        if self._ack_mode == "reject_requeue_false" and channel.unacked:
+            channel.reject(0, multiple=True, requeue=False)
+        channel.close()
+        channel.vhost.count_closed(channel.counts())
+
+
+class _GettingChannel(Channel):
+    """A channel that keeps the last message instead of sending it, and also gets messages of a paused queue."""
+
+    gets_from_paused = True
+
+    def __init__(self, host: DetachedHost) -> None:
+        super().__init__(1, host)
+        self._last: Message | None = None
+
+    def take(self) -> Message | None:
+        """Return the message that was fetched last, once."""
+        message, self._last = self._last, None
+        return message
+
+    def send(self, method: object) -> None:
+        """Do nothing: only get-empty is sent."""
+
+    def _send_content(self, message: Message) -> None:
+        self._last = message

@@ -3,9 +3,10 @@
 Each is a dict of facts, for programs, with `lines`, which say the same to people.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from leveret.broker.administration.access import (
     AdministeredBroker,
@@ -16,40 +17,43 @@ from leveret.broker.administration.access import (
     found_vhost,
     translated,
 )
-from leveret.broker.administration.holding import holders_of, promises_of
-from leveret.broker.administration.message_explanation import lines_of_message
-from leveret.broker.administration.messages import Steps, found_queue
-from leveret.broker.administration.peeking import Peeking, State, Wanted
-from leveret.broker.administration.queue_explanation import retention_of, settings_of
-from leveret.broker.administration.route_explanation import counted, route_of
+from leveret.broker.administration.definitions_document import plain_arguments
+from leveret.broker.administration.messages import (
+    MessageAdministration,
+    MessageView,
+    State,
+    Steps,
+    Wanted,
+    found_queue,
+)
+from leveret.broker.administration.route_explanation import (
+    counted,
+    lines_of_publish,
+    matching_bindings,
+    named,
+    route_of,
+)
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, resource
+from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings
 from leveret.broker.queue.unknown_arguments import unknown_arguments
-from leveret.broker.vhost.policies import queue_kind
+from leveret.broker.transfer.retry import time_of
+from leveret.broker.vhost.policies import Applied, queue_kind
 from leveret.broker.vhost.publish_route import PERSISTENT, Special
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
-_SHOWN = 20
-"""Queues and bindings in the lines of a publish."""
-
 
 class Explaining:
-    """Explanations. Every method takes the acting user first (`access.authorize`).
+    """Explanations. Every method takes the acting user first (`access.authorize`)."""
 
-    Args:
-        broker: the administered broker.
-        peeking: finds messages.
-
-    """
-
-    def __init__(self, broker: AdministeredBroker, peeking: Peeking) -> None:
+    def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
-        self._peeking = peeking
 
     def queue(self, actor: User | None, vhost: str, name: str) -> Steps[dict[str, Any]]:
         """Explain a queue: its settings and where each comes from, its policies, and what looks wrong.
@@ -135,7 +139,7 @@ class Explaining:
         alarm = self._broker.alarm
         if alarm:
             facts["blocked"] = alarm
-        return {**facts, "lines": list(_lines_of_publish(facts, exchange))}
+        return {**facts, "lines": list(lines_of_publish(facts, exchange))}
 
     def message(
         self, actor: User | None, vhost: str, name: str, number: int, state: State = "ready"
@@ -162,7 +166,7 @@ class Explaining:
         wanted = Wanted(
             1, from_tail=from_tail, skip=ready - number if from_tail else number - 1, states=(state,)
         )
-        found = yield from self._peeking.peek(actor, vhost, name, wanted)
+        found = yield from MessageAdministration(self._broker).peek(actor, vhost, name, wanted)
         if not found.messages:
             raise NotFoundError(f"no {state} message {number} in {resource('queue', name, vhost)}")
         (view,) = found.messages
@@ -297,73 +301,333 @@ def _over(row: Mapping[str, Any]) -> str:
     return text
 
 
-def _lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[str]:
-    yield (
-        f"a message for exchange {named(facts['exchange'])} with routing key '{facts['routing_key']}'"
-        f"{_copied(facts['extra_keys'])}:"
-    )
-    if facts["removes_bcc"]:
-        yield "  consumers get it without its header BCC"
-    if "blocked" in facts:
-        yield f"  publishers are blocked now: {facts['blocked']}"
-    if exchange.internal:
-        yield "  clients may not publish to this exchange: it is internal"
-    for step in facts["steps"]:
-        yield from _lines_of_step(step, 1 + len(facts["extra_keys"]))
-    count = facts["queue_count"]
-    if not count:
-        lost = (
-            "it is dropped then"
-            if facts["delay"]
-            else "it is dropped, or returned to its publisher if it is mandatory"
+_NUMBER_RULE = "of several limits the smallest applies"
+_ARGUMENT_RULE = "an argument goes before policies"
+_OPERATOR_RULE = "an operator policy goes before a policy"
+
+_KEYS: Mapping[str, str] = {
+    "message-ttl": "message_ttl",
+    "expires": "expires",
+    "max-length": "max_length",
+    "max-length-bytes": "max_octets",
+    "overflow": "overflow",
+    "dead-letter-exchange": "dead_letter_exchange",
+    "dead-letter-routing-key": "dead_letter_routing_key",
+    "delivery-limit": "delivery_limit",
+    "consumer-timeout": "consumer_timeout",
+    "confirm-mode": "confirm_mode",
+    "retain-for": "retain_for",
+    "retain-bytes": "retain_octets",
+}
+"""Settings that arguments (with `x-` before their names) and policies can give, and their names in `QueueSettings`."""
+_FIXED = ("max-priority", "single-active-consumer", "queue-type", "queue-mode")
+"""Settings that only arguments give, or that are shown as they were given."""
+
+
+class Given(NamedTuple):
+    """A value that was given for a setting.
+
+    Attributes:
+        value: the value.
+        source: where it was given.
+
+    """
+
+    value: Any
+    source: str
+
+
+def settings_of(queue: Queue, applied: Applied) -> list[dict[str, Any]]:
+    """Return the settings in effect that somebody gave: `key`, `value`, `source`, the rule, and what it prevails over.
+
+    Args:
+        queue: the queue.
+        applied: the policies that apply to it.
+
+    """
+    arguments = plain_arguments(queue.arguments)
+    rows = []
+    for key in (*_KEYS, *_FIXED):
+        given = list(_given(key, arguments, applied))
+        effective = _effective(key, queue.settings)
+        if not given:
+            if effective is not None:
+                rows.append(_row(key, effective, Given(effective, "the configuration of the broker"), [], ""))
+            continue
+        chosen, rule = _chosen(key, given)
+        rows.append(
+            _row(
+                key,
+                chosen.value if effective is None else effective,
+                chosen,
+                [each for each in given if each is not chosen],
+                rule,
+            )
         )
-        yield f"  reaches no queue: {lost}"
-        return
-    yield f"  reaches {counted(count, 'queue')}:"
-    listed = facts["queues"][:_SHOWN]
-    for queue in listed:
-        way = " -> ".join(map(named, queue["way"]))
-        refuses = f"; {queue['refuses']}" if queue["refuses"] else ""
-        refuses += "; paused" if queue["paused"] else ""
-        counts = f"{queue['messages_ready']} ready, {counted(queue['consumers'], 'consumer')}"
-        after = f", after {queue['delay']} ms" if queue["delay"] else ""
-        yield f"    '{queue['name']}' ({counts}{refuses}) by {way}{after}"
-    others = count - len({queue["name"] for queue in listed})
-    if others:
-        yield f"    and {others} others"
+    return rows
 
 
-def _copied(keys: Sequence[str]) -> str:
-    """Return the keys in CC and BCC."""
-    if not keys:
+def retention_of(queue: Queue) -> dict[str, Any] | None:
+    """Return what a queue retains of the messages that were acked; None if it retains nothing.
+
+    Returns:
+        `messages` and `bytes` that are retained; `exact`, false if there may be more messages, because those of an
+        earlier run of the broker are counted when they leave; `oldest`, the time of the first ack (ms since the epoch;
+        None if there is none, or it is not in memory); `skipped`, the numbers of acked messages that were not
+        retained, by cause.
+
+    """
+    retention = None if queue.limits is None else queue.limits.retention
+    retained = queue.retained
+    if retention is None or retained is None:
+        return None
+    messages = retained.ready_count
+    return {
+        "messages": queue.retained_count,
+        "exact": bool(retention.retained.is_counted),
+        "bytes": 0 if retained.limits is None else retained.limits.octets,
+        "oldest": (retained.backing.head_expires() if messages else None) or None,
+        "skipped": dict(sorted(retention.skipped.items())),
+    }
+
+
+def _given(key: str, arguments: Mapping[str, Any], applied: Applied) -> Iterator[Given]:
+    """Yield the values that were given for a setting: by an argument, an operator policy, a policy."""
+    if f"x-{key}" in arguments:
+        yield Given(arguments[f"x-{key}"], f"argument x-{key}")
+    for what, policy in (("operator policy", applied.operator_policy), ("policy", applied.policy)):
+        if policy is not None and key in policy.definition:
+            yield Given(policy.definition[key], f"{what} '{policy.name}'")
+
+
+def _chosen(key: str, given: list[Given]) -> tuple[Given, str]:
+    """Return the value that applies of those given, in the order of `_given`, and the rule by which it does."""
+    if len(given) == 1:
+        return given[0], ""
+    if key in LIMITS:
+        return min(given, key=_value), _NUMBER_RULE
+    return given[0], _ARGUMENT_RULE if given[0].source.startswith("argument") else _OPERATOR_RULE
+
+
+def _value(given: Given) -> Any:
+    return given.value
+
+
+def _effective(key: str, settings: QueueSettings) -> Any:
+    """Return the value in effect; None for the default, and for what is not kept among the settings."""
+    name = _KEYS.get(key)
+    if name is None:
+        return None
+    value = getattr(settings, name)
+    return None if value in (getattr(QueueSettings(), name), COUNTED) else value
+
+
+def _row(key: str, value: Any, chosen: Given, others: list[Given], rule: str) -> dict[str, Any]:
+    return {
+        "key": key,
+        "value": value,
+        "source": chosen.source,
+        "given": chosen.value,
+        "over": [each._asdict() for each in others],
+        "rule": rule,
+    }
+
+
+MOST_CONSUMERS: Final = 200
+"""Consumers of a queue that are looked at."""
+_SCANNED: Final = 4096
+"""Unacknowledged deliveries of a channel among which the oldest of a consumer is looked for."""
+
+
+def promises_of(queue: Queue) -> dict[str, int] | None:
+    """Return the numbers of promises of a queue that confirms on acknowledgement; None of any other.
+
+    Returns:
+        `open`, those without a verdict, whose publishers wait; `accepted` and `refused`, since the queue was loaded.
+
+    """
+    awaiting = queue.awaiting
+    if awaiting is None:
+        return None
+    return {"open": awaiting.open_count, "accepted": awaiting.accepted, "refused": awaiting.refused}
+
+
+def holders_of(queue: Queue, now: float) -> Steps[list[dict[str, Any]]]:
+    """Return the consumers of a queue that hold messages.
+
+    Args:
+        queue: the queue.
+        now: seconds of the broker's time source.
+
+    Returns:
+        `consumer_tag` and `channel`; `messages_unacknowledged`; `unacked_for`, the seconds since the oldest of them was
+        delivered, within a second or two, None if that is not found among the first deliveries of the channel.
+
+    """
+    found = []
+    for consumer in list(islice(queue.consumers, MOST_CONSUMERS)):
+        if consumer.unacked:
+            found.append(_holder(consumer, now))
+        yield None
+    return found
+
+
+def _holder(consumer: Consumer, now: float) -> dict[str, Any]:
+    channel: Any = consumer.channel
+    return {
+        "consumer_tag": consumer.tag,
+        "channel": f"{channel.host.name} ({channel.number})",
+        "messages_unacknowledged": consumer.unacked,
+        "unacked_for": next(_ages(channel, consumer, now), None),
+    }
+
+
+def _ages(channel: Any, consumer: Consumer, now: float) -> Iterator[float]:
+    """Yield the age of the deliveries of a consumer, the oldest first."""
+    for tag, (receiver, _) in islice(channel.unacked.items(), _SCANNED):
+        if receiver is consumer:
+            yield 0.0 if channel.ages is None else channel.ages.age(tag, now)
+
+
+_DEATHS = 10
+_CONSUMERS = 10
+
+
+def lines_of_message(
+    broker: AdministeredBroker, vhost: VHost, queue: Queue, view: MessageView, number: int
+) -> list[str]:
+    """Return the sentences.
+
+    Args:
+        broker: the broker.
+        vhost: the virtual host.
+        queue: the queue of the message.
+        view: the message.
+        number: its place among those of its state.
+
+    """
+    return [
+        f"{view.state} message {number} of queue '{queue.name}': {counted(view.size, 'byte')}",
+        *_came(vhost, queue, view),
+        *_waits(queue, view, number),
+        *_will(broker, queue, view),
+    ]
+
+
+def _came(vhost: VHost, queue: Queue, view: MessageView) -> Iterator[str]:
+    """Yield how it came to its queue."""
+    what = f"exchange '{view.exchange}'" if view.exchange else "the default exchange"
+    yield f"came by {what} with routing key '{view.routing_key}'{_binding(vhost, queue, view)}"
+    for each in view.deaths[:_DEATHS]:
+        count = each.get("count")
+        times = "once" if count == 1 else f"{count} times"
+        yield f"died {times} in queue '{each.get('queue')}': {_reason(each.get('reason'))}{_first(each)}"
+    if len(view.deaths) > _DEATHS:
+        yield f"and {len(view.deaths) - _DEATHS} further deaths"
+
+
+def _binding(vhost: VHost, queue: Queue, view: MessageView) -> str:
+    """Return the binding that passes such messages to the queue now."""
+    if not view.exchange:
         return ""
-    more = f" and {len(keys) - _SHOWN} others" if len(keys) > _SHOWN else ""
-    names = ", ".join([f"'{key}'" for key in keys[:_SHOWN]])
-    return f", and {names}{more} in CC or BCC"
+    exchange = vhost.router.get(view.exchange)
+    if exchange is None:
+        return ", which does not exist any more"
+    try:
+        headers = typed(view.headers)
+    except (TypeError, ValueError):  # values that have no equivalent
+        headers = {}
+    binding = next(matching_bindings(exchange, queue, view.routing_key, headers), None)
+    if binding is None:
+        return "; none of its own bindings leads here now"
+    return f", by the binding '{binding.binding_key}'"
 
 
-def _lines_of_step(step: Mapping[str, Any], keys: int) -> Iterator[str]:
-    """Yield what happens at one exchange to a message with so many routing keys."""
-    name = named(step["exchange"])
-    if step["delay"] is not None:
-        yield f"  {name} keeps it for {step['delay']} ms, and then:"
-    if not step["exchange"] and keys > 1:
-        yield f"  {name} finds {counted(step['matched'], 'queue')} for {keys} keys"
-    elif not step["exchange"]:
-        yield f"  {name} finds {'the' if step['matched'] else 'no'} queue of that name"
+def _reason(reason: Any) -> str:
+    return {
+        "rejected": "rejected by a consumer",
+        "expired": "its time to live was over",
+        "maxlen": "the queue was full",
+        "delivery_limit": "it was returned too often",
+    }.get(str(reason), str(reason))
+
+
+def _first(death: dict[str, Any]) -> str:
+    seconds = time_of(death)
+    if seconds is None:
+        return ""
+    return f" (first at {datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ})"
+
+
+def _waits(queue: Queue, view: MessageView, number: int) -> Iterator[str]:
+    """Yield what it waits for."""
+    if view.state == "delayed":
+        yield f"its exchange keeps it until {_time(view.due or 0)}"
+        return
+    if view.state == "unacked":
+        since = "" if view.unacked_for is None else f" for {int(view.unacked_for)} s"
+        if view.consumer:
+            yield f"consumer '{view.consumer}' on channel {view.channel} has it{since}, and has not acknowledged it"
+        elif view.channel:
+            yield f"channel {view.channel} has fetched it by basic.get{since}, and has not acknowledged it"
+        else:
+            yield "the broker is moving it"
+        return
+    if number > 1:
+        yield f"{counted(number - 1, 'message')} before it"
+    if view.redelivered:
+        yield "it was delivered before, and came back"
+    if queue.is_paused:
+        yield "the queue is paused: consumers get nothing before it is resumed"
+    yield from _consumers(queue)
+
+
+def _consumers(queue: Queue) -> Iterator[str]:
+    """Yield why the consumers of a queue do not take its messages."""
+    consumers = list(queue.consumers)
+    if not consumers:
+        yield "the queue has no consumer"
+        return
+    active = queue.consumers.active
+    if queue.consumers.single_active and active is not None:
+        yield f"only the single active consumer '{active.tag}' gets messages, of {len(consumers)}"
+        consumers = [active]
+    for consumer in consumers[:_CONSUMERS]:
+        yield f"consumer '{consumer.tag}' {_state(consumer)}"
+    if len(consumers) > _CONSUMERS:
+        yield f"and {len(consumers) - _CONSUMERS} further consumers"
+
+
+def _state(consumer: Consumer) -> str:
+    if consumer.outbox.full:
+        return "does not read what was sent to it: its connection is congested"
+    if consumer.room > 0:
+        return f"can take messages ({consumer.unacked} unacked)"
+    if consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count:
+        return (
+            f"has all that its prefetch count allows: {consumer.unacked} unacked of {consumer.prefetch_count}"
+        )
+    return "has all that the prefetch count of its channel allows"
+
+
+def _will(broker: AdministeredBroker, queue: Queue, view: MessageView) -> Iterator[str]:
+    """Yield what will happen to it."""
+    settings = queue.settings
+    if view.expires is not None:
+        left = (view.expires - broker.wall_clock()) // 1000
+        yield (
+            f"expires at {_time(view.expires)}, in {left} s"
+            if left > 0
+            else f"expired at {_time(view.expires)}; it leaves the queue when it comes to its head"
+        )
+    limit = settings.delivery_limit
+    if limit is not None and limit != COUNTED:
+        yield f"was returned {view.headers.get('x-delivery-count', 0)} of {limit} times (delivery-limit)"
+    if settings.dead_letter_exchange is None:
+        yield "if it is rejected or expires, it is deleted: the queue has no dead letter exchange"
     else:
-        yield f"  {name} ({step['type']}): {step['matched']} of its {step['bindings']} bindings' destinations match"
-    for each in step["matches"][:_SHOWN]:
-        by = "" if each["routing_key"] is None else f" by '{each['routing_key']}'"
-        by += f" {each['arguments']}" if each["arguments"] else ""
-        by += f" for the key '{each['matched_key']}'" if keys > 1 and each["matched_key"] is not None else ""
-        if by:
-            yield f"    {each['destination_type']} '{each['destination']}'{by}"
-    if not step["matched"] and step["alternate_exchange"] is not None:
-        takes = "takes it" if step["alternate_takes_it"] else "does not exist"
-        yield f"    its alternate exchange {named(step['alternate_exchange'])} {takes}"
+        yield f"if it is rejected or expires, it goes to exchange '{settings.dead_letter_exchange}'"
 
 
-def named(exchange: str) -> str:
-    """Return the name of an exchange as people know it."""
-    return f"'{exchange}'" if exchange else "(default)"
+def _time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

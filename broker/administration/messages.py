@@ -1,16 +1,25 @@
 """Messages: what is in a queue, or delayed at an exchange, without taking any of it.
 
-A look is an operation in steps (`Steps`): it begins at once, so that its answer shows one moment, and goes on in
-pieces, between which others are served. A step may need a read from disk, which only the caller can run in a thread.
+A look is an operation in steps (`Steps`): it begins at once, and goes on in pieces, between which others are served. A
+step may need a read from disk, which only the caller can run in a thread.
+
+Theory. A queue may have millions of messages, and a condition that few of them meet has to see all. So a peek is a walk
+in portions (`storage.queues.portions`), which keeps the messages that it has found and no others, and of their bodies a
+bounded part. Each portion shows its own moment: to show a whole queue at one moment, `peek_queue` copies its lists.
+Ready messages come first, then the unacked ones, whose channels are searched only for those that were found, then the
+delayed ones that would be routed to the queue now.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from functools import partial
+from math import inf
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from leveret.broker.administration.access import (
     AdministeredBroker,
+    BadRequestError,
     NotFoundError,
     Right,
     authorize,
@@ -19,8 +28,11 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.auth.users import User
+from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError, resource
+from leveret.broker.message_filter.errors import FilterError
 from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.message_filter.message_filter import MessageFilter
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
@@ -79,13 +91,68 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     unacked_for: float | None = None
 
 
-class MessageAdministration:
-    """Messages. Every method takes the acting user first (`access.authorize`).
+State = Literal["ready", "unacked", "delayed"]
+STATES: Final[tuple[State, ...]] = ("ready", "unacked", "delayed")
 
-    Args:
-        broker: the administered broker.
+MOST_MESSAGES: Final = 1000
+"""Maximum number of messages of each state that are returned."""
+MOST_OCTETS: Final = 16 * 1024 * 1024
+"""Bytes of headers and bodies after which a part of a search ends, with some 256 messages; maximum bytes of a body."""
+BODY_OCTETS: Final = 64 * 1024
+"""Bytes of each body that are returned unless the caller wants less or more."""
+EFFORT: Final = 100_000
+"""Messages that a client of the API may have searched by one request: more of them take a few seconds."""
+_PORTION = 256
+
+
+class Wanted(NamedTuple):
+    """Messages that are asked for.
+
+    Attributes:
+        most: maximum number of them for each state (1 to 1000).
+        from_tail: True to begin with the newest.
+        where: condition that they meet (`broker.message_filter`); '' for all.
+        octets: maximum bytes of each body.
+        skip: number of messages of each state that are passed over first.
+        states: the states of messages that are returned.
+        after: `Found.following` of the part of a search before; '' for the first one.
+        effort: number of messages after which a part of a search ends, as after `MOST_OCTETS`; None to search all at
+            once.
 
     """
+
+    most: int = 10
+    from_tail: bool = False
+    where: str = ""
+    octets: int = BODY_OCTETS
+    skip: int = 0
+    states: tuple[State, ...] = STATES
+    after: str = ""
+    effort: int | None = None
+
+
+SOME: Final = Wanted()
+
+
+class Found(NamedTuple):
+    """The result of a search, or of a part of it.
+
+    Attributes:
+        messages: the messages.
+        searched: number of messages that were considered.
+        following: where the next part begins; '' if there is none.
+        is_complete: False if there were more delayed messages than could be considered or returned.
+
+    """
+
+    messages: list[MessageView]
+    searched: int
+    following: str
+    is_complete: bool
+
+
+class MessageAdministration:
+    """Messages. Every method takes the acting user first (`access.authorize`)."""
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
@@ -122,7 +189,32 @@ class MessageAdministration:
         if exchange is None:
             raise NotFoundError(f"no {resource('exchange', name, vhost)}")
         check_permission(self._broker, actor, place, "read", "exchange", name)
-        return _delayed(exchange.line.peek([]) if isinstance(exchange.line, DelayLine) else None)
+        peeking = exchange.line.peek([]) if isinstance(exchange.line, DelayLine) else _nothing()
+        return _delayed(peeking, lambda _message: True)
+
+    def peek(self, actor: User | None, vhost: str, name: str, wanted: Wanted = SOME) -> Steps[Found]:
+        """Look at messages of a queue; the user needs the permission to read it.
+
+        Order, marks of redelivery, counts and memory of the queue stay as they are.
+
+        Returns:
+            The ready messages in the order of delivery, then the unacked ones in the order of the queue, then the
+            delayed ones in the order in which they are due; each from the tail if that is wanted.
+
+        Raises:
+            NotFoundError, ForbiddenError: as for a client.
+            BadRequestError: the condition or a number is invalid.
+
+        """
+        place, queue = found_queue(self._broker, actor, vhost, name)
+        condition = condition_of(wanted.where)
+        if not 0 < wanted.most <= MOST_MESSAGES:
+            raise BadRequestError(f"count must be from 1 to {MOST_MESSAGES}")
+        if not 0 <= wanted.octets <= MOST_OCTETS:
+            raise BadRequestError(f"truncate must be from 0 to {MOST_OCTETS} bytes")
+        place_before = _Place.parsed(wanted.after) if wanted.after else None
+        queue.settle()
+        return _Look(self._broker, place, queue, wanted, condition, place_before).steps()
 
     def _holders(self, vhost: VHost, queue: Queue) -> Iterator[tuple[Any, tuple[str, str]]]:
         """Yield the unacked messages of a queue, by their keys, with consumer tag and name of the channel."""
@@ -170,32 +262,38 @@ def _looked_at(
     look = yield from peeking
     for messages, state in ((look.ready, "ready"), (look.unacked, "unacked")):
         for number, peeked in enumerate(messages, 1):
-            found.append(_shown(peeked, state, holders, counts))
+            found.append(_peeked_view(peeked, state, holders, counts))
             if not number % PIECE:
                 yield None
     for line, delayed in lines:
-        waiting = yield from delayed
-        for number, (due, message) in enumerate(waiting, 1):
-            if queue in line.destinations(message):
-                found.append(view_of(message, state="delayed", due=due))
-            if not number % PIECE:
-                yield None
+        found += yield from _delayed(delayed, partial(_goes_to, queue, line))
     return found
 
 
-def _delayed(peeking: Steps[list[tuple[int, Message]]] | None) -> Steps[list[MessageView]]:
-    """Finish a look at the delayed messages of an exchange."""
+def _goes_to(queue: Queue, line: DelayLine, message: Message) -> bool:
+    return queue in line.destinations(message)
+
+
+def _delayed(
+    peeking: Steps[list[tuple[int, Message]]], wants: Callable[[Message], bool]
+) -> Steps[list[MessageView]]:
+    """Finish a look at delayed messages."""
     found: list[MessageView] = []
-    if peeking is not None:
-        messages = yield from peeking
-        for number, (due, message) in enumerate(messages, 1):
+    messages = yield from peeking
+    for number, (due, message) in enumerate(messages, 1):
+        if wants(message):
             found.append(view_of(message, state="delayed", due=due))
-            if not number % PIECE:
-                yield None
+        if not number % PIECE:
+            yield None
     return found
 
 
-def _shown(
+def _nothing() -> Steps[list[tuple[int, Message]]]:
+    yield from ()
+    return []
+
+
+def _peeked_view(
     peeked: Peeked, state: Any, holders: Mapping[int, tuple[str, str]], counts: Mapping[int, int]
 ) -> MessageView:
     consumer, channel = holders.get(peeked.seq_id, ("", ""))
@@ -231,3 +329,284 @@ def view_of(message: Message, *, count: int = 0, octets: int | None = None, **at
         size=facts.size,
         **attributes,
     )
+
+
+class _Place(NamedTuple):
+    """The place at which a part of a search has ended.
+
+    Attributes:
+        state: the state of the messages that were considered last.
+        position: the position of the last one.
+        number: the number of the next one.
+        found: number of messages of this state that were returned so far.
+
+    """
+
+    state: State
+    position: int
+    number: int
+    found: int = 0
+
+    @classmethod
+    def parsed(cls, text: str) -> "_Place":
+        """Return the place that `str` has written; raises BadRequestError."""
+        try:
+            state, position, number, found = text.split(".")
+            if state in {"ready", "unacked"} and len(text) < 80:  # noqa: PLR2004 - more than any place has
+                return cls(cast("State", state), int(position), int(number), max(0, int(found)))
+        except ValueError:
+            pass
+        raise BadRequestError("'after' is not a value that a search has returned")
+
+    def __str__(self) -> str:
+        return f"{self.state}.{self.position}.{self.number}.{self.found}"
+
+
+def condition_of(where: str) -> MessageFilter:
+    """Parse a condition; raises BadRequestError with the column of its first mistake."""
+    try:
+        return MessageFilter(where)
+    except FilterError as error:
+        raise BadRequestError(f"where: {error}") from None
+
+
+def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFacts:
+    """Return a message of a queue as conditions see it.
+
+    Args:
+        queue: the queue.
+        peeked: the message.
+        now: seconds of the monotonic clock of the broker.
+        wall: milliseconds since the epoch.
+
+    """
+    came = queue.backing.came_before(peeked.seq_id)
+    held = None if came is None else max(0.0, now - came)
+    count = delivery_count(queue, peeked)
+    return MessageFacts(peeked.message, redelivered=peeked.redelivered, held=held, now=wall, count=count)
+
+
+def delivery_count(queue: Queue, peeked: Peeked) -> int:
+    """Return how often a message was requeued, if its queue counts that."""
+    return (queue.limits is not None and queue.limits.delivery_count(peeked.seq_id)) or peeked.returns
+
+
+class _Look:
+    """One look at a queue."""
+
+    def __init__(
+        self,
+        broker: AdministeredBroker,
+        place: VHost,
+        queue: Queue,
+        wanted: Wanted,
+        condition: MessageFilter,
+        before: _Place | None,
+    ) -> None:
+        self._broker = broker
+        self._vhost = place
+        self._queue = queue
+        self._wanted = wanted
+        self._matches = condition.matches
+        self._now = broker.now()
+        self._wall = broker.wall_clock()
+        self._before = before
+        self._following: _Place | None = None
+        self._searched = 0
+        self._is_complete = True
+        self._portion = _PORTION if condition else min(_PORTION, wanted.skip + wanted.most)
+        self._skip = 0
+        """Messages of the current state that are still to be passed over."""
+        self._room = inf if wanted.effort is None else MOST_OCTETS
+        """Bytes of headers and bodies that may still be returned; unlimited if the effort is."""
+
+    def steps(self) -> Steps[Found]:
+        """Look at everything."""
+        found: list[MessageView] = []
+        looks = {"ready": self._ready, "unacked": self._unacked, "delayed": self._delayed}
+        begin = 0 if self._before is None else STATES.index(self._before.state)
+        for state in STATES[begin:]:
+            if state in self._wanted.states and self._following is None:
+                self._skip = self._wanted.skip
+                found += yield from looks[state]()
+        following = "" if self._following is None else str(self._following)
+        return Found(found, self._searched, following, self._is_complete)
+
+    def _place(self, state: State) -> _Place | None:
+        """Return the place at which to begin with messages of a state; None for the beginning."""
+        before = self._before
+        return before if before is not None and before.state == state else None
+
+    @property
+    def _is_spent(self) -> bool:
+        effort = self._wanted.effort
+        return self._room <= 0 or (effort is not None and self._searched >= effort)
+
+    def _count(self, message: Message) -> None:
+        """Count what is returned of a message."""
+        self._room -= len(message.header) + min(message.body_size, self._wanted.octets)
+
+    def _wants(self, facts: MessageFacts) -> bool:
+        """Return whether a message is to be returned."""
+        if not self._matches(facts):
+            return False
+        if self._skip:
+            self._skip -= 1
+            return False
+        return True
+
+    def _facts(self, peeked: Peeked) -> MessageFacts:
+        return facts_of(self._queue, peeked, self._now, self._wall)
+
+    def _ready(self) -> Steps[list[MessageView]]:
+        found: list[MessageView] = []
+        queue, backwards = self._queue, self._wanted.from_tail
+        place = self._place("ready") or _Place("ready", 0, queue.backing.ready_count if backwards else 1)
+        after, step = None if place is not self._before else place.position, -1 if backwards else 1
+        number, most = place.number, self._wanted.most - place.found
+        while most > 0:
+            if queue.deleted:
+                raise NotFoundError(f"queue '{queue.name}' was deleted")
+            portion = yield from queue.backing.portion(self._portion, after, backwards=backwards)
+            self._searched += len(portion.messages)
+            for peeked in portion.messages:
+                if self._wants(self._facts(peeked)):
+                    found.append(self._shown(peeked, "ready", max(number, 0)))
+                    self._count(peeked.message)
+                    if len(found) == most:
+                        return found
+                number += step
+                yield None  # a condition may take some milliseconds
+            if portion.at is None:
+                return found
+            after = portion.at
+            if self._is_spent:
+                self._following = _Place("ready", after, number, place.found + len(found))
+                return found
+            yield None
+        return found
+
+    def _unacked(self) -> Steps[list[MessageView]]:
+        found: list[Peeked] = []
+        backing, backwards = self._queue.backing, self._wanted.from_tail
+        left = sorted(backing.unacked_ids(), reverse=backwards)
+        before = 0
+        if (place := self._place("unacked")) is not None:
+            left = [each for each in left if (each < place.position if backwards else each > place.position)]
+            before = place.found
+        start, most = 0, self._wanted.most - before
+        while start < len(left) and len(found) < most and not self._queue.deleted:
+            portion = yield from backing.unacked_portion(left[start : start + self._portion])
+            for peeked in portion.messages:
+                if self._wants(self._facts(peeked)):
+                    found.append(peeked)
+                    self._count(peeked.message)
+                yield None
+            start += portion.at or len(left)
+            self._searched += len(portion.messages)
+            if self._is_spent and start < len(left):
+                self._following = _Place("unacked", left[start - 1], 0, before + len(found))
+                break
+            yield None
+        del found[most:]
+        holders = yield from self._holders({each.seq_id for each in found})
+        return [self._shown(each, "unacked", **holders.get(each.seq_id, {})) for each in found]
+
+    def _holders(self, wanted: set[Any]) -> Steps[dict[Any, dict[str, Any]]]:
+        """Find the consumers and channels that have unacked messages, by the keys of these."""
+        found: dict[Any, dict[str, Any]] = {}
+        for channel, name in self._channels() if wanted else ():
+            for number, tag in enumerate(list(channel.unacked), 1):
+                consumer, key = channel.unacked.get(tag, (None, None))
+                if key in wanted and consumer is not None and consumer.queue is self._queue:
+                    now = self._broker.time_source.now()
+                    held = channel.ages.age(tag, now) if channel.ages is not None else None
+                    found[key] = {
+                        "consumer": getattr(consumer, "tag", ""),
+                        "channel": name,
+                        "unacked_for": held,
+                    }
+                    if len(found) == len(wanted):
+                        return found
+                if not number % 1024:
+                    yield None
+            yield None
+        return found
+
+    def _channels(self) -> Iterator[tuple[Channel, str]]:
+        """Yield the channels in the vhost, with their names."""
+        for connection in list(self._broker.clients.connections):
+            if connection.vhost is self._vhost:
+                for channel in list(connection.channels.values()):
+                    yield channel, f"{connection.name} ({channel.number})"
+
+    def _delayed(self) -> Steps[list[MessageView]]:
+        found = yield from self._find_delayed()
+        views: list[MessageView] = []
+        for due, message in _first(found, self._wanted.most, from_tail=self._wanted.from_tail):
+            if self._room <= 0:
+                self._is_complete = False
+                break
+            self._count(message)
+            views.append(self._view(message, state="delayed", due=due))
+        return views
+
+    def _find_delayed(self) -> Steps[list[tuple[int, Message]]]:
+        """Find the delayed messages that are wanted and the times at which they are due; more than may be returned."""
+        found: list[tuple[int, Message]] = []
+        snapshots: list[Any] = []
+        count, from_tail = self._wanted.most, self._wanted.from_tail
+        most = None if self._wanted.effort is None else self._searched + self._wanted.effort
+        for line in [line for line in self._vhost.delay_lines() if line.count]:
+            for_line = 0
+            pieces = line.pieces(snapshots)
+            answer: Any = None
+            while for_line < count or from_tail:
+                if most is not None and self._searched >= most:
+                    self._is_complete = False
+                    break
+                try:
+                    piece = pieces.send(answer)
+                except StopIteration:
+                    break
+                answer = None
+                if callable(piece):
+                    answer = yield piece
+                    continue
+                self._searched += len(piece)
+                for due, message in piece:
+                    if self._queue in line.destinations(message) and self._wants(MessageFacts(message)):
+                        found.append((due, message))
+                        for_line += 1
+                    yield None
+                if from_tail and len(found) > 2 * count:
+                    found = _first(found, count, from_tail=True)
+                yield None
+            pieces.close()
+        return found
+
+    def _shown(self, peeked: Peeked, state: State, number: int = 0, **attributes: Any) -> MessageView:
+        age = self._facts(peeked).age
+        return self._view(
+            peeked.message,
+            state=state,
+            number=number,
+            redelivered=peeked.redelivered,
+            expires=peeked.expires or None,
+            count=delivery_count(self._queue, peeked),
+            age=age,
+            **attributes,
+        )
+
+    def _view(self, message: Message, **attributes: Any) -> MessageView:
+        return view_of(message, octets=self._wanted.octets, **attributes)
+
+
+def _first(found: list[tuple[int, Message]], count: int, *, from_tail: bool) -> list[tuple[int, Message]]:
+    """Return the first messages by the time at which they are due, or the last ones in reverse."""
+    found.sort(key=_due, reverse=from_tail)
+    return found[:count]
+
+
+def _due(each: tuple[int, Message]) -> int:
+    return each[0]

@@ -35,10 +35,6 @@ class PolicyAdministration:
 
     A policymaker may change policies of accessible vhosts, and global parameters. Restrictions (operator policies and
     the limits of vhosts) may only be changed by an administrator.
-
-    Args:
-        broker: the administered broker.
-
     """
 
     def __init__(self, broker: AdministeredBroker) -> None:

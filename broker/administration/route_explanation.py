@@ -21,6 +21,8 @@ MOST_BINDINGS: Final = 100
 _TRIED = 256
 """Bindings to one destination that are compared at most, to name the one that matches."""
 _PIECE = 256
+_LISTED = 20
+"""Queues and bindings in the lines of a publish."""
 
 
 def route_of(vhost: VHost, exchange: Exchange, routing_key: str, special: Special) -> Steps[dict[str, Any]]:
@@ -223,3 +225,79 @@ def refusal(queue: Queue) -> str:
             effect = " and rejects publishes" if settings.rejects else ": its oldest message is dropped"
             return f"it is full ({there} of {most} {unit}){effect}"
     return ""
+
+
+# -- the same for people ----------------------------------------------------------------------------------------------
+
+
+def lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[str]:
+    """Yield the way of a message to an exchange (`route_of`) in sentences."""
+    yield (
+        f"a message for exchange {named(facts['exchange'])} with routing key '{facts['routing_key']}'"
+        f"{_copied(facts['extra_keys'])}:"
+    )
+    if facts["removes_bcc"]:
+        yield "  consumers get it without its header BCC"
+    if "blocked" in facts:
+        yield f"  publishers are blocked now: {facts['blocked']}"
+    if exchange.internal:
+        yield "  clients may not publish to this exchange: it is internal"
+    for step in facts["steps"]:
+        yield from _lines_of_step(step, 1 + len(facts["extra_keys"]))
+    count = facts["queue_count"]
+    if not count:
+        lost = (
+            "it is dropped then"
+            if facts["delay"]
+            else "it is dropped, or returned to its publisher if it is mandatory"
+        )
+        yield f"  reaches no queue: {lost}"
+        return
+    yield f"  reaches {counted(count, 'queue')}:"
+    listed = facts["queues"][:_LISTED]
+    for queue in listed:
+        way = " -> ".join(map(named, queue["way"]))
+        refuses = f"; {queue['refuses']}" if queue["refuses"] else ""
+        refuses += "; paused" if queue["paused"] else ""
+        counts = f"{queue['messages_ready']} ready, {counted(queue['consumers'], 'consumer')}"
+        after = f", after {queue['delay']} ms" if queue["delay"] else ""
+        yield f"    '{queue['name']}' ({counts}{refuses}) by {way}{after}"
+    others = count - len({queue["name"] for queue in listed})
+    if others:
+        yield f"    and {others} others"
+
+
+def _copied(keys: Sequence[str]) -> str:
+    """Return the keys in CC and BCC."""
+    if not keys:
+        return ""
+    more = f" and {len(keys) - _LISTED} others" if len(keys) > _LISTED else ""
+    names = ", ".join([f"'{key}'" for key in keys[:_LISTED]])
+    return f", and {names}{more} in CC or BCC"
+
+
+def _lines_of_step(step: Mapping[str, Any], keys: int) -> Iterator[str]:
+    """Yield what happens at one exchange to a message with so many routing keys."""
+    name = named(step["exchange"])
+    if step["delay"] is not None:
+        yield f"  {name} keeps it for {step['delay']} ms, and then:"
+    if not step["exchange"] and keys > 1:
+        yield f"  {name} finds {counted(step['matched'], 'queue')} for {keys} keys"
+    elif not step["exchange"]:
+        yield f"  {name} finds {'the' if step['matched'] else 'no'} queue of that name"
+    else:
+        yield f"  {name} ({step['type']}): {step['matched']} of its {step['bindings']} bindings' destinations match"
+    for each in step["matches"][:_LISTED]:
+        by = "" if each["routing_key"] is None else f" by '{each['routing_key']}'"
+        by += f" {each['arguments']}" if each["arguments"] else ""
+        by += f" for the key '{each['matched_key']}'" if keys > 1 and each["matched_key"] is not None else ""
+        if by:
+            yield f"    {each['destination_type']} '{each['destination']}'{by}"
+    if not step["matched"] and step["alternate_exchange"] is not None:
+        takes = "takes it" if step["alternate_takes_it"] else "does not exist"
+        yield f"    its alternate exchange {named(step['alternate_exchange'])} {takes}"
+
+
+def named(exchange: str) -> str:
+    """Return the name of an exchange as people know it."""
+    return f"'{exchange}'" if exchange else "(default)"

@@ -13,8 +13,13 @@ from leveret.broker.administration.access import (
     authorize,
     found_vhost,
 )
-from leveret.broker.administration.messages import MessageView, view_of
-from leveret.broker.administration.peeking import BODY_OCTETS, MOST_OCTETS, condition_of
+from leveret.broker.administration.messages import (
+    BODY_OCTETS,
+    MOST_OCTETS,
+    MessageView,
+    condition_of,
+    view_of,
+)
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
@@ -63,12 +68,7 @@ class Wish(NamedTuple):
 
 
 class Tailing:
-    """Tails of exchanges. Its method takes the acting user first (`access.authorize`).
-
-    Args:
-        broker: the administered broker.
-
-    """
+    """Tails of exchanges. Its method takes the acting user first (`access.authorize`)."""
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
@@ -122,7 +122,6 @@ class Tailing:
         return Follower(tail, wish, matches, obstacle, begin, close)
 
     def _check_places(self, owner: str) -> None:
-        """Raise BadRequestError if there are too many tails."""
         if self._places.is_full:
             raise BadRequestError(f"{self._places.most} exchanges are tailed already")
         if self._places.yielding(owner) is not None:

@@ -30,10 +30,6 @@ class TopologyAdministration:
 
     Changes are made as by a client of that user: with its permissions, by the rules of AMQP. Arguments are plain values
     and get the types that RabbitMQ's API gives them.
-
-    Args:
-        broker: the administered broker.
-
     """
 
     def __init__(self, broker: AdministeredBroker) -> None:
@@ -66,19 +62,8 @@ class TopologyAdministration:
     ) -> None:
         """Declare an exchange of a type (`kind`); raises the errors that a client would get."""
         _check_size("exchange", name)
-        method = make(
-            ExchangeMethods.Declare,
-            0,
-            name,
-            kind,
-            False,
-            durable,
-            auto_delete,
-            internal,
-            True,
-            _table(arguments),
-        )
-        self._execute(actor, vhost, method)
+        flags = False, durable, auto_delete, internal, True
+        self._execute(actor, vhost, make(ExchangeMethods.Declare, 0, name, kind, *flags, _table(arguments)))
 
     def delete_exchange(self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; raises NotFoundError, BadRequestError if it is in use."""
@@ -103,10 +88,8 @@ class TopologyAdministration:
         if not name:
             raise BadRequestError("queue name cannot be empty")
         _check_size("queue", name)
-        method = make(
-            QueueMethods.Declare, 0, name, False, durable, False, auto_delete, True, _table(arguments)
-        )
-        self._execute(actor, vhost, method)
+        flags = False, durable, False, auto_delete, True
+        self._execute(actor, vhost, make(QueueMethods.Declare, 0, name, *flags, _table(arguments)))
 
     def delete_queue(
         self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False
@@ -171,9 +154,8 @@ class TopologyAdministration:
     ) -> None:
         """Remove a binding with exactly these typed arguments; no effect if there is none."""
         names = (destination, source, routing_key)
-        method: object
         if destination_type == "queue":
-            method = make(QueueMethods.Unbind, 0, *names, arguments or {})
+            method: object = make(QueueMethods.Unbind, 0, *names, arguments or {})
         else:
             method = make(ExchangeMethods.Unbind, 0, *names, True, arguments or {})
         self._execute(actor, vhost, method)

@@ -1,4 +1,7 @@
-"""Transfers of messages: moving, copying, discarding, retrying and replaying by a condition; see `broker.transfer`."""
+"""Transfers of messages: moving, copying, discarding, retrying and replaying by a condition; see `broker.transfer`.
+
+Beside them the lists of queues that hold dead letters, which one retries.
+"""
 
 import itertools
 from collections import Counter
@@ -16,11 +19,11 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
     sees_all,
+    visible_vhosts,
 )
 from leveret.broker.administration.detached_channel import check_key, check_permission
-from leveret.broker.administration.lasting_rights import Needed, refusal
-from leveret.broker.administration.messages import found_queue
-from leveret.broker.administration.peeking import condition_of, facts_of
+from leveret.broker.administration.messages import Steps, condition_of, facts_of, found_queue
+from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.process.shares import Shares
@@ -28,10 +31,10 @@ from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTE
 from leveret.broker.queue.queue import Queue
 from leveret.broker.transfer.destinations import Destination, ToExchange, ToQueue, parsed
 from leveret.broker.transfer.replay import Replay
-from leveret.broker.transfer.retry import MOST_RETRIES, Retry, death_of, headers_of
+from leveret.broker.transfer.retry import MOST_RETRIES, Death, Retry, death_of, headers_of
 from leveret.broker.transfer.transfer import Action, Transfer, Wish
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.queues.backing_queue import Peeked
+from leveret.storage.queues.backing_queue import Peeked, Piece
 
 MOST_RUNNING = 16
 """Maximum number of transfers of all users that run at once."""
@@ -65,15 +68,30 @@ class Chosen(NamedTuple):
 EVERYTHING = Chosen()
 
 
+class Needed(NamedTuple):
+    """Rights that a user needs as long as a transfer runs.
+
+    Attributes:
+        actor: the user.
+        place: the vhost.
+        queue: the queue.
+        destination: the destination, to which the user must be able to write; '' for none.
+        permissions: those for the queue.
+
+    """
+
+    actor: User | None
+    place: VHost
+    queue: str
+    destination: str = ""
+    permissions: tuple[str, ...] = ("read",)
+
+
 class Transfers:
     """Transfers of messages. Every method takes the acting user first (`access.authorize`).
 
     Each `start_*` checks everything, begins a transfer, which goes on by itself, and returns its number. They raise
     NotFoundError, ForbiddenError and BadRequestError, and BusyError if as many run as may.
-
-    Args:
-        broker: the administered broker.
-
     """
 
     def __init__(self, broker: AdministeredBroker) -> None:
@@ -240,7 +258,9 @@ class Transfers:
         if not text:
             raise BadRequestError("no destination")
         if kind == "queue":
-            queue = _found(place, name)
+            queue = place.queues.get(name)
+            if queue is None:
+                raise NotFoundError(f"no {resource('queue', name, place.name)}")
             if queue is source:
                 raise BadRequestError(f"{resource('queue', name, place.name)} is the source itself")
             check_permission(self._broker, actor, place, "write", "queue", name)
@@ -324,13 +344,6 @@ def _passes(check: Callable[[str], None], name: str) -> bool:
     return True
 
 
-def _found(place: VHost, name: str) -> Queue:
-    queue = place.queues.get(name)
-    if queue is None:
-        raise NotFoundError(f"no {resource('queue', name, place.name)}")
-    return queue
-
-
 def _condition(broker: AdministeredBroker, queue: Queue, where: str) -> Callable[[Peeked], bool] | None:
     condition = condition_of(where)
     if not condition:
@@ -385,4 +398,107 @@ def shown(number: int, transfer: Transfer) -> dict[str, Any]:
         "causes": dict(sorted(transfer.refused.items())),
         "began": transfer.began,
         "ended": transfer.ended,
+    }
+
+
+def refusal(broker: AdministeredBroker, needed: Needed) -> str:
+    """Return which right the user has lost since the transfer began; '' for none.
+
+    Raises NotYet if an authentication backend has to be asked.
+    """
+    actor, place = needed.actor, needed.place
+    if actor is None:
+        return ""
+    user = actor if isinstance(actor, BackendUser) else broker.users.get(actor.name)
+    if user is None:
+        return f"user '{actor.name}' was deleted"
+    if isinstance(user, BackendUser) and user.has_expired(broker.wall_clock()):
+        return f"the login of user '{actor.name}' has ended"
+    try:
+        authorize(broker.users, user, Right.MANAGEMENT, place.name, change=True)
+        for permission in needed.permissions:
+            check_permission(broker, user, place, permission, "queue", needed.queue)
+        if needed.destination:
+            kind, name, _ = parsed(needed.destination)
+            check_permission(broker, user, place, "write", kind, name)
+    except AdministrationError as error:
+        return str(error)
+    return ""
+
+
+SAMPLE = 1000
+"""Maximum number of messages of each queue that are looked at, from its head on."""
+_DECODED = 32
+"""Messages that are decoded between two checks of the time."""
+
+
+def dead_letter_queues(
+    broker: AdministeredBroker, actor: User | None, vhost: str | None = None
+) -> Steps[list[dict[str, Any]]]:
+    """Return the queues that hold dead letters or lost some in a cycle, of one vhost or of all that the actor may see.
+
+    Returns:
+        For each of them `vhost`, `queue`, its ready `messages`, how many were looked at (`examined`), and of these the
+        numbers of dead letters (`dead_letters`) by their newest reason (`reasons`) and the queue in which they died
+        (`origins`), and the times of the `oldest` and the `newest` death, in seconds since 1970; None if unknown.
+        `cycled` is the number of messages that died in this queue and were dropped, as their dead letters would have
+        returned to a queue in which they had died.
+
+    """
+    return _dead_letter_rows(
+        [queue for place in visible_vhosts(broker, actor, vhost) for queue in place.queues.values()]
+    )
+
+
+def _dead_letter_rows(queues: list[Queue]) -> Steps[list[dict[str, Any]]]:
+    rows = []
+    for queue in queues:
+        ready = queue.ready_count
+        if queue.deleted or not (ready or queue.tally.cycled):
+            continue
+        examined, deaths = yield from _deaths(queue)
+        if deaths or queue.tally.cycled:
+            rows.append(_dead_letter_row(queue, ready, examined, deaths))
+    return rows
+
+
+def _deaths(queue: Queue) -> Steps[tuple[int, list[Death]]]:
+    """Return how many messages were looked at, and the newest deaths of those that have any."""
+    examined = 0
+    deaths: list[Death] = []
+    walk = queue.backing.walk()
+    answer: Any = None
+    while examined < SAMPLE:
+        try:
+            found = walk.send(answer)
+        except StopIteration:
+            break
+        answer = None
+        if not isinstance(found, Piece):
+            answer = yield found
+            continue
+        for number, peeked in enumerate(found.messages, 1):
+            examined += 1
+            death = death_of(headers_of(peeked.message))
+            if death is not None and death.queue != queue.name:  # it is back, after a retry
+                deaths.append(death)
+            if not number % _DECODED:
+                yield None
+        yield None
+    return examined, deaths
+
+
+def _dead_letter_row(queue: Queue, ready: int, examined: int, deaths: list[Death]) -> dict[str, Any]:
+    times = [death.time for death in deaths if death.time is not None]
+    return {
+        "vhost": queue.vhost,
+        "queue": queue.name,
+        "messages": ready,
+        "examined": examined,
+        "dead_letters": len(deaths),
+        "reasons": dict(Counter(death.reason for death in deaths).most_common()),
+        "origins": dict(Counter(death.queue for death in deaths).most_common()),
+        "oldest": min(times, default=None),
+        "newest": max(times, default=None),
+        "cycled": queue.tally.cycled,
     }

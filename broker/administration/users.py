@@ -20,12 +20,7 @@ from leveret.broker.auth.users import USER_LIMITS, User, UserLimits, Users, limi
 
 
 class UserAdministration:
-    """Users, permissions and limits. Every method takes the acting user first (`access.authorize`).
-
-    Args:
-        broker: the administered broker.
-
-    """
+    """Users, permissions and limits. Every method takes the acting user first (`access.authorize`)."""
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
@@ -40,7 +35,7 @@ class UserAdministration:
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
         """Return one user; raises NotFoundError."""
-        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        self._check(actor, None, name)
         return shown_user(found_user(self._broker, name), self._broker.users.user_limits(name))
 
     def put(
@@ -55,16 +50,17 @@ class UserAdministration:
     ) -> None:
         """Add a user, or set password and tags of the existing one of that name, keeping its permissions.
 
+        A hash of '' disables login. With neither a password nor a hash an existing user keeps its own, and a new one
+        cannot log in. Raises BadRequestError.
+
         Args:
             actor: the acting user.
             name: not empty.
             tags: see `broker.auth.users.User`.
             password: in clear text.
-            password_hash: or its hash; '' disables login. With neither an existing user keeps its own, and a new one
-                cannot log in.
+            password_hash: or its hash.
             hashing_algorithm: RabbitMQ's name of the hash algorithm; '' for that of new passwords.
 
-        Raises BadRequestError.
         """
         users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
@@ -72,23 +68,12 @@ class UserAdministration:
         check_password_rules(users, password if password_hash is None else None)
         present = users.get(name)
         check_user(name, hashing_algorithm, password_hash, present)
-        users.add(
-            user_of(
-                present,
-                name,
-                tags=tags,
-                password=password,
-                password_hash=password_hash,
-                hashing_algorithm=hashing_algorithm,
-            )
-        )
+        users.add(user_of(present, name, tags, password, password_hash, hashing_algorithm))
 
     def delete(self, actor: User | None, name: str) -> None:
         """Delete a user with its permissions, which closes its connections; raises NotFoundError."""
-        broker = self._broker
-        authorize(broker.users, actor, Right.ADMINISTRATOR)
-        found_user(broker, name)
-        broker.users.remove(name)
+        self._check(actor, None, name)
+        self._broker.users.remove(name)
 
     # -- permissions ------------------------------------------------------------------------------------------------
 
@@ -96,15 +81,9 @@ class UserAdministration:
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
     ) -> Iterator[dict[str, Any]]:
         """Yield the permissions, only of one vhost or one user if that is given."""
-        self._authorize_permissions(actor, vhost, user)
+        self._check(actor, vhost, user)
         return (
-            {
-                "user": owner,
-                "vhost": place,
-                "configure": row.configure,
-                "write": row.write,
-                "read": row.read,
-            }
+            {"user": owner, "vhost": place, "configure": row.configure, "write": row.write, "read": row.read}
             for owner, place, row in self._broker.users.permission_rows()
             if vhost in {None, place} and user in {None, owner}
         )
@@ -113,7 +92,7 @@ class UserAdministration:
         self, actor: User | None, vhost: str, user: str, *, configure: str, write: str, read: str
     ) -> None:
         """Grant a user access to a vhost; raises NotFoundError, and BadRequestError for an invalid pattern."""
-        self._find(actor, vhost, user)
+        self._check(actor, vhost, user)
         try:
             self._broker.users.set_permissions(user, vhost, configure, write, read)
         except InvalidPatternError as error:
@@ -121,14 +100,14 @@ class UserAdministration:
 
     def clear_permissions(self, actor: User | None, vhost: str, user: str) -> None:
         """Remove a user's permissions in a vhost; raises NotFoundError."""
-        self._find(actor, vhost, user)
+        self._check(actor, vhost, user)
         self._broker.users.clear_permissions(user, vhost)
 
     def topic_permissions(
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
     ) -> Iterator[dict[str, Any]]:
         """Yield the topic permissions, only of one vhost or one user if that is given."""
-        self._authorize_permissions(actor, vhost, user)
+        self._check(actor, vhost, user)
         return (
             {"user": owner, "vhost": place, "exchange": exchange, "write": write, "read": read}
             for owner, place, exchange, write, read in self._broker.users.topic_permission_rows()
@@ -142,7 +121,7 @@ class UserAdministration:
 
         `{username}` and `{vhost}` in the patterns stand for the names. Raises as `set_permissions`.
         """
-        self._find(actor, vhost, user)
+        self._check(actor, vhost, user)
         try:
             self._broker.users.set_topic_permissions(user, vhost, exchange, write, read)
         except InvalidPatternError as error:
@@ -152,20 +131,15 @@ class UserAdministration:
         self, actor: User | None, vhost: str, user: str, exchange: str | None = None
     ) -> None:
         """Remove the topic permissions at one exchange or, for None, at all of the vhost; raises NotFoundError."""
-        self._find(actor, vhost, user)
+        self._check(actor, vhost, user)
         self._broker.users.clear_topic_permissions(user, vhost, exchange)
 
-    def _authorize_permissions(self, actor: User | None, vhost: str | None, user: str | None) -> None:
+    def _check(self, actor: User | None, vhost: str | None, user: str | None) -> None:
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         if vhost is not None:
             found_vhost(self._broker, vhost)
         if user is not None:
             found_user(self._broker, user)
-
-    def _find(self, actor: User | None, vhost: str, user: str) -> None:
-        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        found_vhost(self._broker, vhost)
-        found_user(self._broker, user)
 
     # -- limits -----------------------------------------------------------------------------------------------------
 
@@ -174,7 +148,7 @@ class UserAdministration:
         users = self._broker.users
         authorize(users, actor, Right.MANAGEMENT)
         owners = users.all() if user is None else [found_user(self._broker, user)]
-        rows = ((owner.name, shown_user_limits(users.user_limits(owner.name))) for owner in owners)
+        rows = ((owner.name, limits_by_name(users.user_limits(owner.name))) for owner in owners)
         return ({"user": name, "value": limits} for name, limits in rows if limits)
 
     def set_limits(self, actor: User | None, user: str, limits: Mapping[str, Any]) -> None:
@@ -182,18 +156,16 @@ class UserAdministration:
 
         Raises NotFoundError and BadRequestError.
         """
-        users = self._broker.users
-        authorize(users, actor, Right.ADMINISTRATOR)
-        found_user(self._broker, user)
+        self._check(actor, None, user)
         checked = checked_limits(limits, USER_LIMITS, "user-limits")
-        users.set_user_limits(user, user_limits_of({**shown_user_limits(users.user_limits(user)), **checked}))
+        users = self._broker.users
+        users.set_user_limits(user, user_limits_of(limits_by_name(users.user_limits(user)) | checked))
 
     def clear_limits(self, actor: User | None, user: str, name: str | None = None) -> None:
         """Remove one of a user's limits, or all of them; raises NotFoundError."""
+        self._check(actor, None, user)
         users = self._broker.users
-        authorize(users, actor, Right.ADMINISTRATOR)
-        found_user(self._broker, user)
-        limits = shown_user_limits(users.user_limits(user)) if name is not None else {}
+        limits = limits_by_name(users.user_limits(user)) if name is not None else {}
         limits.pop(name or "", None)
         users.set_user_limits(user, user_limits_of(limits))
 
@@ -238,7 +210,6 @@ def check_password_rules(users: Users, password: str | None) -> None:
 def user_of(
     present: User | None,
     name: str,
-    *,
     tags: Iterable[str],
     password: str | None,
     password_hash: str | None,
@@ -257,11 +228,6 @@ def user_limits_of(limits: Mapping[str, int]) -> UserLimits:
     return UserLimits(*[limits.get(name) for name in USER_LIMITS])
 
 
-def shown_user_limits(limits: UserLimits) -> dict[str, int]:
-    """Convert `UserLimits` to limits by RabbitMQ's names."""
-    return limits_by_name(limits)
-
-
 def shown_user(user: User, limits: UserLimits) -> dict[str, Any]:
     """Return a user as RabbitMQ's API shows it."""
     return {
@@ -269,5 +235,5 @@ def shown_user(user: User, limits: UserLimits) -> dict[str, Any]:
         "password_hash": user.password_hash,
         "hashing_algorithm": user.hashing_algorithm,
         "tags": list(user.tags),
-        "limits": shown_user_limits(limits),
+        "limits": limits_by_name(limits),
     }

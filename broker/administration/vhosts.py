@@ -23,12 +23,7 @@ _NAME_OCTETS = 255
 
 
 class VHostAdministration:
-    """Vhosts. Every method takes the acting user first (`access.authorize`).
-
-    Args:
-        broker: the administered broker.
-
-    """
+    """Vhosts. Every method takes the acting user first (`access.authorize`)."""
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
@@ -45,7 +40,11 @@ class VHostAdministration:
 
     def _shown(self, vhost: VHost) -> dict[str, Any]:
         return {
-            **shown_vhost(vhost, self._broker.users.vhost_limits(vhost.name)),
+            "name": vhost.name,
+            "description": vhost.description,
+            "tags": list(vhost.tags),
+            "metadata": metadata_of(vhost),
+            "limits": limits_by_name(self._broker.users.vhost_limits(vhost.name)),
             "connections": vhost.connection_count,
             "queues": len(vhost.queues),
         }
@@ -73,9 +72,7 @@ class VHostAdministration:
 
         Raises NotFoundError, and ProtectedError if it is protected from that.
         """
-        broker = self._broker
-        authorize(broker.users, actor, Right.ADMINISTRATOR)
-        vhost = found_vhost(broker, name)
+        vhost, broker = self._found(actor, name), self._broker
         if vhost.is_protected:
             raise ProtectedError(
                 f"Refusing to delete virtual host '{name}' because it is protected from deletion"
@@ -86,15 +83,16 @@ class VHostAdministration:
 
     def protect(self, actor: User | None, name: str, *, is_protected: bool) -> None:
         """Protect a vhost from deletion, or no longer; raises NotFoundError."""
-        broker = self._broker
-        authorize(broker.users, actor, Right.ADMINISTRATOR)
-        protect_vhost(broker, found_vhost(broker, name), is_protected=is_protected)
+        protect_vhost(self._broker, self._found(actor, name), is_protected=is_protected)
 
     def trace(self, actor: User | None, name: str, *, traced: bool) -> None:
         """Switch the firehose of a vhost on or off (`broker.vhost.firehose`); off at a start. Raises NotFoundError."""
+        tapping = self._found(actor, name).tapping
+        tapping.trace(self._broker.clients.node_name if traced else None)
+
+    def _found(self, actor: User | None, name: str) -> VHost:
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        node_name = self._broker.clients.node_name if traced else None
-        found_vhost(self._broker, name).tapping.trace(node_name)
+        return found_vhost(self._broker, name)
 
     def limits(self, actor: User | None, name: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the limits of one vhost or of all that the actor may see, of those that have some.
@@ -103,7 +101,7 @@ class VHostAdministration:
         """
         users = self._broker.users
         rows = (
-            (vhost.name, shown_vhost_limits(users.vhost_limits(vhost.name)))
+            (vhost.name, limits_by_name(users.vhost_limits(vhost.name)))
             for vhost in visible_vhosts(self._broker, actor, name)
         )
         return (
@@ -117,15 +115,12 @@ class VHostAdministration:
 
         Raises NotFoundError and BadRequestError.
         """
-        broker = self._broker
-        authorize(broker.users, actor, Right.ADMINISTRATOR)
-        found_vhost(broker, name)
-        set_vhost_limits(broker, name, checked_limits(limits, VHOST_LIMITS, "limits"))
+        self._found(actor, name)
+        set_vhost_limits(self._broker, name, checked_limits(limits, VHOST_LIMITS, "limits"))
 
     def clear_limits(self, actor: User | None, name: str) -> None:
         """Remove all limits of a vhost; raises NotFoundError."""
-        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        self._broker.users.clear_vhost_limits(found_vhost(self._broker, name).name)
+        self._broker.users.clear_vhost_limits(self._found(actor, name).name)
 
 
 def check_vhost_name(name: str) -> None:
@@ -177,22 +172,11 @@ def set_vhost_limits(broker: AdministeredBroker, name: str, limits: Mapping[str,
     broker.users.set_vhost_limits(name, VHostLimits(*[limits.get(each) for each in VHOST_LIMITS]))
 
 
-def shown_vhost_limits(limits: VHostLimits) -> dict[str, int]:
-    """Convert `VHostLimits` to limits by RabbitMQ's names."""
-    return limits_by_name(limits)
-
-
-def shown_vhost(vhost: VHost, limits: VHostLimits) -> dict[str, Any]:
-    """Return a vhost as RabbitMQ's API shows it."""
+def metadata_of(vhost: VHost) -> dict[str, Any]:
+    """Return the metadata of a vhost as RabbitMQ's API shows them."""
     metadata: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type:
         metadata["default_queue_type"] = vhost.default_queue_type
     if vhost.is_protected:
         metadata["protected_from_deletion"] = True
-    return {
-        "name": vhost.name,
-        "description": vhost.description,
-        "tags": list(vhost.tags),
-        "metadata": metadata,
-        "limits": shown_vhost_limits(limits),
-    }
+    return metadata

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from leveret.broker.administration.definitions import exported
 from leveret.broker.administration.definitions_document import at_once, writing
-from leveret.broker.administration.definitions_export import exported
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.users import Users
 from leveret.broker.config.config import Config

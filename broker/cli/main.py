@@ -256,7 +256,7 @@ def _advice(error: OSError) -> str:
 
 
 class _Process:
-    """The process, for administrators (`broker.administration.node.ProcessControl`)."""
+    """The process, for administrators (`broker.administration.access.ProcessControl`)."""
 
     def __init__(self, stopping: asyncio.Event, outputs: logs.Logs, reload_tls: Callable[[], object]) -> None:
         self._stopping = stopping

@@ -95,7 +95,7 @@ class Standby:
     def _management(
         self, prefix: str = "", host_names: "Collection[str]" = ()
     ) -> "Callable[[], SocketServer]":
-        from leveret.broker.http.waiting_server import WaitingServer  # noqa: PLC0415 - loaded when it is asked
+        from leveret.broker.http.server import WaitingServer  # noqa: PLC0415 - loaded when it is asked
         from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
 
         return partial(WaitingServer, self._broker, self._refreshed, ROUTER, prefix, host_names)

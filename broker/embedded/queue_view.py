@@ -49,10 +49,10 @@ class AsyncQueueView(View):
         vhost, name = self._vhost, self._name
         if not where and not from_tail:
             return await self._look(lambda each: each.messages.peek_queue(None, vhost, name, most))
-        from leveret.broker.administration.peeking import MOST_MESSAGES, MOST_OCTETS, Wanted  # noqa: PLC0415
+        from leveret.broker.administration.messages import MOST_MESSAGES, MOST_OCTETS, Wanted  # noqa: PLC0415
 
         wanted = Wanted(MOST_MESSAGES if most is None else most, from_tail, where, MOST_OCTETS)
-        return (await self._look(lambda each: each.peeking.peek(None, vhost, name, wanted))).messages
+        return (await self._look(lambda each: each.messages.peek(None, vhost, name, wanted))).messages
 
     async def depth(self) -> int:
         """Return the number of ready messages."""

@@ -24,7 +24,7 @@ from leveret.broker.vhost.tail import EVERYTHING
 from leveret.storage.message import Message
 
 if TYPE_CHECKING:
-    from leveret.broker.administration.publishing import Outcome
+    from leveret.broker.administration.detached_channel import Outcome
 
 
 class AsyncVHost(View):

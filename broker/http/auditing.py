@@ -10,8 +10,7 @@ import msgspec
 from leveret.broker.administration.json_parts import unmarked
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.users import User
-from leveret.broker.http.browsers import SAFE
-from leveret.broker.http.call import Call, ManagedBroker
+from leveret.broker.http.call import SAFE, Call, ManagedBroker
 from leveret.broker.http.errors import ApiError
 from leveret.broker.http.route import Operation
 from leveret.broker.process.audit_log import MASK, bounded, hidden, without

@@ -1,20 +1,27 @@
 """A call of the API: what a handler is given, and what it may answer."""
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from leveret.broker.administration import AdministeredBroker, Administration
+from leveret.broker.administration import (
+    AdministeredBroker,
+    Administration,
+    AdministrationError,
+    ForbiddenError,
+    NotFoundError,
+)
 from leveret.broker.administration.json_parts import NotDivisibleError, object_of, unmarked
 from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User
 from leveret.broker.channel.settings import Compatibility
-from leveret.broker.http.errors import bad_request
+from leveret.broker.http.errors import ApiError, bad_request, not_authorised, not_found, vhost_not_found
 from leveret.broker.http.feeds import Topic
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.log_limit import LogLimit
@@ -23,6 +30,8 @@ from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
 
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
 TRUE = {"true": True, "false": False}
 DIGITS = 20
 SMALL = 1024
@@ -363,3 +372,70 @@ def table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     if is_too_deep(value):
         raise bad_request(f"'{key}' is nested deeper than {MAX_DEPTH} levels")
     return value
+
+
+REFUSED = "Access refused."
+
+
+@contextmanager
+def changing(call: Call) -> Iterator[None]:
+    """Declare, bind or delete in the vhost of the path.
+
+    Raises ApiError: the vhost or an object does not exist (404), the user lacks a permission (401).
+    """
+    if call.vhost not in call.broker.vhosts:
+        raise vhost_not_found()
+    try:
+        with naming_the_missing():
+            yield
+    except ForbiddenError:
+        raise not_authorised(REFUSED) from None
+
+
+@contextmanager
+def on_channel(call: Call, *, queue: bool = False) -> Iterator[None]:
+    """Publish or fetch in the vhost of the path; errors are those that close a channel.
+
+    Args:
+        call: the call.
+        queue: True if the operation is one on a queue, whose absence has a status of its own.
+
+    Raises:
+        ApiError: 401 if the user may not connect to the vhost, 404 for a missing queue, otherwise 400.
+
+    """
+    if call.vhost not in call.broker.vhosts:
+        raise not_authorised(REFUSED)
+    try:
+        yield
+    except AdministrationError as error:
+        text = error.reply_text
+        if not text:
+            raise not_authorised(REFUSED) if isinstance(error, ForbiddenError) else error from None
+        if queue and isinstance(error, NotFoundError):
+            raise ApiError(404, "not_found", text.partition(" ")[2]) from None
+        raise bad_request(text) from None
+
+
+@contextmanager
+def naming_the_missing() -> Iterator[None]:
+    """Answer 404 with the name of what does not exist, where RabbitMQ has no text that has to be the same."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise ApiError(404, "not_found", str(error)) from None
+
+
+def found_vhost(call: Call) -> str:
+    """Return the vhost of the path; raises ApiError if it does not exist."""
+    vhost = call.vhost
+    if vhost is None or vhost not in call.broker.vhosts:
+        raise not_found()
+    return vhost
+
+
+def check_node_name(call: Call) -> None:
+    """Check that the node of the path, if there is one, is this one; raises ApiError."""
+    node = call.broker.node_name
+    if call.names.get("node", node) != node:
+        raise not_found()

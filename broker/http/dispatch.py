@@ -11,8 +11,8 @@ from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
 from leveret.broker.errors import NotYet
 from leveret.broker.http.auditing import audit_request, audited_event, check_writable, log_request, state_of
-from leveret.broker.http.browsers import SAFE, SECURE_HEADERS, check_host
 from leveret.broker.http.call import (
+    SAFE,
     Answer,
     Call,
     Content,
@@ -29,9 +29,8 @@ from leveret.broker.http.call import (
     signal,
 )
 from leveret.broker.http.errors import ApiError, not_found, translated
-from leveret.broker.http.list_cache import ListCache
-from leveret.broker.http.listing import Columns, encode_listing, encoded, encoded_pieces
-from leveret.broker.http.login import Verdict, authenticate, only_vhost
+from leveret.broker.http.listing import Columns, ListCache, encode_listing, encoded, encoded_pieces
+from leveret.broker.http.login import SECURE_HEADERS, Verdict, authenticate, check_host, only_vhost
 from leveret.broker.http.route import Operation, Router, Scope
 from leveret.broker.page.assets import assets
 from leveret.broker.process.shares import origin

@@ -1,14 +1,22 @@
-"""Lists: sorted, filtered, divided into pages, reduced to columns, and encoded in pieces.
+"""Lists: sorted, filtered, divided into pages, reduced to columns, and encoded in pieces. Pure.
 
 All of it in steps, because a list may have a hundred thousand items: keys are computed a few at a time, sorted in runs
-that are merged, and only the items of the page are computed whole.
+that are merged, and only the items of the page are computed whole. Bodies of messages are texts of JSON that are made
+in pieces: nobody waits for a large one, and it is in memory once.
+
+Long lists that were sent a moment ago are kept encoded, so that ten dashboards cost little more than one: as in
+RabbitMQ for five times as long as it took, and not beyond the next samples. A list of few objects is never old, and
+none is given after an object was declared or deleted. What is kept is bounded in octets, with what is being collected
+and what slow clients still read.
 """
 
+import binascii
+import codecs
 import heapq
 import re
 import secrets
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +24,6 @@ from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.http.call import Listing, flag
 from leveret.broker.http.errors import ApiError, bad_request
-from leveret.broker.http.large_text import LargeText
 
 PAGE_SIZE = 100
 MOST_PAGE_SIZE = 500
@@ -36,6 +43,133 @@ ABSENT = msgspec.UNSET
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 Fields = Mapping[str, Callable[[Any], Any]] | None
+
+
+# -- JSON in pieces ---------------------------------------------------------------------------------------------------
+
+
+TEXT_STEP: Final = 48 * 1024
+"""Octets that are encoded at once."""
+Parts = Callable[[], Iterable[bytes | memoryview]]
+"""Returns the octets of a body in parts, each time from the beginning."""
+
+
+class LargeText:
+    """A body as a text of JSON.
+
+    Args:
+        parts: the octets; UTF-8 if it is a text.
+        is_base64: True to encode it as base64.
+
+    """
+
+    __slots__ = ("_is_base64", "_parts")
+
+    def __init__(self, parts: Parts, *, is_base64: bool) -> None:
+        self._parts = parts
+        self._is_base64 = is_base64
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the text as JSON has it, without quotes around it."""
+        if not self._is_base64:
+            decode = codecs.getincrementaldecoder("utf-8")().decode
+            for piece in _divided(self._parts):
+                yield msgspec.json.encode(decode(piece))[1:-1]
+            return
+        rest = b""
+        for piece in _divided(self._parts):
+            octets = rest + piece
+            whole = len(octets) - len(octets) % 3
+            rest = octets[whole:]
+            yield binascii.b2a_base64(octets[:whole], newline=False)
+        if rest:
+            yield binascii.b2a_base64(rest, newline=False)
+
+
+def text_of(
+    parts: Parts, size: int, *, is_base64: bool
+) -> Generator[None, None, tuple[str | LargeText, str]]:
+    """Return a body as text and the name of its encoding, in steps.
+
+    Args:
+        parts: the octets.
+        size: their number.
+        is_base64: True for base64 in any case; otherwise only for what is not UTF-8.
+
+    """
+    if not is_base64 and not (yield from _is_utf8(parts)):
+        is_base64 = True
+    name = "base64" if is_base64 else "string"
+    text = LargeText(parts, is_base64=is_base64)
+    if size > TEXT_STEP:
+        return text, name
+    octets = b"".join(parts())
+    return (binascii.b2a_base64(octets, newline=False) if is_base64 else octets).decode(), name
+
+
+def _is_utf8(parts: Parts) -> Generator[None, None, bool]:
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    try:
+        for piece in _divided(parts):
+            decode(piece)
+            yield None
+        decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _divided(parts: Parts) -> Iterator[bytes]:
+    for part in parts():
+        for at in range(0, len(part), TEXT_STEP):
+            yield bytes(part[at : at + TEXT_STEP])
+
+
+def encoded_pieces(value: Any) -> Iterator[bytes]:
+    """Encode a value as `encoded`, in several pieces if there are large texts (`LargeText`) in it."""
+    mark = secrets.token_hex(16)  # which nobody can have put into the value
+    try:
+        octets, texts = _marked(value, mark)
+    except UnicodeEncodeError:
+        octets, texts = _marked(_readable(value), mark)
+    first, *others = octets.split(mark.encode())
+    yield first
+    for text, following in zip(texts, others, strict=True):
+        yield from text.pieces()
+        yield following
+
+
+def _marked(value: Any, mark: str) -> tuple[bytes, list[LargeText]]:
+    """Encode a value with a mark in place of each large text; returns these, too."""
+    texts: list[LargeText] = []
+
+    def marked(text: Any) -> str:
+        if not isinstance(text, LargeText):
+            raise TypeError(type(text).__name__)
+        texts.append(text)
+        return mark
+
+    return msgspec.json.encode(value, enc_hook=marked), texts
+
+
+def encoded(value: Any) -> bytes:
+    """Encode a value as JSON, with RabbitMQ's sentence for each text that is not UTF-8 (`json_text`)."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_readable(value))
+
+
+def _readable(value: Any) -> Any:
+    """Return a value with sentences for texts that are not UTF-8, such as headers of a client's message."""
+    if isinstance(value, str):
+        return json_text(value)
+    if isinstance(value, Mapping):
+        return {_readable(key): _readable(each) for key, each in value.items()}
+    return list(map(_readable, value)) if isinstance(value, list | tuple) else value
+
+
+# -- what a request asks for ------------------------------------------------------------------------------------------
 
 
 class Page(NamedTuple):
@@ -181,50 +315,6 @@ def _reduced(value: Any, tree: Mapping[str, Any]) -> Any:
     return value
 
 
-def encoded_pieces(value: Any) -> Iterator[bytes]:
-    """Encode a value as `encoded`, in several pieces if there are large texts (`LargeText`) in it."""
-    mark = secrets.token_hex(16)  # which nobody can have put into the value
-    try:
-        octets, texts = _marked(value, mark)
-    except UnicodeEncodeError:
-        octets, texts = _marked(_readable(value), mark)
-    first, *others = octets.split(mark.encode())
-    yield first
-    for text, following in zip(texts, others, strict=True):
-        yield from text.pieces()
-        yield following
-
-
-def _marked(value: Any, mark: str) -> tuple[bytes, list[LargeText]]:
-    """Encode a value with a mark in place of each large text; returns these, too."""
-    texts: list[LargeText] = []
-
-    def marked(text: Any) -> str:
-        if not isinstance(text, LargeText):
-            raise TypeError(type(text).__name__)
-        texts.append(text)
-        return mark
-
-    return msgspec.json.encode(value, enc_hook=marked), texts
-
-
-def encoded(value: Any) -> bytes:
-    """Encode a value as JSON, with RabbitMQ's sentence for each text that is not UTF-8 (`json_text`)."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_readable(value))
-
-
-def _readable(value: Any) -> Any:
-    """Return a value with sentences for texts that are not UTF-8, such as headers of a client's message."""
-    if isinstance(value, str):
-        return json_text(value)
-    if isinstance(value, Mapping):
-        return {_readable(key): _readable(each) for key, each in value.items()}
-    return list(map(_readable, value)) if isinstance(value, list | tuple) else value
-
-
 # -- lists ------------------------------------------------------------------------------------------------------
 
 
@@ -326,3 +416,144 @@ def _items(
         if not at % STEP:
             yield None
     yield bytes(buffer + tail)
+
+
+# -- lists that were sent a moment ago --------------------------------------------------------------------------------
+
+
+MOST_OCTETS = 32 << 20
+"""Maximum octets of all lists together; a longer list is not kept."""
+MOST_LISTS = 64
+LEAST_ROWS = 1000
+"""Rows up to which a list is made anew for each request."""
+FACTOR = 5
+MOST_SECONDS = 5.0
+"""Maximum age of a list in seconds, from when it was begun."""
+
+
+class _Kept:
+    """A list: its pieces, and how many responses read them.
+
+    Attributes:
+        until: time up to which it is given to others.
+        is_dropped: whether only those who read it have it.
+
+    """
+
+    __slots__ = ("is_dropped", "octets", "pieces", "readers", "until")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.octets = 0
+        self.readers = 0
+        self.until = 0.0
+        self.is_dropped = False
+
+
+class ListCache:
+    """The lists of one listener.
+
+    Args:
+        now: returns seconds of a monotonic clock.
+
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._lists: dict[Hashable, _Kept] = {}
+        self.octets = 0
+        """Octets in use."""
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def find(self, key: Hashable) -> Iterator[bytes] | None:
+        """Return the pieces of a list; None if it is not there, or too old."""
+        self.expire()
+        kept = self._lists.get(key)
+        return None if kept is None else self._read(kept)
+
+    def collect(
+        self, key: Hashable, pieces: Generator[bytes | None, None, int]
+    ) -> Generator[bytes | None, None, int]:
+        """Yield the pieces of a list as they are made, and keep them at the end.
+
+        Args:
+            key: for whom it is, and what they asked for.
+            pieces: the pieces, and None where others may have a turn.
+
+        Returns:
+            The number of rows, as `pieces` does.
+
+        """
+        began = self._now()
+        kept = _Kept()
+        is_whole, is_kept = True, False
+        try:
+            while True:
+                try:
+                    piece = next(pieces)
+                except StopIteration as done:
+                    rows: int = done.value
+                    break
+                if piece and is_whole:
+                    is_whole = self._add(kept, piece)
+                yield piece
+            kept.until = began + min(MOST_SECONDS, FACTOR * (self._now() - began))
+            if is_whole and rows > LEAST_ROWS:
+                self._keep(key, kept)
+                is_kept = True
+            return rows
+        finally:
+            if not is_kept:
+                self._release(kept)
+
+    def clear(self) -> None:
+        """Drop all lists: something was changed."""
+        for key in tuple(self._lists):
+            self._drop(key)
+
+    def expire(self) -> None:
+        """Drop the lists that are too old."""
+        now = self._now()
+        for key in [key for key, kept in self._lists.items() if kept.until <= now]:
+            self._drop(key)
+
+    def _add(self, kept: _Kept, piece: bytes) -> bool:
+        """Add a piece to a list; returns False, and forgets the list, if there is no room for it."""
+        while self._lists and self.octets + len(piece) > MOST_OCTETS:
+            self._drop(next(iter(self._lists)))
+        if self.octets + len(piece) > MOST_OCTETS:
+            self._release(kept)
+            kept.pieces.clear()
+            return False
+        kept.pieces.append(piece)
+        kept.octets += len(piece)
+        self.octets += len(piece)
+        return True
+
+    def _keep(self, key: Hashable, kept: _Kept) -> None:
+        if key in self._lists:
+            self._drop(key)
+        elif len(self._lists) >= MOST_LISTS:
+            self._drop(next(iter(self._lists)))
+        self._lists[key] = kept
+
+    def _read(self, kept: _Kept) -> Iterator[bytes]:
+        kept.readers += 1
+        try:
+            yield from kept.pieces
+        finally:
+            kept.readers -= 1
+            if kept.is_dropped and not kept.readers:
+                self._release(kept)
+
+    def _drop(self, key: Hashable) -> None:
+        kept = self._lists.pop(key)
+        kept.is_dropped = True
+        if not kept.readers:
+            self._release(kept)
+
+    def _release(self, kept: _Kept) -> None:
+        self.octets -= kept.octets
+        kept.octets = 0

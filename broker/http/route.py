@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -130,8 +131,9 @@ class Route:
 class Routes:
     """The routes of a module: each is declared by a decorator of its handler, whose docstring is the summary.
 
-    Handlers of one path become one route, with its methods in the order in which they are declared. The statuses of a
-    handler that returns None, by its annotation, are 204; those of others the usual ones of the method.
+    Handlers of one path become one route, with its methods in the order in which they are declared. Arguments of a
+    handler that are named as those of a path get the names in it. The statuses of a handler that returns None, by its
+    annotation, are 204; those of others the usual ones of the method.
 
     Args:
         group: heading of the routes in the reference.
@@ -153,7 +155,7 @@ class Routes:
         Args:
             paths: its paths.
             fields: fields of `Operation` and `Route` beside the defaults, such as another summary (`doc`); and
-                `arguments`, those of the handler beside the call.
+                `arguments`, those of the handler that are the same for each call.
 
         """
         return self._declare("GET", paths, (200,), fields)
@@ -185,12 +187,20 @@ class Routes:
             called = partial(handler, **given.pop("arguments")) if "arguments" in given else handler
             for path in paths:
                 scope = {} if "{vhost}" in path else {"scope": fields.get("scope", Scope.NONE)}
+                names = tuple(name for name in handler.__annotations__ if f"{{{name}}}" in path)
+                operation = Operation(_with_names(called, names), **given | scope)
                 route = self._routes.get(path) or Route(path, group, has_head=has_head)
-                operations = {**route.operations, method: Operation(called, **given | scope)}
-                self._routes[path] = Route(path, route.group, operations, route.has_head)
+                self._routes[path] = Route(
+                    path, route.group, {**route.operations, method: operation}, route.has_head
+                )
             return handler
 
         return declare
+
+
+def _with_names(handler: Callable[..., Any], names: tuple[str, ...]) -> Handler:
+    """Return a handler that gets these names of the path as arguments."""
+    return (lambda call: handler(call, **{name: call.names[name] for name in names})) if names else handler
 
 
 class Router:
@@ -246,3 +256,149 @@ def _descend(node: Mapping[str | None, Any], segments: list[str], at: int) -> Ro
 def decoded(segment: str) -> str:
     """Return a segment of a path without percent-encoding; a plus is a plus."""
     return unquote_to_bytes(segment).decode("utf-8", "surrogateescape")
+
+
+COLUMNS = Key("columns", doc="keys of the answer, with commas between them; all if it is not given")
+LISTS = (
+    Key("sort", doc="of lists: a key of the items, with dots between the keys of nested objects"),
+    Key("sort_reverse", "boolean", doc="of lists: true for the opposite order"),
+    COLUMNS,
+    Key("page", "integer", doc="of long lists: number of a page, from 1"),
+    Key("page_size", "integer", doc="of long lists: items of a page, 1 to 500; 100"),
+    Key("name", doc="of a page: part of the names"),
+    Key("use_regex", "boolean", doc="of a page: true if `name` is a regular expression"),
+)
+"""Parameters of the query of all lists."""
+PAGE_HEAD = ("total_count", "item_count", "filtered_count", "page", "page_size", "page_count")
+"""Keys of a page beside its items."""
+_ERROR = {"$ref": "#/components/responses/Error"}
+_COMPONENTS = {
+    "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+    "schemas": {
+        "Error": {
+            "type": "object",
+            "properties": {"error": {"type": "string"}, "reason": {}},
+            "required": ["error", "reason"],
+        },
+        "List": {
+            "anyOf": [
+                {"type": "array", "items": {"type": "object"}},
+                {
+                    "description": "A page of the list.",
+                    "type": "object",
+                    "properties": {
+                        **{key: {"type": "integer"} for key in PAGE_HEAD},
+                        "items": {"type": "array", "items": {"type": "object"}},
+                    },
+                    "required": [*PAGE_HEAD, "items"],
+                },
+            ]
+        },
+    },
+    "responses": {
+        "Error": {
+            "description": "An error.",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+        }
+    },
+}
+
+
+def described(routes: Iterable[Route], *, title: str, version: str) -> dict[str, Any]:
+    """Return the description of an API.
+
+    Args:
+        routes: its routes.
+        title: its name.
+        version: its version.
+
+    """
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version},
+        "servers": [{"url": "/api"}],
+        "security": [{"basic": []}],
+        "paths": {f"/{route.path}": _path(route) for route in sorted(routes, key=lambda route: route.path)},
+        "components": _COMPONENTS,
+    }
+
+
+def _path(route: Route) -> dict[str, Any]:
+    names = re.findall(r"{(\w+)}", route.path)
+    operations = {
+        method.lower(): _operation(route, method, operation) for method, operation in route.operations.items()
+    }
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in names
+    ]
+    return {"parameters": parameters, **operations} if names else operations
+
+
+def _operation(route: Route, method: str, operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{method.lower()}_{route.path}").strip("_"),
+        "tags": [route.group],
+        "summary": operation.doc,
+        "description": rights(operation),
+        "responses": _responses(operation),
+    }
+    reduced = {"array": LISTS, "object": (COLUMNS,)}
+    query = (*operation.query, *(reduced.get(operation.kind, ()) if method == "GET" else ()))
+    if query:
+        described["parameters"] = [
+            {"name": key.name, "in": "query", "schema": _schema(key), "description": key.doc} for key in query
+        ]
+    if operation.body:
+        schema = {
+            "type": "object",
+            "properties": {key.name: _schema(key) | _described(key) for key in operation.body},
+            "required": [key.name for key in operation.body if key.is_required],
+        }
+        described["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    if operation.needs is None:
+        described["security"] = []
+    return described
+
+
+def rights(operation: Operation) -> str:
+    """Return in words what a user needs to call an operation."""
+    if operation.needs is None:
+        return "No login is needed."
+    scope = {
+        Scope.NONE: "",
+        Scope.VHOST: ", and permissions in the vhost",
+        Scope.VISIBLE: ", and permissions in the vhost or `monitoring`",
+        Scope.CLIENT: ", and the permissions that a client needs for it",
+    }[operation.scope]
+    return f"Needs `{operation.needs}`{scope}."
+
+
+def _responses(operation: Operation) -> Mapping[str, Any]:
+    responses: dict[str, Any] = {}
+    for status in operation.statuses:
+        response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+        if status == HTTPStatus.OK:
+            response["content"] = _content(operation.kind)
+        elif status == HTTPStatus.SERVICE_UNAVAILABLE:
+            response["content"] = _content("object")
+        responses[str(status)] = response
+    errors = {"400": _ERROR, "401": {"description": "Not logged in, or not permitted."}, "404": _ERROR}
+    return {**responses, **errors, "default": _ERROR}
+
+
+def _content(kind: str) -> Mapping[str, Any]:
+    if kind == "events":
+        return {"text/event-stream": {"schema": {"type": "string"}}}
+    if kind == "text":
+        return {"text/plain": {"schema": {"type": "string"}}}
+    schema = {"$ref": "#/components/schemas/List"} if kind == "array" else {"type": kind}
+    return {"application/json": {"schema": schema}}
+
+
+def _schema(key: Key) -> dict[str, Any]:
+    return {} if key.kind == "any" else {"type": key.kind}
+
+
+def _described(key: Key) -> dict[str, Any]:
+    return {"description": key.doc} if key.doc else {}

@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from aiohttp import web
 
@@ -34,8 +34,7 @@ from leveret.broker.http.dispatch import HEADERS, Admitted, Response, admit, ans
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.event_streams import EventStreams
 from leveret.broker.http.late_server import BACKLOG, listening
-from leveret.broker.http.list_cache import MOST_SECONDS, ListCache
-from leveret.broker.http.listing import encoded
+from leveret.broker.http.listing import MOST_SECONDS, ListCache, encoded
 from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router, Work
 from leveret.broker.metadata.recorder import MetadataJournal
@@ -397,3 +396,49 @@ class ManagementServer:
         """Call back when everything changed so far is on disk; with False if the disk is full."""
         self._broker.journal.when_safe(done)
         self._broker.run_turn()
+
+
+_CLUSTER: Final = "/api/leveret/cluster"
+_LOOKED_AT: Final = ("/api/health", "/api/definitions")
+_READS: Final = ("GET", "HEAD")
+
+
+class WaitingServer(ManagementServer):
+    """Serves the little that a waiting node can answer.
+
+    Args:
+        broker: the broker of the node.
+        refreshed: returns it with the definitions as they are now.
+        router: finds the routes.
+        prefix: as for `ManagementServer`.
+        host_names: as for `ManagementServer`.
+
+    """
+
+    def __init__(
+        self,
+        broker: ServingBroker,
+        refreshed: Callable[[], Awaitable[ServingBroker]],
+        router: Router,
+        prefix: str = "",
+        host_names: Collection[str] = (),
+    ) -> None:
+        super().__init__(broker, router, prefix, host_names)
+        self._refreshed = refreshed
+
+    async def _handle(
+        self, request: web.BaseRequest, path: str, peer: str, names: Collection[str] | None = None
+    ) -> web.StreamResponse:
+        if is_answered(request.method, path):
+            self._broker = await self._refreshed()
+        return await super()._handle(request, path, peer, names)
+
+    def _obstacle(self, method: str, path: str) -> str:
+        return "" if is_answered(method, path) else self._broker.obstacle
+
+
+def is_answered(method: str, path: str) -> bool:
+    """Return whether a waiting node answers a request."""
+    if path == _CLUSTER or path.startswith(f"{_CLUSTER}/"):
+        return True
+    return method in _READS and any(path == each or path.startswith(f"{each}/") for each in _LOOKED_AT)

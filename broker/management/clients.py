@@ -4,10 +4,9 @@ from typing import Any
 
 from leveret.broker.administration.listings import is_own
 from leveret.broker.connection.connection import Connection
-from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing
+from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing, found_vhost
 from leveret.broker.http.errors import not_authorised, not_found
 from leveret.broker.http.route import Routes, Scope
-from leveret.broker.management.client_errors import found_vhost
 from leveret.broker.management.client_fields import (
     channel_fields,
     channel_name,
@@ -52,17 +51,17 @@ def list_connections(call: Call) -> Answer:
 
 
 @ROUTES.list("connections/username/{user}", query=QUERY)
-def list_connections_of_user(call: Call) -> Answer:
+def list_connections_of_user(call: Call, user: str) -> Answer:
     """The connections of a user."""
-    rows = call.administration.listings.connections(call.actor, user=call.names["user"])
+    rows = call.administration.listings.connections(call.actor, user=user)
     return Listing(rows, connection_fields(call), ("name",))
 
 
 @ROUTES.delete("connections/username/{user}")
-def close_connections_of_user(call: Call) -> None:
+def close_connections_of_user(call: Call, user: str) -> None:
     """Close the connections of a user."""
     reason = call.headers.get("x-reason", CLOSED)
-    call.administration.listings.close_connections(call.actor, reason, user=call.names["user"])
+    call.administration.listings.close_connections(call.actor, reason, user=user)
 
 
 @ROUTES.get("connections/{connection}", query=QUERY)
@@ -105,24 +104,23 @@ def list_channels(call: Call) -> Answer:
 
 
 @ROUTES.get("channels/{channel}", query=QUERY, group="channels")
-def get_channel(call: Call) -> Answer:
+def get_channel(call: Call, channel: str) -> Answer:
     """One channel."""
-    wanted = call.names["channel"]
-    name, _, number = wanted.removesuffix(")").rpartition(" (")
+    name, _, number = channel.removesuffix(")").rpartition(" (")
     is_number = number.isdecimal() and len(number) <= DIGITS
     for connection in call.broker.clients.connections:
-        channel = connection.channels.get(int(number)) if is_number and connection.name == name else None
-        if channel is None or channel_name(channel) != wanted:
+        found = connection.channels.get(int(number)) if is_number and connection.name == name else None
+        if found is None or channel_name(found) != channel:
             continue
         if not is_own(call.actor, connection):
             raise not_authorised(_DENIED)
         consumers = consumer_fields(call)
         details: dict[str, Any] = {
-            "consumer_details": [shown(consumers, each) for each in tuple(channel.consumers.values())],
+            "consumer_details": [shown(consumers, each) for each in tuple(found.consumers.values())],
             "publishes": [],
             "deliveries": [],
         }
-        return Item(shown(channel_fields(call), channel) | details)
+        return Item(shown(channel_fields(call), found) | details)
     raise not_found()
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from leveret.broker.administration.access import MalformedError, Right, authorize
+from leveret.broker.administration.definitions import HEADING, exporting
 from leveret.broker.administration.definitions_document import SECTIONS, VHOST_SECTIONS, Entry
-from leveret.broker.administration.definitions_export import HEADING, exporting
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag

@@ -9,10 +9,10 @@ from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
 from leveret.broker.counters.histogram import Histogram
-from leveret.broker.http.browsers import token_of
 from leveret.broker.http.call import Answer, Call, Events, ManagedBroker, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Reading, Topic
+from leveret.broker.http.login import token_of
 from leveret.broker.http.route import Key, Routes
 from leveret.broker.management.overview import levels
 from leveret.broker.management.queue_fields import queue_state

@@ -5,12 +5,22 @@ from typing import Any, NamedTuple
 
 from leveret.broker.administration.access import visible_vhosts
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, table, text
+from leveret.broker.http.call import (
+    Answer,
+    Call,
+    Done,
+    Item,
+    Listing,
+    changing,
+    flag,
+    found_vhost,
+    table,
+    text,
+)
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.listing import ABSENT
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
-from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.management.client_fields import shown
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
@@ -75,13 +85,13 @@ def _rows(call: Call) -> Iterator[ExchangeRow]:
 
 
 @ROUTES.get("exchanges/{vhost}/{exchange}", query=QUERY)
-def get_exchange(call: Call) -> Answer:
+def get_exchange(call: Call, exchange: str) -> Answer:
     """One exchange."""
     vhost = call.broker.vhosts[found_vhost(call)]
-    exchange = vhost.router.get(exchange_name(call.names["exchange"]))
-    if exchange is None:
+    found = vhost.router.get(exchange_name(exchange))
+    if found is None:
         raise not_found()
-    row = ExchangeRow(vhost, exchange)
+    row = ExchangeRow(vhost, found)
     return Item({**shown(exchange_fields(call), row), "incoming": [], "outgoing": []})
 
 
@@ -95,15 +105,15 @@ def get_exchange(call: Call) -> Answer:
         Key("arguments", "object"),
     ),
 )
-def put_exchange(call: Call) -> Answer:
+def put_exchange(call: Call, vhost: str, exchange: str) -> Answer:
     """Declare an exchange."""
-    name = exchange_name(call.names["exchange"])
+    name = exchange_name(exchange)
     body = call.body()
     with changing(call):
-        is_new = call.broker.vhosts[call.names["vhost"]].router.get(name) is None
+        is_new = call.broker.vhosts[vhost].router.get(name) is None
         call.administration.topology.declare_exchange(
             call.actor,
-            call.names["vhost"],
+            vhost,
             name,
             text(body, "type", "direct"),
             durable=flag(body, "durable"),
@@ -118,12 +128,11 @@ def put_exchange(call: Call) -> Answer:
     "exchanges/{vhost}/{exchange}",
     query=(Key("if-unused", "boolean", doc="only if it is the source of no binding"),),
 )
-def delete_exchange(call: Call) -> None:
+def delete_exchange(call: Call, vhost: str, exchange: str) -> None:
     """Delete an exchange with its bindings."""
-    name = exchange_name(call.names["exchange"])
+    name = exchange_name(exchange)
     if call.broker.vhosts[found_vhost(call)].router.get(name) is None:
         raise not_found()
     with changing(call):
-        call.administration.topology.delete_exchange(
-            call.actor, call.names["vhost"], name, if_unused=flag(call.query, "if-unused")
-        )
+        is_unused = flag(call.query, "if-unused")
+        call.administration.topology.delete_exchange(call.actor, vhost, name, if_unused=is_unused)

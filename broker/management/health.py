@@ -4,10 +4,9 @@ from functools import partial
 from typing import Any
 
 from leveret.broker.administration.access import found_vhost
-from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps
+from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps, check_node_name
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, Scope
-from leveret.broker.management.client_errors import check_node_name
 
 ROUTES = Routes("health", statuses=(200, 503))
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
@@ -45,16 +44,13 @@ def _alarms(call: Call) -> list[str]:
 
 
 @ROUTES.get("health/checks/certificate-expiration/{within}/{unit}")
-def check_certificates(call: Call) -> Answer:
+def check_certificates(call: Call, within: str, unit: str) -> Answer:
     """No certificate expires within a time."""
-    if call.names["unit"] not in UNITS:
+    if unit not in UNITS:
         raise bad_request(f"Time unit not recognised. Supported units: {', '.join(UNITS)}.")
-    within = call.names["within"]
-    if not (within.isascii() and within.isdecimal()):
+    if not (within.isascii() and within.isdecimal()) or len(within) > DIGITS:
         raise bad_request("Invalid expiration value.")
-    if len(within) > DIGITS:
-        raise bad_request("Invalid expiration value.")
-    seconds = int(within) * UNITS[call.names["unit"]] * _DAY_SECONDS
+    seconds = int(within) * UNITS[unit] * _DAY_SECONDS
     limit = call.broker.context.clock() / 1000 + seconds
     expired = [
         {"node": call.broker.node_name, "key": key, "subject": each.subject,
@@ -66,22 +62,21 @@ def check_certificates(call: Call) -> Answer:
 
 
 @ROUTES.get("health/checks/port-listener/{port}")
-def check_port(call: Call) -> Answer:
+def check_port(call: Call, port: str) -> Answer:
     """There is a listener on a port."""
-    given = call.names["port"]
-    if not given.isdecimal() or len(given) > DIGITS:
+    if not port.isdecimal() or len(port) > DIGITS:
         raise bad_request("Invalid port")
-    port = int(given)
+    wanted = int(port)
     ports = [listener.port for listener in call.broker.listeners]
-    if port in ports:
-        return passed(port=port)
-    return failed("No active listener", missing=port, ports=ports)
+    if wanted in ports:
+        return passed(port=wanted)
+    return failed("No active listener", missing=wanted, ports=ports)
 
 
 @ROUTES.get("health/checks/protocol-listener/{protocol}")
-def check_protocol(call: Call) -> Answer:
+def check_protocol(call: Call, protocol: str) -> Answer:
     """There is a listener for a protocol."""
-    protocol = call.names["protocol"].lower()
+    protocol = protocol.lower()
     protocol = _PROTOCOLS.get(protocol, protocol)
     protocols = list(dict.fromkeys(listener.protocol for listener in call.broker.listeners))
     if protocol in protocols:
@@ -158,9 +153,9 @@ def check_nothing(_call: Call, **details: str) -> Answer:
 @ROUTES.get(
     "health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}", scope=Scope.VISIBLE
 )
-def check_vhost_leaders(call: Call) -> Answer:
+def check_vhost_leaders(call: Call, vhost: str) -> Answer:
     """Quorum queues of a vhost have leaders."""
-    found_vhost(call.broker, call.names["vhost"])
+    found_vhost(call.broker, vhost)
     return passed()
 
 
@@ -175,9 +170,9 @@ def check_node(call: Call) -> Answer:
 
 
 @ROUTES.get("aliveness-test/{vhost}", scope=Scope.CLIENT)
-def check_aliveness(call: Call) -> Steps:
+def check_aliveness(call: Call, vhost: str) -> Steps:
     """A message can be published and taken out."""
-    vhost = found_vhost(call.broker, call.names["vhost"]).name
+    found_vhost(call.broker, vhost)
     administration = call.administration
     administration.topology.declare_queue(call.actor, vhost, TEST_QUEUE, durable=False)
     publish = partial(administration.publishing.publish, call.actor, vhost, "", TEST_QUEUE, TEST_BODY)

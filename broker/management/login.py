@@ -9,10 +9,17 @@ from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.sessions import renewal_of
 from leveret.broker.auth.users import LoginRefusedError, User
-from leveret.broker.http.browsers import check_origin, cookie_with, refuse_foreign, token_of
 from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, text
 from leveret.broker.http.errors import ApiError, basic_disabled, not_found
-from leveret.broker.http.login import check_failures, judged, log_in
+from leveret.broker.http.login import (
+    check_failures,
+    check_origin,
+    cookie_with,
+    judged,
+    log_in,
+    refuse_foreign,
+    token_of,
+)
 from leveret.broker.http.route import Routes, required
 
 ROUTES = Routes("login")

@@ -1,23 +1,37 @@
-"""Messages: published to an exchange, fetched from a queue, and looked at without consuming them."""
+"""Messages: published to an exchange, fetched from a queue, looked at in it, and followed as they are published."""
 
 import base64
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
+from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import json_text
-from leveret.broker.administration.getting import AckMode, Getting, Got
-from leveret.broker.administration.messages import MessageView, view_of
-from leveret.broker.administration.peeking import BODY_OCTETS, EFFORT, SOME, Wanted
-from leveret.broker.administration.publishing import Outcome
+from leveret.broker.administration.detached_channel import AckMode, Getting, Got, Outcome
+from leveret.broker.administration.messages import BODY_OCTETS, EFFORT, SOME, MessageView, Wanted, view_of
+from leveret.broker.administration.tailing import Follower, Wish
 from leveret.broker.errors import NotYet
-from leveret.broker.http.call import Call, Callback, Item, Listing, Steps, number, signal, table, text
+from leveret.broker.http.call import (
+    Answer,
+    Call,
+    Callback,
+    Item,
+    Listing,
+    Steps,
+    Stream,
+    naming_the_missing,
+    number,
+    on_channel,
+    signal,
+    table,
+    text,
+)
 from leveret.broker.http.errors import ApiError, bad_request
-from leveret.broker.http.large_text import text_of
+from leveret.broker.http.listing import encoded, encoded_pieces, text_of
 from leveret.broker.http.route import Key, Routes, Scope, Work, required
 from leveret.broker.management.bindings import exchange_name
-from leveret.broker.management.client_errors import naming_the_missing, on_channel
 from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.vhost.tail import EVERYTHING, Published
 
 ROUTES = Routes("messages")
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
@@ -76,7 +90,7 @@ class _Verdict:
     ),
     is_large=True,
 )
-def publish(call: Call) -> Steps:
+def publish(call: Call, vhost: str, exchange: str) -> Steps:
     """Publish a message, and wait until a client would get its confirm."""
     body = yield from call.large_body("routing_key", "properties", "payload", "payload_encoding")
     payload = _payload(body["payload"], body["payload_encoding"])
@@ -91,8 +105,8 @@ def publish(call: Call) -> Steps:
     with on_channel(call):
         call.administration.publishing.publish(
             call.actor,
-            call.names["vhost"],
-            exchange_name(call.names["exchange"]),
+            vhost,
+            exchange_name(exchange),
             routing_key,
             payload,
             verdict.settle,
@@ -153,7 +167,7 @@ def _properties(given: Mapping[str, Any]) -> dict[str, Any]:
     work=Work.BODIES,
     kind="array",
 )
-def get_messages(call: Call) -> Steps:
+def get_messages(call: Call, vhost: str, queue: str) -> Steps:
     """Fetch messages from a queue, and requeue, ack or reject them."""
     body = call.body("ackmode", "count", "encoding")
     count = number(body, "count", 0)
@@ -169,9 +183,7 @@ def get_messages(call: Call) -> Steps:
         return Listing((), sort=(), is_paged=False)
     check_memory(call, truncate)
     with on_channel(call, queue=True):
-        getting = Getting(
-            call.broker, call.actor, call.names["vhost"], call.names["queue"], cast("AckMode", ack_mode)
-        )
+        getting = Getting(call.broker, call.actor, vhost, queue, cast("AckMode", ack_mode))
     found: list[dict[str, Any]] = []
     octets = 0
     try:
@@ -271,7 +283,7 @@ def properties_of(view: MessageView) -> dict[str, Any]:
     work=Work.LONG,
     is_audited=True,
 )
-def peek(call: Call) -> Steps:
+def peek(call: Call, vhost: str, queue: str) -> Steps:
     """The `messages` of a queue, without consuming them: ready, unacked and delayed ones. Needs the
     permission to read the queue. One request searches some 100,000 messages, and returns some 16 MiB,
     at most: `next` is null at the end.
@@ -291,21 +303,17 @@ def peek(call: Call) -> Steps:
     )
     check_memory(call, wanted.octets)
     with naming_the_missing():
-        found = yield from call.administration.peeking.peek(
-            call.actor, call.names["vhost"], call.names["queue"], wanted
-        )
+        found = yield from call.administration.messages.peek(call.actor, vhost, queue, wanted)
     rows: list[dict[str, Any]] = []
     for view in found.messages:
         rows.append((yield from shown(view, is_base64=is_base64)))
         yield None
-    return Item(
-        {
-            "messages": rows,
-            "searched": found.searched,
-            "next": found.following or None,
-            "complete": found.is_complete,
-        }
-    )
+    return Item({
+        "messages": rows,
+        "searched": found.searched,
+        "next": found.following or None,
+        "complete": found.is_complete,
+    })  # fmt: skip
 
 
 def shown(view: MessageView, *, is_base64: bool) -> Generator[None, None, dict[str, Any]]:
@@ -323,5 +331,79 @@ def shown(view: MessageView, *, is_base64: bool) -> Generator[None, None, dict[s
         "consumer_tag": json_text(view.consumer) or None,
         "channel": view.channel or None,
         "unacked_for": view.unacked_for,
+        **content,
+    }
+
+
+# -- messages as they are published -----------------------------------------------------------------------------------
+
+
+LINES = "application/x-ndjson"
+
+
+@ROUTES.get(
+    "leveret/exchanges/{vhost}/{exchange}/tail",
+    needs=Right.ADMINISTRATOR,
+    scope=Scope.VHOST,
+    query=(
+        Key("pattern", doc="what routing keys match, as in a binding to a topic exchange; `#` by default"),
+        Key("where", doc="a [condition](filters.md) that messages meet"),
+        Key("count", "integer", doc="number of messages after which it ends"),
+        *BODY_KEYS,
+    ),
+    is_audited=True,
+    kind="text",
+    has_head=False,
+)
+def tail(call: Call, vhost: str, exchange: str) -> Answer:
+    """Messages as they are published to an exchange, until the reader leaves: lines of JSON, of which
+    empty ones mean nothing. `lost` is a number of messages that a slow reader has missed, `end` a
+    reason why there are no more. Dead letters, and messages from other exchanges, are shown, too;
+    publishers do not wait.
+    """
+    query = call.query
+    is_base64 = is_base64_asked(query)
+    wish = Wish(
+        text(query, "pattern", EVERYTHING),
+        text(query, "where"),
+        number(query, "count", 0) if "count" in query else None,
+        number(query, "truncate", BODY_OCTETS),
+    )
+    with naming_the_missing():
+        follower = call.administration.tailing.start(call.actor, vhost, exchange_name(exchange), wish)
+    pieces = _pieces(follower, is_base64=is_base64)
+    last = encoded({"end": "the broker is stopping"}) + b"\n"
+    return Stream(pieces, follower.when_there, follower.close, LINES, idle=b"\n", last=last)
+
+
+def _pieces(follower: Follower, *, is_base64: bool) -> Iterator[bytes | None]:
+    follower.begin()  # by the writer, who closes it
+    yield b"\n"  # so that the reader knows that it has begun
+    for line in follower.lines():
+        if line is None:
+            yield None
+        elif line.published is not None and line.view is not None:
+            yield from encoded_pieces((yield from _published(line.published, line.view, is_base64=is_base64)))
+            yield b"\n"
+        elif line.lost:
+            yield encoded({"lost": line.lost}) + b"\n"
+        elif line.end:
+            yield encoded({"end": line.end}) + b"\n"
+        else:
+            yield b""
+
+
+def _published(
+    published: Published, view: MessageView, *, is_base64: bool
+) -> Generator[None, None, dict[str, Any]]:
+    content = yield from content_of(view, is_base64=is_base64)
+    return {
+        "time": published.time,
+        "exchange": json_text(view.exchange),
+        "routing_key": json_text(view.routing_key),
+        "routed_queues": [json_text(name) for name in view.queues],
+        "user": json_text(published.user) or None,
+        "connection": published.connection or None,
+        "channel": published.channel or None,
         **content,
     }

@@ -1,35 +1,70 @@
-"""Operations on the running node: `/api/leveret/...`. RabbitMQ has most of them in its command only."""
+"""Operations on the running node: `/api/leveret/...`. RabbitMQ has most of them in its command only.
 
+Among them are backups, for the operator on the host only, and the nodes of a broker whose log is replicated.
+"""
+
+import logging
+import math
+import os
+import sys
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from leveret.broker.administration.access import Right, authorize
+from leveret.broker.administration.access import (
+    BadRequestError,
+    Cluster,
+    ForbiddenError,
+    ProcessControl,
+    Right,
+)
 from leveret.broker.administration.definitions_document import json_text
-from leveret.broker.administration.node import LOOPBACK
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
-from leveret.broker.http.call import Answer, Call, Callback, Item, Steps, number, text
-from leveret.broker.http.errors import bad_request
+from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, number, text
+from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Routes, required
-from leveret.broker.process.logs import LEVELS
+from leveret.broker.process.logs import CATEGORIES, LEVELS, LOGGER_NAME
 from leveret.broker.process.recent_log import KEPT, RECENT
+from leveret.broker.process.resource_alarms import memory_limit, total_memory
+from leveret.storage.errors import StorageError
 
 ROUTES = Routes("node", needs=Right.ADMINISTRATOR)
+BACKUPS = Routes("backup", needs=Right.ADMINISTRATOR)
+CLUSTER = Routes("cluster", needs=Right.ADMINISTRATOR)
 _LIMIT = (
     Key("relative", "number", doc="fraction of the total memory"),
     Key("absolute", "integer", doc="bytes, instead"),
 )
+_LOOPBACK = "127.0.0.1"
 
 
 @ROUTES.get("leveret/resources", needs=Right.MONITORING)
 def get_resources(call: Call) -> Answer:
     """Memory and disk: in use, limits, alarms."""
-    return Item(call.administration.node.resources(call.actor))
+    memory, disk = call.broker.resource_monitor.memory, call.broker.resource_monitor.disk
+    return Item({
+        "node": call.broker.clients.node_name,
+        "pid": os.getpid(),
+        "os": "Windows" if sys.platform == "win32" else os.uname().sysname,
+        "memory": {
+            "used": memory.used,
+            "limit": memory.limit,
+            "total": total_memory(),
+            "alarm": memory.raised,
+        },
+        "disk": {"free": disk.free, "limit": disk.limit, "alarm": disk.raised, "full": disk.full},
+    })  # fmt: skip
 
 
 @ROUTES.put("leveret/memory-watermark", body=_LIMIT, statuses=(200,))
 def put_memory_watermark(call: Call) -> Answer:
     """Set the limit of the memory alarm until the next start."""
-    return Item({"limit": call.administration.node.set_memory_watermark(call.actor, call.body())})
+    monitor = call.broker.resource_monitor
+    monitor.memory.limit = _octets(call.body(), memory_limit(None, 1.0), most=1)
+    monitor.check_memory(0.0)
+    return Item({"limit": monitor.memory.limit})
 
 
 @ROUTES.put(
@@ -39,26 +74,60 @@ def put_memory_watermark(call: Call) -> Answer:
 )
 def put_disk_free_limit(call: Call) -> Answer:
     """Set the limit of the disk alarm until the next start."""
-    return Item({"limit": call.administration.node.set_disk_free_limit(call.actor, call.body())})
+    monitor = call.broker.resource_monitor
+    given = {"relative" if key == "mem_relative" else key: value for key, value in call.body().items()}
+    monitor.disk.limit = _octets(given, total_memory(), most=100)
+    monitor.check_disk()
+    return Item({"limit": monitor.disk.limit})
+
+
+def _octets(limit: Mapping[str, Any], total: int, *, most: float) -> int:
+    """Return a limit in bytes, given as `relative` to a total, or as `absolute`."""
+    for key, unit, highest in (("relative", total, most), ("absolute", 1, math.inf)):
+        value = limit.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= highest:
+            return int(value * unit)
+    raise BadRequestError(f"the limit must be a fraction from 0 to {most} ('relative') or bytes ('absolute')")
 
 
 @ROUTES.put("leveret/log-level", body=(required("level"), Key("category", doc="one category only")))
 def put_log_level(call: Call) -> None:
     """Set the minimum level of what is logged until the next start."""
     body = call.body("level")
-    call.administration.node.set_log_level(call.actor, text(body, "level"), text(body, "category"))
+    level, category = text(body, "level"), text(body, "category")
+    if level not in LEVELS:
+        raise BadRequestError(f"level must be one of {', '.join(LEVELS)}")
+    name = LOGGER_NAME
+    if category and category != "default":
+        if category not in CATEGORIES:
+            raise BadRequestError(f"category must be default or one of {', '.join(CATEGORIES)}")
+        name = f"{LOGGER_NAME}.{category}"
+    logging.getLogger(name).setLevel(LEVELS[level])
 
 
 @ROUTES.post("leveret/rotate-logs")
 def rotate_logs(call: Call) -> None:
     """Reopen the log files."""
-    call.administration.node.rotate_logs(call.actor)
+    _process(call).reopen_logs()
+
+
+@ROUTES.post("leveret/stop")
+def stop(call: Call) -> None:
+    """Begin the shutdown."""
+    _process(call).stop()
+
+
+def _process(call: Call) -> ProcessControl:
+    process = call.broker.process
+    if process is None:
+        raise BadRequestError("this broker is part of an application, which alone can do that")
+    return process
 
 
 @ROUTES.post("leveret/reload-tls")
 def reload_tls(call: Call) -> Steps:
     """Read the certificates of TLS listeners again."""
-    problems = yield Callback(partial(call.administration.node.reload_tls, call.actor))
+    problems = yield Callback(call.broker.reload_tls)
     if problems:
         raise bad_request(f"The old certificates stay in use: {'; '.join(problems)}")
     rows = call.broker.tls_certificates
@@ -73,27 +142,23 @@ def reload_tls(call: Call) -> Steps:
 @ROUTES.post("leveret/clear-auth-backend-cache")
 def clear_auth_backend_cache(call: Call) -> None:
     """Forget what authentication backends have decided, so that they are asked again."""
-    call.administration.node.forget_decisions(call.actor)
-
-
-@ROUTES.post("leveret/stop")
-def stop(call: Call) -> None:
-    """Begin the shutdown."""
-    call.administration.node.stop(call.actor)
+    call.broker.forget_decisions()
 
 
 @ROUTES.post("leveret/authenticate", body=(required("username"), required("password")))
 def authenticate(call: Call) -> Steps:
     """Check the password of a user."""
     body = call.body("username", "password")
-    name, password = text(body, "username"), text(body, "password")
-    backends = call.broker.backends
-    if backends is None:
-        reason = call.administration.node.authenticate(call.actor, name, password)
-    else:
-        authorize(call.broker.users, call.actor, Right.ADMINISTRATOR)
-        verdict = yield Callback(partial(backends.log_in, name, Password(password), LOOPBACK))
+    name, password = text(body, "username"), Password(text(body, "password"))
+    backends, reason = call.broker.backends, ""
+    if backends is not None:
+        verdict = yield Callback(partial(backends.log_in, name, password, _LOOPBACK))
         reason = str(verdict) if isinstance(verdict, LoginRefusedError) else ""
+    else:
+        try:
+            call.broker.users.authenticate(name, password, _LOOPBACK)
+        except LoginRefusedError as error:
+            reason = str(error)
     return Item({"authenticated": not reason, "reason": reason})
 
 
@@ -167,9 +232,136 @@ def get_reports(call: Call) -> Steps:
     """
     exported = call.broker.export_dir
     yield from ()
-    return Item(
-        {
-            "url": call.broker.reports_url or None,
-            "export": None if exported is None else json_text(str(exported)),
-        }
-    )
+    shown = None if exported is None else json_text(str(exported))
+    return Item({"url": call.broker.reports_url or None, "export": shown})
+
+
+# -- backups ----------------------------------------------------------------------------------------------------------
+# Whoever starts a backup has to ask for its progress, or it is cancelled: a command that is killed leaves none behind.
+
+
+FORBIDDEN = "Only the operator on the host of the broker may do this"
+
+
+@BACKUPS.get("leveret/backup")
+def get_backup(call: Call) -> Answer:
+    """The progress or the result of the latest backup."""
+    backup = _latest(call)
+    backup.attend()
+    return _progress(backup)
+
+
+@BACKUPS.post(
+    "leveret/backup",
+    body=(
+        required("path", doc="absolute path of the new directory"),
+        Key("rate", "integer", doc="maximum bytes per second; 0 for no limit"),
+    ),
+)
+def start_backup(call: Call) -> Answer:
+    """Start a backup of the data into a new directory, on the host of the broker."""
+    backups = _backups(call)
+    body = call.body("path")
+    rate = number(body, "rate", 0)
+    if rate < 0:
+        raise BadRequestError("'rate' must not be negative")
+    try:
+        return _progress(backups.start(Path(text(body, "path")), rate))
+    except StorageError as error:
+        raise BadRequestError(str(error)) from None
+
+
+@BACKUPS.delete(
+    "leveret/backup", body=(Key("path", doc="cancel it only if it is written there"),), statuses=(200,)
+)
+def cancel_backup(call: Call) -> Answer:
+    """Cancel the running backup."""
+    backup = _latest(call)
+    path = str(backup.dest)
+    if text(call.body(), "path", path) != path:
+        raise not_found()
+    backup.cancel("cancelled")
+    return _progress(backup)
+
+
+def _backups(call: Call) -> Any:
+    if call.actor is not None:
+        raise ForbiddenError(FORBIDDEN)
+    if call.broker.backups is None:
+        raise BadRequestError("the broker has no data directory")
+    return call.broker.backups
+
+
+def _latest(call: Call) -> Any:
+    backup = _backups(call).latest
+    if backup is None:
+        raise not_found()
+    return backup
+
+
+def _progress(backup: Any) -> Item:
+    return Item({
+        "path": str(backup.dest),
+        "state": str(backup.state),
+        "copied": backup.octets,
+        "total": backup.total,
+        "seconds": round(backup.seconds, 3),
+        "files": backup.files,
+        "error": backup.error,
+    })  # fmt: skip
+
+
+# -- the nodes of a broker whose log is replicated --------------------------------------------------------------------
+
+
+@CLUSTER.get("leveret/cluster", needs=Right.MONITORING)
+def get_cluster(call: Call) -> Answer:
+    """Role and lag of this node, who leads, the members and when they were seen, and problems; also on a
+    node that waits.
+    """
+    cluster = call.broker.cluster
+    return Item({"replicated": False} if cluster is None else cluster.described())
+
+
+@CLUSTER.post(
+    "leveret/cluster/transfer",
+    body=(Key("name", doc="the node; any by default"),),
+    statuses=(202,),
+    is_stored=False,
+)
+def transfer(call: Call) -> Answer:
+    """Have another node lead; this one closes its clients and waits."""
+    successor = text(call.body(), "name")
+    cluster = _cluster(call)
+    _refuse(cluster.transfer_problem(successor))
+    cluster.transfer(successor)
+    return Done(202)
+
+
+@CLUSTER.delete("leveret/cluster/members/{name}", is_stored=False)
+def forget(call: Call, name: str) -> Steps:
+    """Forget a node that is down for good."""
+    cluster = _cluster(call)
+    _refuse(cluster.forget_problem(name))
+    yield Callback(partial(cluster.forget, name))
+    return Done()
+
+
+@CLUSTER.post("leveret/cluster/accept-log", is_stored=False)
+def accept_log(call: Call) -> None:
+    """Go on with a log that is shorter than the copies of all nodes; drops all later entries."""
+    cluster = _cluster(call)
+    _refuse(cluster.acceptance_problem())
+    cluster.accept_log()
+
+
+def _cluster(call: Call) -> Cluster:
+    cluster: Cluster | None = call.broker.cluster
+    if cluster is None:
+        raise BadRequestError("this broker is one node: replication.url is not set")
+    return cluster
+
+
+def _refuse(problem: str) -> None:
+    if problem:
+        raise BadRequestError(problem)

@@ -5,11 +5,9 @@ from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.login_throttle import LoginCounts
 from leveret.broker.auth.passwords import Password, hash_password
-from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps, text
+from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps, check_node_name, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, required
-from leveret.broker.management import recorded_state
-from leveret.broker.management.client_errors import check_node_name
 
 ROUTES = Routes("node", needs=Right.ADMINISTRATOR)
 FEATURE_FLAGS = {
@@ -58,9 +56,9 @@ def list_feature_flags(_call: Call) -> Answer:
 
 
 @ROUTES.put("feature-flags/{name}/enable")
-def enable_feature_flag(call: Call) -> None:
+def enable_feature_flag(_call: Call, name: str) -> None:
     """Accepted: all are enabled."""
-    if call.names["name"] not in {"all", *FEATURE_FLAGS}:
+    if name not in {"all", *FEATURE_FLAGS}:
         raise bad_request("unsupported")
 
 
@@ -93,13 +91,17 @@ def list_nothing(_call: Call) -> Answer:
     return Listing([], is_paged=False)
 
 
+def _cluster_name(call: Call) -> dict[str, str]:
+    return {"name": call.broker.cluster_name}
+
+
 @ROUTES.get("cluster-name", needs=Right.MANAGEMENT)
 def get_cluster_name(call: Call) -> Answer:
     """Name that clients see."""
-    return Item({"name": call.broker.cluster_name})
+    return Item(_cluster_name(call))
 
 
-@ROUTES.put("cluster-name", body=(required("name"),), state=recorded_state.cluster_name)
+@ROUTES.put("cluster-name", body=(required("name"),), state=_cluster_name)
 def put_cluster_name(call: Call) -> None:
     """Set the name that clients see."""
     call.broker.rename_cluster(text(call.body("name"), "name"))
@@ -171,7 +173,6 @@ def change_nothing(call: Call) -> None:
 
 
 @ROUTES.get("auth/hash_password/{password}", group="login")
-def hash_of_password(call: Call) -> Answer:
+def hash_of_password(call: Call, password: str) -> Answer:
     """Hash of a password."""
-    algorithm = call.broker.users.passwords.algorithm
-    return Item({"ok": hash_password(Password(call.names["password"]), algorithm)})
+    return Item({"ok": hash_password(Password(password), call.broker.users.passwords.algorithm)})

@@ -7,9 +7,8 @@ from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
 from leveret.broker.amqp.sasl import EXTERNAL
-from leveret.broker.http.call import Answer, Call, Item, Listing, flag
+from leveret.broker.http.call import Answer, Call, Item, Listing, check_node_name, flag
 from leveret.broker.http.route import Routes
-from leveret.broker.management.client_errors import check_node_name
 from leveret.broker.management.overview import contexts, exchange_types
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families

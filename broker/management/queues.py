@@ -3,10 +3,22 @@
 from typing import Any
 
 from leveret.broker.administration.access import Right
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, flag, signal, table, text
+from leveret.broker.http.call import (
+    Answer,
+    Call,
+    Done,
+    Item,
+    Listing,
+    Steps,
+    changing,
+    flag,
+    found_vhost,
+    signal,
+    table,
+    text,
+)
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.route import Key, Routes, Scope, required
-from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.management.client_fields import consumer_fields, shown
 from leveret.broker.management.queue_fields import queue_fields
 from leveret.broker.management.ranges import QUERY
@@ -59,22 +71,21 @@ def get_queue(call: Call) -> Answer:
         Key("node", doc="the name of the node, if any"),
     ),
 )
-def put_queue(call: Call) -> Answer:
+def put_queue(call: Call, vhost: str, queue: str) -> Answer:
     """Declare a queue."""
     body = call.body()
     node = text(body, "node") if body.get("node") else ""
     if node not in {"", "undefined", call.broker.node_name}:
         host = call.broker.node_name.partition("@")[2]
         raise bad_request(f"Node {node if '@' in node else f'{node}@{host}'} could not be contacted")
-    name = call.names["queue"]
     with changing(call):
-        vhost = call.broker.vhosts[call.names["vhost"]]
-        vhost.await_name(name)  # a restart would restore a deleted queue that still discards messages
-        is_new = name not in vhost.queues
+        place = call.broker.vhosts[vhost]
+        place.await_name(queue)  # a restart would restore a deleted queue that still discards messages
+        is_new = queue not in place.queues
         call.administration.topology.declare_queue(
             call.actor,
-            vhost.name,
-            name,
+            vhost,
+            queue,
             durable=flag(body, "durable"),
             auto_delete=flag(body, "auto_delete"),
             arguments=table(body, "arguments"),
@@ -133,14 +144,12 @@ def act_on_queue(call: Call) -> None:
     arguments={"paused": False},
 )
 @ROUTES.put("leveret/queues/{vhost}/{queue}/pause", scope=Scope.CLIENT, arguments={"paused": True})
-def set_paused(call: Call, *, paused: bool) -> None:
+def set_paused(call: Call, vhost: str, queue: str, *, paused: bool) -> None:
     """Pause the deliveries of a queue to its consumers; it stays paused until it is resumed, a durable
     queue also when the broker restarts. Needs read and configure on the queue.
     """
     with changing(call):
-        call.administration.topology.set_queue_paused(
-            call.actor, call.names["vhost"], call.names["queue"], paused=paused
-        )
+        call.administration.topology.set_queue_paused(call.actor, vhost, queue, paused=paused)
 
 
 # -- replicas of quorum queues, of which there is one -----------------------------------------------------------------

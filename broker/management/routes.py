@@ -2,13 +2,10 @@
 
 from leveret import __version__
 from leveret.broker.http.call import Answer, Call, Item
-from leveret.broker.http.openapi import described
-from leveret.broker.http.route import Route, Router, Routes
+from leveret.broker.http.route import Route, Router, Routes, described
 from leveret.broker.management import (
-    backup,
     bindings,
     clients,
-    cluster,
     definitions,
     events,
     exchanges,
@@ -20,12 +17,8 @@ from leveret.broker.management import (
     node_settings,
     nodes,
     overview,
-    parameters,
-    permissions,
     policies,
     queues,
-    shovels,
-    tailing,
     transfers,
     users,
     vhosts,
@@ -40,31 +33,20 @@ def describe(_call: Call) -> Answer:
     return Item(described(ROUTES, title="Leveret management API", version=__version__))
 
 
-_MODULES = (
-    backup,
-    users,
-    vhosts,
-    permissions,
-    policies,
-    parameters,
-    shovels,
-    queues,
-    exchanges,
-    bindings,
-    messages,
-    explaining,
-    transfers,
-    tailing,
-    clients,
-    overview,
-    nodes,
-    node_operations,
-    definitions,
-    health,
-    node_settings,
-    cluster,
-    login,
-    events,
+_TABLES = (
+    *(node_operations.BACKUPS, users.ROUTES, vhosts.ROUTES, users.PERMISSIONS),
+    *(policies.ROUTES, policies.PARAMETERS, policies.SHOVELS),
+    *(queues.ROUTES, exchanges.ROUTES, bindings.ROUTES),
+    *(messages.ROUTES, explaining.ROUTES, transfers.ROUTES),
+    *(
+        clients.ROUTES,
+        overview.ROUTES,
+        nodes.ROUTES,
+        node_operations.ROUTES,
+        definitions.ROUTES,
+        health.ROUTES,
+    ),
+    *(node_settings.ROUTES, node_operations.CLUSTER, login.ROUTES, events.ROUTES, _OWN),
 )
-ROUTES: tuple[Route, ...] = (*[route for module in _MODULES for route in module.ROUTES], *_OWN)
+ROUTES: tuple[Route, ...] = tuple(route for table in _TABLES for route in table)
 ROUTER = Router(ROUTES)

@@ -4,13 +4,22 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from leveret.broker.administration.dead_letters import dead_letter_queues
-from leveret.broker.administration.transfers import Chosen
+from leveret.broker.administration.transfers import Chosen, dead_letter_queues
 from leveret.broker.auth.users import User
-from leveret.broker.http.call import Answer, Call, Item, Listing, Steps, flag, number, text
+from leveret.broker.http.call import (
+    Answer,
+    Call,
+    Item,
+    Listing,
+    Steps,
+    changing,
+    flag,
+    found_vhost,
+    number,
+    text,
+)
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Routes, Scope, Work, required
-from leveret.broker.management.client_errors import changing, found_vhost
 from leveret.broker.transfer.retry import MOST_RETRIES
 
 ROUTES = Routes("transfers")

@@ -1,17 +1,42 @@
-"""Users: `/api/users` and `/api/whoami`, and their limits: `/api/user-limits`."""
+"""Users, their permissions and limits: `/api/users`, `/api/whoami`, `/api/permissions`, `/api/user-limits`."""
 
 import base64
 from typing import Any
 
-from leveret.broker.administration.access import Right
+from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.administration.definitions_document import as_words
-from leveret.broker.auth.users import USER_LIMITS
+from leveret.broker.auth.name_patterns import InvalidPatternError
+from leveret.broker.auth.users import USER_LIMITS, limits_by_name
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
-from leveret.broker.http.errors import bad_request
+from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.route import Key, Routes, required
-from leveret.broker.management import recorded_state
 
 ROUTES = Routes("users", needs=Right.ADMINISTRATOR)
+PERMISSIONS = Routes("permissions", needs=Right.ADMINISTRATOR)
+KINDS = ("configure", "write", "read")
+State = dict[str, Any] | list[Any] | None
+"""State of an object before or after a change, as the audit log records it: without passwords and other secrets."""
+
+
+def _user_of(call: Call, name: str) -> dict[str, Any] | None:
+    found = call.broker.users.get(name)
+    return None if found is None else {"tags": list(found.tags), "may_log_in": bool(found.password_hash)}
+
+
+def _user_state(call: Call) -> State:
+    return _user_of(call, call.names["user"])
+
+
+def _users_state(call: Call) -> State:
+    """Return the users that the body names."""
+    try:
+        names = call.body().get("users")
+    except ApiError:
+        return None
+    if not isinstance(names, list):
+        return None
+    found = ((name, _user_of(call, name)) for name in names if isinstance(name, str))
+    return [{"name": name, **row} for name, row in found if row is not None] or None
 
 
 @ROUTES.list("users")
@@ -21,9 +46,9 @@ def list_users(call: Call) -> Answer:
 
 
 @ROUTES.get("users/{user}")
-def get_user(call: Call) -> Answer:
+def get_user(call: Call, user: str) -> Answer:
     """One user."""
-    return Item(call.administration.users.get(call.actor, call.names["user"]))
+    return Item(call.administration.users.get(call.actor, user))
 
 
 @ROUTES.put(
@@ -34,18 +59,16 @@ def get_user(call: Call) -> Answer:
         Key("password_hash", doc="instead of the password; empty for none, as without both"),
         Key("hashing_algorithm", doc="of the hash"),
     ),
-    state=recorded_state.user,
+    state=_user_state,
 )
-def put_user(call: Call) -> Answer:
+def put_user(call: Call, user: str) -> Answer:
     """Create a user, or change its password and tags."""
-    name = call.names["user"]
     body = call.body()
     if "tags" not in body:
         raise bad_request("tags_not_present")
     if {"password", "password_hash"} <= body.keys():
         raise bad_request("both_password_and_password_hash_are_provided")
-    users = call.administration.users
-    is_new = call.broker.users.get(name) is None
+    is_new = call.broker.users.get(user) is None
     given: dict[str, Any] = {key: body[key] for key in ("password", "password_hash") if key in body}
     if not is_base64(given.get("password_hash", "")):
         raise bad_request(["not_base64", given["password_hash"]])
@@ -53,23 +76,18 @@ def put_user(call: Call) -> Answer:
     if not given:
         given["password_hash"] = ""  # who sends neither, disables the password
     algorithm = text(body, "hashing_algorithm", "")
-    users.put(
-        call.actor,
-        name,
-        tags=[tag for tag in tags_of(body["tags"]) if tag],
-        hashing_algorithm=algorithm,
-        **given,
-    )
+    tags = [tag for tag in tags_of(body["tags"]) if tag]
+    call.administration.users.put(call.actor, user, tags=tags, hashing_algorithm=algorithm, **given)
     return Done(201 if is_new else 204)
 
 
-@ROUTES.delete("users/{user}", state=recorded_state.user)
-def delete_user(call: Call) -> None:
+@ROUTES.delete("users/{user}", state=_user_state)
+def delete_user(call: Call, user: str) -> None:
     """Delete a user and close its connections."""
-    call.administration.users.delete(call.actor, call.names["user"])
+    call.administration.users.delete(call.actor, user)
 
 
-@ROUTES.post("users/bulk-delete", body=(required("users", "array", doc="names"),), state=recorded_state.users)
+@ROUTES.post("users/bulk-delete", body=(required("users", "array", doc="names"),), state=_users_state)
 def delete_users(call: Call) -> None:
     """Delete several users."""
     names = call.body("users")["users"]
@@ -122,6 +140,13 @@ def tags_of(given: Any) -> list[str]:
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
+def _limits_state(call: Call) -> State:
+    return limits_by_name(call.broker.users.user_limits(call.names["user"])) or None
+
+
+LIMIT = (required("value", "integer", doc="negative for no limit"),)
+
+
 @ROUTES.list("user-limits", "user-limits/{user}", needs=Right.MANAGEMENT, group="limits", has_head=False)
 def list_user_limits(call: Call) -> Answer:
     """Limits of a user, or of all users."""
@@ -132,20 +157,154 @@ def list_user_limits(call: Call) -> Answer:
 @ROUTES.put(
     "user-limits/{user}/{limit}",
     doc=f"Set one of {', '.join(USER_LIMITS)}.",
-    body=(required("value", "integer", doc="negative for no limit"),),
+    body=LIMIT,
     group="limits",
-    state=recorded_state.user_limits,
+    state=_limits_state,
 )
-def put_user_limit(call: Call) -> None:
+def put_user_limit(call: Call, user: str, limit: str) -> None:
     """Set a limit of a user."""
-    user = call.names["user"]
     value = call.body("value")["value"]
     if call.broker.users.get(user) is None:
         raise bad_request(["no_such_user", user])
-    call.administration.users.set_limits(call.actor, user, {call.names["limit"]: value})
+    call.administration.users.set_limits(call.actor, user, {limit: value})
 
 
-@ROUTES.delete("user-limits/{user}/{limit}", group="limits", state=recorded_state.user_limits)
-def delete_user_limit(call: Call) -> None:
+@ROUTES.delete("user-limits/{user}/{limit}", group="limits", state=_limits_state)
+def delete_user_limit(call: Call, user: str, limit: str) -> None:
     """Remove a limit of a user."""
-    call.administration.users.clear_limits(call.actor, call.names["user"], call.names["limit"])
+    call.administration.users.clear_limits(call.actor, user, limit)
+
+
+# -- permissions ------------------------------------------------------------------------------------------------------
+
+
+def _permissions_of(call: Call) -> dict[str, str] | None:
+    """Return the patterns of the user in the vhost of a path; None if it has no access."""
+    user, vhost = call.names["user"], call.names["vhost"]
+    if not call.broker.users.may_access(user, vhost):
+        return None
+    row = call.broker.users.permissions(user, vhost)
+    return {kind: getattr(row, kind) for kind in KINDS}
+
+
+@PERMISSIONS.list("permissions")
+@PERMISSIONS.list("users/{user}/permissions", doc="Permissions of a user.")
+@PERMISSIONS.list("vhosts/{vhost}/permissions", doc="Permissions in a vhost.", group="vhosts")
+def list_permissions(call: Call) -> Answer:
+    """All permissions."""
+    rows = call.administration.users.permissions(call.actor, **call.names)
+    return Listing(rows, sort=("vhost", "user"), is_paged=False)
+
+
+@PERMISSIONS.get("permissions/{vhost}/{user}")
+def get_permissions(call: Call, vhost: str, user: str) -> Answer:
+    """Permissions of a user in a vhost."""
+    found = _permissions_of(call)
+    if found is None:
+        raise not_found()
+    return Item({"user": user, "vhost": vhost, **found})
+
+
+@PERMISSIONS.put(
+    "permissions/{vhost}/{user}",
+    body=tuple(required(kind, doc="pattern of names") for kind in KINDS),
+    state=_permissions_of,
+)
+def put_permissions(call: Call, vhost: str, user: str) -> Answer:
+    """Set the permissions of a user in a vhost."""
+    body = call.body(*KINDS)
+    _check_names(call)
+    is_new = _permissions_of(call) is None
+    patterns = {kind: text(body, kind) for kind in KINDS}
+    try:
+        call.administration.users.set_permissions(call.actor, vhost, user, **patterns)
+    except BadRequestError as error:
+        raise _invalid(error) from None
+    return Done(201 if is_new else 204)
+
+
+@PERMISSIONS.delete("permissions/{vhost}/{user}", state=_permissions_of)
+def delete_permissions(call: Call, vhost: str, user: str) -> None:
+    """Remove the access of a user to a vhost."""
+    if _permissions_of(call) is None:
+        raise not_found()
+    call.administration.users.clear_permissions(call.actor, vhost, user)
+
+
+_TOPIC = ("topic-permissions/{vhost}/{user}", "topic-permissions/{vhost}/{user}/{exchange}")
+
+
+def _topic_permissions_of(call: Call) -> dict[str, dict[str, str]] | None:
+    """Return the patterns of the user of a path by exchange, or those at the exchange of the path; None for none."""
+    rows = call.broker.users.topic_permissions(call.names["user"], call.names["vhost"]).rows
+    wanted = call.names.get("exchange")
+    found = {
+        exchange: {"write": row.write, "read": row.read}
+        for exchange, row in rows.items()
+        if wanted in {None, exchange}
+    }
+    return found or None
+
+
+@PERMISSIONS.list("topic-permissions")
+@PERMISSIONS.list("users/{user}/topic-permissions", doc="Topic permissions of a user.")
+@PERMISSIONS.list("vhosts/{vhost}/topic-permissions", doc="Topic permissions in a vhost.", group="vhosts")
+def list_topic_permissions(call: Call) -> Answer:
+    """All topic permissions."""
+    rows = call.administration.users.topic_permissions(call.actor, **call.names)
+    return Listing(rows, sort=("vhost", "user"), is_paged=False)
+
+
+@PERMISSIONS.list(*_TOPIC)
+def get_topic_permissions(call: Call, vhost: str, user: str) -> Answer:
+    """Topic permissions of a user in a vhost."""
+    found = _topic_permissions_of(call)
+    if found is None:
+        raise not_found()
+    rows = [{"user": user, "vhost": vhost, "exchange": name, **row} for name, row in found.items()]
+    return Listing(rows, sort=("exchange",), is_paged=False)
+
+
+@PERMISSIONS.put(
+    *_TOPIC,
+    body=(
+        required("exchange", doc="a topic exchange, which need not exist"),
+        required("write", doc="pattern of the routing keys of publishes"),
+        required("read", doc="pattern of the routing keys of bindings"),
+    ),
+    state=_topic_permissions_of,
+)
+def put_topic_permissions(call: Call, vhost: str, user: str) -> Answer:
+    """Restrict the routing keys of a user at a topic exchange."""
+    body = call.body("exchange", "write", "read")
+    _check_names(call)
+    exchange, write, read = (text(body, key) for key in ("exchange", "write", "read"))
+    users = call.administration.users
+    is_new = not call.broker.users.topic_permissions(user, vhost)
+    try:
+        users.set_topic_permissions(call.actor, vhost, user, exchange, write=write, read=read)
+    except BadRequestError as error:
+        raise _invalid(error) from None
+    return Done(201 if is_new else 204)
+
+
+@PERMISSIONS.delete(*_TOPIC, state=_topic_permissions_of)
+def delete_topic_permissions(call: Call, vhost: str, user: str) -> None:
+    """Remove topic permissions."""
+    if _topic_permissions_of(call) is None:
+        raise not_found()
+    exchange = call.names.get("exchange")
+    call.administration.users.clear_topic_permissions(call.actor, vhost, user, exchange)
+
+
+def _check_names(call: Call) -> None:
+    if call.names["vhost"] not in call.broker.vhosts or call.broker.users.get(call.names["user"]) is None:
+        raise bad_request("vhost_or_user_not_found")
+
+
+def _invalid(error: BadRequestError) -> Exception:
+    """Return the error for a pattern that is not supported, in RabbitMQ's form."""
+    cause = error.__cause__
+    if not isinstance(cause, InvalidPatternError):
+        return error
+    return bad_request(["invalid_regexp", cause.pattern, cause.reason])

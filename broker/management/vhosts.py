@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
-from leveret.broker.administration.vhosts import NO_TYPE, shown_vhost_limits
-from leveret.broker.auth.users import VHOST_LIMITS
+from leveret.broker.administration.vhosts import NO_TYPE, metadata_of
+from leveret.broker.auth.users import VHOST_LIMITS, limits_by_name
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
 from leveret.broker.http.errors import bad_request, vhost_not_found
-from leveret.broker.http.route import Key, Routes, Scope, required
-from leveret.broker.management import recorded_state
+from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.ranges import asked_ranges
-from leveret.broker.management.users import tags_of
+from leveret.broker.management.users import LIMIT, State, tags_of
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import Span
 from leveret.broker.statistics.statistics import named
@@ -47,7 +46,7 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
         "description": lambda vhost: vhost.description,
         "tags": lambda vhost: list(vhost.tags),
         "default_queue_type": lambda vhost: vhost.default_queue_type or NO_TYPE,
-        "metadata": _metadata,
+        "metadata": metadata_of,
         "tracing": lambda vhost: vhost.tapping.firehose is not None,
         "cluster_state": lambda _vhost: {node: "running"},
         "protected_from_deletion": lambda vhost: vhost.is_protected,
@@ -57,13 +56,18 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
     }
 
 
-def _metadata(vhost: VHost) -> dict[str, Any]:
-    shown: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
-    if vhost.default_queue_type:
-        shown["default_queue_type"] = vhost.default_queue_type
-    if vhost.is_protected:
-        shown["protected_from_deletion"] = True
-    return shown
+def _state(call: Call) -> State:
+    """Return the settings of the vhost of a path, for the audit log."""
+    found = call.broker.vhosts.get(call.names["vhost"])
+    if found is None:
+        return None
+    return {
+        "description": found.description,
+        "tags": list(found.tags),
+        "default_queue_type": found.default_queue_type,
+        "protected_from_deletion": found.is_protected,
+        "tracing": found.tapping.firehose is not None,
+    }
 
 
 @ROUTES.list("vhosts", needs=Right.MANAGEMENT)
@@ -73,10 +77,10 @@ def list_vhosts(call: Call) -> Answer:
 
 
 @ROUTES.get("vhosts/{vhost}")
-def get_vhost(call: Call) -> Answer:
+def get_vhost(call: Call, vhost: str) -> Answer:
     """One vhost."""
-    vhost = found_vhost(call.broker, call.names["vhost"])
-    return Item({name: compute(vhost) for name, compute in fields(call).items()})
+    found = found_vhost(call.broker, vhost)
+    return Item({name: compute(found) for name, compute in fields(call).items()})
 
 
 @ROUTES.put(
@@ -87,62 +91,63 @@ def get_vhost(call: Call) -> Answer:
         Key("default_queue_type", doc="the type of queues declared without one"),
         Key("tracing", "boolean", doc="switches the firehose on or off, until the broker stops"),
     ),
-    state=recorded_state.vhost,
+    state=_state,
 )
-def put_vhost(call: Call) -> Answer:
+def put_vhost(call: Call, vhost: str) -> Answer:
     """Create a vhost, in which its creator gets all permissions, or set its metadata."""
-    name = call.names["vhost"]
     # null is as if the key were not there, except for `tracing`, as in RabbitMQ
     body = {key: value for key, value in call.body().items() if value is not None or key == "tracing"}
     tags = tags_of(body.get("tags") or [])
     traced = flag(body, "tracing") if "tracing" in body else None
-    is_new = name not in call.broker.vhosts
+    is_new = vhost not in call.broker.vhosts
     call.administration.vhosts.put(
         call.actor,
-        name,
+        vhost,
         description=text(body, "description"),
         tags=tags,
         default_queue_type=text(body, "default_queue_type"),
     )
     if is_new and call.actor is not None:
         call.administration.users.set_permissions(
-            call.actor, name, call.actor.name, configure=".*", write=".*", read=".*"
+            call.actor, vhost, call.actor.name, configure=".*", write=".*", read=".*"
         )
     if traced is not None:
-        call.administration.vhosts.trace(call.actor, name, traced=traced)
+        call.administration.vhosts.trace(call.actor, vhost, traced=traced)
     return Done(201 if is_new else 204)
 
 
-@ROUTES.delete("vhosts/{vhost}", state=recorded_state.vhost)
-def delete_vhost(call: Call) -> None:
+@ROUTES.delete("vhosts/{vhost}", state=_state)
+def delete_vhost(call: Call, vhost: str) -> None:
     """Delete a vhost with everything in it."""
-    call.administration.vhosts.delete(call.actor, call.names["vhost"])
+    call.administration.vhosts.delete(call.actor, vhost)
 
 
 @ROUTES.delete(
     "vhosts/{vhost}/deletion/protection",
     doc="Allow the deletion of a vhost.",
-    state=recorded_state.vhost,
+    state=_state,
     arguments={"is_protected": False},
 )
-@ROUTES.post(
-    "vhosts/{vhost}/deletion/protection", state=recorded_state.vhost, arguments={"is_protected": True}
-)
-def protect_vhost(call: Call, *, is_protected: bool) -> None:
+@ROUTES.post("vhosts/{vhost}/deletion/protection", state=_state, arguments={"is_protected": True})
+def protect_vhost(call: Call, vhost: str, *, is_protected: bool) -> None:
     """Protect a vhost from deletion."""
-    call.administration.vhosts.protect(call.actor, call.names["vhost"], is_protected=is_protected)
+    call.administration.vhosts.protect(call.actor, vhost, is_protected=is_protected)
 
 
 @ROUTES.post("vhosts/{vhost}/start/{node}")
-def start_vhost(call: Call) -> None:
+def start_vhost(call: Call, vhost: str, node: str) -> None:
     """Start a vhost that failed."""
-    node = call.names["node"]
     if node != call.broker.node_name:
         raise bad_request(f"Request to node {node} failed with nodedown")
-    found_vhost(call.broker, call.names["vhost"])
+    found_vhost(call.broker, vhost)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
+
+
+def limits_state(call: Call) -> State:
+    """Return the limits of the vhost of a path, for the audit log."""
+    return limits_by_name(call.broker.users.vhost_limits(call.names["vhost"])) or None
 
 
 @ROUTES.list(
@@ -161,24 +166,23 @@ def list_vhost_limits(call: Call) -> Answer:
 @ROUTES.put(
     "vhost-limits/{vhost}/{limit}",
     doc=f"Set one of {', '.join(VHOST_LIMITS)}.",
-    body=(required("value", "integer", doc="negative for no limit"),),
+    body=LIMIT,
     group="limits",
-    state=recorded_state.vhost_limits,
+    state=limits_state,
 )
-def put_vhost_limit(call: Call) -> None:
+def put_vhost_limit(call: Call, vhost: str, limit: str) -> None:
     """Set a limit of a vhost."""
-    vhost = call.names["vhost"]
     value = call.body("value")["value"]
     if vhost not in call.broker.vhosts:
         raise vhost_not_found()
-    limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost)) | {call.names["limit"]: value}
+    limits = limits_by_name(call.broker.users.vhost_limits(vhost)) | {limit: value}
     call.administration.policies.set_parameter(call.actor, vhost, LIMITS, LIMITS_NAME, limits)
 
 
-@ROUTES.delete("vhost-limits/{vhost}/{limit}", group="limits", state=recorded_state.vhost_limits)
-def delete_vhost_limit(call: Call) -> None:
+@ROUTES.delete("vhost-limits/{vhost}/{limit}", group="limits", state=limits_state)
+def delete_vhost_limit(call: Call, vhost: str, limit: str) -> None:
     """Remove a limit of a vhost."""
-    vhost = found_vhost(call.broker, call.names["vhost"]).name
-    limits = shown_vhost_limits(call.broker.users.vhost_limits(vhost))
-    if limits.pop(call.names["limit"], None) is not None:
+    found_vhost(call.broker, vhost)
+    limits = limits_by_name(call.broker.users.vhost_limits(vhost))
+    if limits.pop(limit, None) is not None:
         call.administration.vhosts.set_limits(call.actor, vhost, limits)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
-from leveret.broker.administration.cluster import Figures
+from leveret.broker.administration.access import Figures
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts, Sizes
 from leveret.broker.metrics.per_object import DELIVERIES, queue_type_label

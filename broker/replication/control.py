@@ -1,9 +1,9 @@
-"""The cluster as the node of this process sees it, for operators (`broker.administration.cluster.Cluster`)."""
+"""The cluster as the node of this process sees it, for operators (`broker.administration.access.Cluster`)."""
 
 from collections.abc import Callable
 from typing import Any
 
-from leveret.broker.administration.cluster import Figures
+from leveret.broker.administration.access import Figures
 from leveret.broker.replication.keeper import Keeper
 from leveret.broker.replication.standing import (
     described,

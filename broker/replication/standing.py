@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leveret.broker.administration.cluster import Figures
+from leveret.broker.administration.access import Figures
 from leveret.broker.replication.engine import Member
 from leveret.broker.replication.node import Node, Role
 

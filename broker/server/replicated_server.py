@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.broker.administration.cluster import Cluster
+from leveret.broker.administration.access import Cluster
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.config.config import Config

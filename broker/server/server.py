@@ -73,9 +73,8 @@ from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, Me
 from leveret.storage.queues.pager import freeing
 
 if TYPE_CHECKING:
-    from leveret.broker.administration.cluster import Cluster
+    from leveret.broker.administration.access import Cluster, ProcessControl
     from leveret.broker.administration.definitions_outcome import Outcome
-    from leveret.broker.administration.node import ProcessControl
     from leveret.broker.connection.event_exchange import EventExchange
     from leveret.broker.persistence.backup import Backups
     from leveret.broker.persistence.data_store import DataStore

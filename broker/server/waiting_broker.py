@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from leveret.broker.administration.cluster import Cluster
+from leveret.broker.administration.access import Cluster
 from leveret.broker.config.config import Config
 from leveret.broker.config.sections import EventsConfig, ExportConfig
 from leveret.broker.server.server import Server

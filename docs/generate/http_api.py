@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from leveret.broker.http.openapi import LISTS
-from leveret.broker.http.route import Key, Operation, Scope
+from leveret.broker.http.route import LISTS, Key, Operation, Scope
 from leveret.broker.management.routes import ROUTES
 
 _HEAD = """\

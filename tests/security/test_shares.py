@@ -45,13 +45,13 @@ PIECE = "work between two turns: others come in between"
 TABLE = "the oldest entries go, and are asked for or counted again"
 OWN = "the broker's own, which no client chooses"
 WITHOUT = {
-    "administration.dead_letters.SAMPLE": ONE,
+    "administration.transfers.SAMPLE": ONE,
     "administration.definitions_outcome.LISTED": ONE,
     "administration.definitions_outcome.PROBLEMS": ONE,
     "administration.definitions_outcome.SHOWN": ONE,
     "administration.definitions_outcome.DIFFERENCES": ONE,
-    "administration.definitions_reading.MOST_PROBLEMS": ONE,
-    "administration.peeking.MOST_MESSAGES": ONE,
+    "administration.definitions_document.MOST_PROBLEMS": ONE,
+    "administration.messages.MOST_MESSAGES": ONE,
     "administration.transfers.MOST_KEPT": "of the user who has most, the first goes",
     "amqp.tables.MAX_APART": ONE,
     "amqp.tables.MAX_ENTRIES": ONE,

@@ -12,9 +12,8 @@ from fakes import Client, Node
 from hypothesis import given, settings, strategies as st
 from served_api import as_user, serving, until
 
-from leveret.broker.http import large_text
-from leveret.broker.http.large_text import LargeText, text_of
-from leveret.broker.http.listing import encoded_pieces
+from leveret.broker.http import listing
+from leveret.broker.http.listing import LargeText, encoded_pieces, text_of
 
 LARGE = 1024 * 1024
 BODIES = {
@@ -60,12 +59,12 @@ def test_sec_45_pieces_are_the_text(octets, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=4)))
     parts = [octets[a:b] for a, b in zip([0, *cuts], [*cuts, len(octets)], strict=True)]
     is_base64 = data.draw(st.booleans())
-    step, large_text.STEP = large_text.STEP, 5
+    step, listing.TEXT_STEP = listing.TEXT_STEP, 5
     try:
         text, name = drained(text_of(lambda: parts, len(octets), is_base64=is_base64))
         found = json.loads(b"".join(encoded_pieces({"a": [text, "b"], "surrogate": "x"})))
     finally:
-        large_text.STEP = step
+        listing.TEXT_STEP = step
     try:
         expected = None if is_base64 else octets.decode()
     except UnicodeDecodeError:

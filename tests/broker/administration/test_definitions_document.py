@@ -12,11 +12,11 @@ from leveret.broker.administration.definitions_document import (
     at_once,
     json_text,
     plain_arguments,
+    read_document,
     table_of,
     where,
     writing,
 )
-from leveret.broker.administration.definitions_reading import read_document
 
 JSON = st.recursive(
     st.booleans()

@@ -7,8 +7,8 @@ import pytest
 from fakes import Client, Node, StoringNode
 
 from leveret.broker.administration import BadRequestError
+from leveret.broker.administration.definitions_document import MOST_OCTETS, MOST_PROBLEMS
 from leveret.broker.administration.definitions_outcome import LISTED, PROBLEMS, Action, Difference, Outcome
-from leveret.broker.administration.definitions_reading import MOST_OCTETS, MOST_PROBLEMS
 
 HASH = "3C+HLqzwCZid64laFJT5tq6dENkW0u7fDfzeHbckojVsNToC"
 """Hash of the password `pw`."""

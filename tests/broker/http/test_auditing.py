@@ -11,7 +11,7 @@ from fakes import Client, Node
 from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, make
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 from leveret.broker.http.auditing import LARGEST
-from leveret.broker.http.browsers import SAFE
+from leveret.broker.http.call import SAFE
 from leveret.broker.http.route import Route
 from leveret.broker.management.routes import ROUTES
 

@@ -21,7 +21,7 @@ from leveret.broker.http import server as driver
 from leveret.broker.http.answer_writer import AnswerWriter
 from leveret.broker.http.call import Content, Item
 from leveret.broker.http.connections import Use
-from leveret.broker.http.list_cache import ListCache
+from leveret.broker.http.listing import ListCache
 from leveret.broker.http.route import Operation, Route, Router, Work
 from leveret.broker.http.server import AT_WORK, BODY, SHARES, ManagementServer
 from leveret.broker.management.routes import ROUTES

@@ -6,7 +6,7 @@ import pytest
 from api import OPERATOR, Api
 from fakes import Node
 
-from leveret.broker.management.backup import FORBIDDEN
+from leveret.broker.management.node_operations import FORBIDDEN
 from leveret.storage.errors import StorageError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.administration.cluster import Figures
+from leveret.broker.administration.access import Figures
 
 
 class Cluster:

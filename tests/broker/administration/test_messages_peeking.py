@@ -7,8 +7,7 @@ import pytest
 from fakes import Client, DiskNode, Node
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
-from leveret.broker.administration.messages import MessageView
-from leveret.broker.administration.peeking import MOST_MESSAGES, Found, Wanted
+from leveret.broker.administration.messages import MOST_MESSAGES, Found, MessageView, Wanted
 from leveret.broker.amqp.commands import Basic, Exchange, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import User
@@ -41,7 +40,7 @@ def peek(node: Node, queue: str = "q", *, reads: bool = True, **wanted: Any) -> 
 
 def part_of(node: Node, queue: str = "q", *, reads: bool = True, **wanted: Any) -> Found:
     """Carry out a part of a search, with its reads."""
-    steps = node.administration.peeking.peek(None, "/", queue, Wanted(**wanted))
+    steps = node.administration.messages.peek(None, "/", queue, Wanted(**wanted))
     answer: Any = None
     while True:
         try:
@@ -155,7 +154,7 @@ def test_a_peek_changes_nothing(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["memory", "memory, priorities", "paged"])
 def test_a_peek_that_takes_is_caught(kind, tmp_path, monkeypatch):
     """A peek that gets a message and puts it back, as clients have to, is found by the test before."""
-    look = Node().administration.peeking.peek.__func__
+    look = Node().administration.messages.peek.__func__
 
     def taking(peeking: Any, actor: Any, vhost: str, name: str, wanted: Any) -> Any:
         queue = peeking._broker.vhosts[vhost].queues[name]
@@ -164,7 +163,7 @@ def test_a_peek_that_takes_is_caught(kind, tmp_path, monkeypatch):
             queue.backing.requeue(batch.seq_ids)
         return (yield from look(peeking, actor, vhost, name, wanted))
 
-    monkeypatch.setattr("leveret.broker.administration.peeking.Peeking.peek", taking)
+    monkeypatch.setattr("leveret.broker.administration.messages.MessageAdministration.peek", taking)
     with pytest.raises(AssertionError):
         test_a_peek_changes_nothing(kind, tmp_path)
 
@@ -268,7 +267,7 @@ def test_rights_and_arguments():
     node.users.set_permissions("ann", "/", "", "", "mine.*")
     for name in ("mine", "other"):
         node.administration.topology.declare_queue(None, "/", name)
-    looking = node.administration.peeking.peek
+    looking = node.administration.messages.peek
 
     assert [] == peek(node, "mine")
     looking(ANN, "/", "mine")
@@ -294,7 +293,7 @@ def test_a_queue_that_is_deleted_meanwhile_is_not_found():
     client.declare("q")
     for _ in range(2000):
         client.publish("q", b"x")
-    steps = node.administration.peeking.peek(None, "/", "q", Wanted(where="size == 0"))
+    steps = node.administration.messages.peek(None, "/", "q", Wanted(where="size == 0"))
     next(steps)
     node.administration.topology.delete_queue(None, "/", "q")
 
@@ -391,7 +390,7 @@ def test_a_long_queue_is_searched_in_short_steps():
     client.declare("q")
     for _ in range(5000):
         client.publish("q", b"x")
-    steps = node.administration.peeking.peek(None, "/", "q", Wanted(where="size > 1"))
+    steps = node.administration.messages.peek(None, "/", "q", Wanted(where="size > 1"))
 
     assert len(list(steps)) >= 5000
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.management.bindings import location, properties_key
-from leveret.broker.management.term_hash import Atom, term_hash
+from leveret.broker.management.bindings import Atom, location, properties_key, term_hash
 
 LONG, TABLE = Atom("long"), Atom("table")
 HASHES: list[tuple[Any, int]] = [

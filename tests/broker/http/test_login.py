@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.broker.http.browsers import check_host, check_origin, cookie_with, is_of_a_script, token_of
 from leveret.broker.http.errors import ApiError
+from leveret.broker.http.login import check_host, check_origin, cookie_with, is_of_a_script, token_of
 
 OWN = {"host": "127.0.0.1:15672", "origin": "http://127.0.0.1:15672"}
 PAGE = {"x-requested-with": "leveret"}

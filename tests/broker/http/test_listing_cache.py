@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.broker.http import list_cache
-from leveret.broker.http.list_cache import LEAST_ROWS, ListCache
+from leveret.broker.http import listing
+from leveret.broker.http.listing import LEAST_ROWS, ListCache
 
 MANY = LEAST_ROWS + 1
 
@@ -103,7 +103,7 @@ def test_a_change_drops_all(lists, clock):
 
 def test_octets_are_bounded(lists, clock, monkeypatch):
     """The oldest lists go first, and a list that is too long is sent and not kept."""
-    monkeypatch.setattr(list_cache, "MOST_OCTETS", 5)
+    monkeypatch.setattr(listing, "MOST_OCTETS", 5)
     made(lists, clock, "first", b"aa")
     made(lists, clock, "second", b"bb")
     assert b"cc" == made(lists, clock, "third", b"cc")
@@ -116,7 +116,7 @@ def test_octets_are_bounded(lists, clock, monkeypatch):
 
 def test_the_number_of_lists_is_bounded(lists, clock, monkeypatch):
     """The oldest goes."""
-    monkeypatch.setattr(list_cache, "MOST_LISTS", 2)
+    monkeypatch.setattr(listing, "MOST_LISTS", 2)
     for key in ("first", "second", "third"):
         made(lists, clock, key, b"a")
 
