@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 class AdministrationError(Exception):
     """An operation was not carried out, and nothing has changed. The text is for the caller.
 
-    Attributes:
-        reply_text: the reply code and text that a client would have got; '' if the operation is none of a client's.
-        reason: RabbitMQ's text where the management API has to answer with it; '' where it is that of the error.
-
+    `reply_text` is the reply code and text that a client would have got, '' if the operation is none of a client's;
+    `reason` is RabbitMQ's text where the management API has to answer with another one.
     """
 
     reply_text = ""
@@ -317,17 +315,7 @@ def translated(error: AMQPError) -> AdministrationError:
 
 
 def checked_limits(value: Any, allowed: tuple[str, ...], term: str) -> dict[str, int]:
-    """Return the given limits after RabbitMQ's checks.
-
-    Args:
-        value: limit by name.
-        allowed: the valid names.
-        term: RabbitMQ's name for the set of limits.
-
-    Raises:
-        BadRequestError: unknown names, or values that are not integers.
-
-    """
+    """Return limits by name after RabbitMQ's checks, whose name for the set is `term`; raises BadRequestError."""
     faults = check_keys(term, limit_checks(allowed), value)
     if faults:
         raise BadRequestError("\n".join(faults))

@@ -9,6 +9,7 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 import logging
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -39,17 +40,16 @@ from leveret.broker.administration.definitions_document import (
     VHostEntry,
     VHostMetadata,
     at_once,
-    json_text,
     plain_arguments,
     read_document,
     writing,
 )
 from leveret.broker.administration.definitions_import import RESERVED, Plan, Step
 from leveret.broker.administration.definitions_outcome import Outcome
-from leveret.broker.auth.users import Permissions, User, Users, limits_by_name
+from leveret.broker.auth.users import User, Users, limits_by_name
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.parameters import GlobalParameters, Parameter, Parameters
+from leveret.broker.vhost.parameters import GlobalParameters, Parameters
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -69,7 +69,7 @@ class DefinitionsAdministration:
         return at_once(self.exporting(actor))
 
     def exporting(self, actor: User | None) -> Generator[None, None, bytes]:
-        """Return all definitions as JSON in steps, between which clients may be served: see `definitions_export`."""
+        """Return all definitions as JSON in steps, between which clients may be served: see `exporting`."""
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         document = yield from exporting(self._broker)
         return (yield from writing(document))
@@ -83,21 +83,13 @@ class DefinitionsAdministration:
     ) -> Generator[None, None, Outcome]:
         """Import a definitions file in steps, as a job beside clients that waits for the disk: `Turn.add_writing_job`.
 
-        Nothing is changed before everything was checked. The changes are then committed in parts.
-
-        Args:
-            actor: the acting user.
-            octets: the file.
-            vhost: import into this vhost only (see `read_document`).
-            dry_run: only find out what would be done; invalid entries are then part of the outcome, and no error.
-
-        Returns:
-            What was added and changed, or would be.
+        Nothing is changed before everything was checked. The changes are then committed in parts. With a vhost only
+        what is in that vhost is imported (`read_document`). A dry run only finds out what would be done; invalid
+        entries are then part of the outcome, and no error.
 
         Raises:
             MalformedError: the file is not a JSON object.
             BadRequestError: entries are invalid, or what they need was deleted meanwhile; the text names them.
-
         """
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         try:
@@ -139,7 +131,7 @@ def _planned(plan: Plan, *, keep: bool) -> Generator[None, None, deque[Step]]:
     return changes
 
 
-_Thing = TypeVar("_Thing")
+_EntryType = TypeVar("_EntryType", bound=msgspec.Struct)
 
 HEADING: Final[Mapping[str, Any]] = {
     "rabbit_version": COMPATIBLE_VERSION,
@@ -171,28 +163,33 @@ def exporting(defined: Defined, only: VHost | None = None) -> Generator[None, No
     and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
     """
     document = Document(**HEADING)
-    users = defined.users
+    users, scope = defined.users, None if only is None else only.name
     vhosts = list(defined.vhosts.values()) if only is None else [only]
-    exchanges = [(vhost, list(vhost.router.exchanges.values())) for vhost in vhosts]
-    queues = [
-        (vhost, [each for each in vhost.queues.values() if each.exclusive_owner is None]) for vhost in vhosts
-    ]
+    exchanges = [list(vhost.router.exchanges.values()) for vhost in vhosts]
+    queues = [[each for each in vhost.queues.values() if each.exclusive_owner is None] for vhost in vhosts]
     of_all: dict[str, Iterable[Entry | None]] = {
         "vhosts": (_vhost_entry(vhost, users) for vhost in vhosts),
         "users": (_user_entry(user, users) for user in users.all()),
-        "permissions": _permissions(users.permission_rows()),
-        "topic_permissions": _topic_permissions(users.topic_permission_rows()),
-        "global_parameters": _global_parameters(defined.global_parameters.list()),
+        "permissions": (
+            _entry(PermissionEntry, row, user=user, vhost=vhost)
+            for user, vhost, row in users.permission_rows()
+        ),
+        "topic_permissions": (
+            TopicPermissionEntry(**dict(zip(TopicPermissionEntry.__struct_fields__, row, strict=True)))
+            for row in users.topic_permission_rows()
+        ),
+        "global_parameters": (
+            GlobalParameterEntry(name=name, value=value)
+            for name, value in defined.global_parameters.list().items()
+        ),
     }
     sections: dict[str, Iterable[Entry | None]] = {
         **(of_all if only is None else {}),
-        "parameters": _parameters(Parameters(defined).list(None if only is None else only.name)),
-        "policies": _policies([(vhost, vhost.policies.list()) for vhost in vhosts]),
-        "exchanges": _exchanges(exchanges),
+        "parameters": (_entry(ParameterEntry, each) for each in Parameters(defined).list(scope)),
+        "policies": _policies([vhost.policies.list() for vhost in vhosts]),
+        "exchanges": _exchanges(vhosts, exchanges),
         "queues": _queues(queues),
-        "bindings": _bindings(
-            vhosts, [{*each[1], *more[1]} for each, more in zip(exchanges, queues, strict=True)]
-        ),
+        "bindings": _bindings(vhosts, [{*each, *more} for each, more in zip(exchanges, queues, strict=True)]),
     }
     for name, entries in sections.items():
         section = getattr(document, name)
@@ -208,102 +205,40 @@ def exported(defined: Defined) -> Document:
     return at_once(exporting(defined))
 
 
+def _entry(form: type[_EntryType], thing: Any, **given: Any) -> _EntryType:
+    """Return an entry with these values, and for its other fields those of the thing, which has the same names."""
+    names = (name for name in form.__struct_fields__ if name not in given)
+    return form(**{name: getattr(thing, name) for name in names}, **given)
+
+
 def _vhost_entry(vhost: VHost, users: Users) -> VHostEntry:
-    description, tags = json_text(vhost.description), [*map(json_text, vhost.tags)]
-    kind = json_text(vhost.default_queue_type) or msgspec.UNSET
-    return VHostEntry(
-        name=json_text(vhost.name),
-        description=description,
-        tags=tags,
-        default_queue_type=kind,
-        metadata=VHostMetadata(
-            description=description,
-            tags=tags,
-            default_queue_type=kind,
-            protected_from_deletion=vhost.is_protected or msgspec.UNSET,
-        ),
-        limits=limits_by_name(users.vhost_limits(vhost.name)),
-    )
+    kind, limits = vhost.default_queue_type or msgspec.UNSET, limits_by_name(users.vhost_limits(vhost.name))
+    properties = {"tags": list(vhost.tags), "default_queue_type": kind}
+    protected = vhost.is_protected or msgspec.UNSET
+    metadata = _entry(VHostMetadata, vhost, protected_from_deletion=protected, **properties)
+    return _entry(VHostEntry, vhost, metadata=metadata, limits=limits, **properties)
 
 
 def _user_entry(user: User, users: Users) -> UserEntry:
-    return UserEntry(
-        name=json_text(user.name),
-        password_hash=user.password_hash,
-        hashing_algorithm=user.hashing_algorithm,
-        tags=[json_text(tag) for tag in user.tags],
-        limits=limits_by_name(users.user_limits(user.name)),
-    )
+    limits = limits_by_name(users.user_limits(user.name))
+    return _entry(UserEntry, user, password=msgspec.UNSET, tags=list(user.tags), limits=limits)
 
 
-def _permissions(rows: Iterable[tuple[str, str, Permissions]]) -> Iterator[PermissionEntry]:
-    for user, vhost, row in rows:
-        yield PermissionEntry(
-            user=json_text(user),
-            vhost=json_text(vhost),
-            configure=json_text(row.configure),
-            write=json_text(row.write),
-            read=json_text(row.read),
-        )
+def _policies(found: Sequence[Sequence[Policy]]) -> Iterator[PolicyEntry]:
+    for policy in chain.from_iterable(found):
+        yield _entry(PolicyEntry, policy, definition=dict(policy.definition))
 
 
-def _topic_permissions(rows: Iterable[tuple[str, str, str, str, str]]) -> Iterator[TopicPermissionEntry]:
-    for row in rows:
-        user, vhost, exchange, write, read = map(json_text, row)
-        yield TopicPermissionEntry(user=user, vhost=vhost, exchange=exchange, write=write, read=read)
+def _exchanges(vhosts: Sequence[VHost], found: Sequence[Sequence[Exchange]]) -> Iterator[ExchangeEntry]:
+    for vhost, exchanges in zip(vhosts, found, strict=True):
+        for each in exchanges:
+            if each.name and not each.name.startswith(RESERVED):
+                yield _entry(ExchangeEntry, each, vhost=vhost.name, arguments=plain_arguments(each.arguments))
 
 
-def _parameters(parameters: Sequence[Parameter]) -> Iterator[ParameterEntry]:
-    for each in parameters:
-        yield ParameterEntry(
-            vhost=json_text(each.vhost),
-            component=each.component,
-            name=json_text(each.name),
-            value=each.value,
-        )
-
-
-def _global_parameters(parameters: Mapping[str, Any]) -> Iterator[GlobalParameterEntry]:
-    for name, value in parameters.items():
-        yield GlobalParameterEntry(name=json_text(name), value=value)
-
-
-def _policies(found: Sequence[tuple[VHost, Sequence[Policy]]]) -> Iterator[PolicyEntry]:
-    for vhost, policy in _flat(found):
-        yield PolicyEntry(
-            vhost=json_text(vhost.name),
-            name=json_text(policy.name),
-            pattern=json_text(policy.pattern),
-            definition=dict(policy.definition),
-            priority=policy.priority,
-            apply_to=policy.apply_to,
-        )
-
-
-def _exchanges(found: Sequence[tuple[VHost, Sequence[Exchange]]]) -> Iterator[ExchangeEntry]:
-    for vhost, exchange in _flat(found):
-        if exchange.name and not exchange.name.startswith(RESERVED):
-            yield ExchangeEntry(
-                vhost=json_text(vhost.name),
-                name=json_text(exchange.name),
-                type=exchange.type,
-                durable=exchange.durable,
-                auto_delete=exchange.auto_delete,
-                internal=exchange.internal,
-                arguments=plain_arguments(exchange.arguments),
-            )
-
-
-def _queues(found: Sequence[tuple[VHost, Sequence[Queue]]]) -> Iterator[QueueEntry]:
-    for vhost, queue in _flat(found):
-        yield QueueEntry(
-            vhost=json_text(vhost.name),
-            name=json_text(queue.name),
-            durable=queue.durable,
-            auto_delete=queue.auto_delete,
-            type=queue.type,
-            arguments=plain_arguments(queue.arguments),
-        )
+def _queues(found: Sequence[Sequence[Queue]]) -> Iterator[QueueEntry]:
+    for queue in chain.from_iterable(found):
+        yield _entry(QueueEntry, queue, arguments=plain_arguments(queue.arguments))
 
 
 def _bindings(vhosts: Sequence[VHost], ends: Sequence[Collection[object]]) -> Iterator[BindingEntry | None]:
@@ -315,14 +250,10 @@ def _bindings(vhosts: Sequence[VHost], ends: Sequence[Collection[object]]) -> It
                 yield None
                 continue
             yield BindingEntry(
-                vhost=json_text(vhost.name),
-                source=json_text(source),
-                destination=json_text(to.name),
+                vhost=vhost.name,
+                source=source,
+                destination=to.name,
                 destination_type="queue" if isinstance(to, Queue) else "exchange",
-                routing_key=json_text(key),
+                routing_key=key,
                 arguments=plain_arguments(arguments),
             )
-
-
-def _flat(found: Sequence[tuple[VHost, Sequence[_Thing]]]) -> Iterator[tuple[VHost, _Thing]]:
-    return ((vhost, thing) for vhost, things in found for thing in things)

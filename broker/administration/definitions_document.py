@@ -7,7 +7,7 @@ policy, the outermost level of a global parameter), which it cannot read itself.
 import base64
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -162,16 +162,7 @@ class Document(msgspec.Struct, kw_only=True):
 
 
 SECTIONS: Final[Mapping[str, type[Entry]]] = {
-    "vhosts": VHostEntry,
-    "users": UserEntry,
-    "permissions": PermissionEntry,
-    "topic_permissions": TopicPermissionEntry,
-    "parameters": ParameterEntry,
-    "global_parameters": GlobalParameterEntry,
-    "policies": PolicyEntry,
-    "exchanges": ExchangeEntry,
-    "queues": QueueEntry,
-    "bindings": BindingEntry,
+    name: get_args(form)[0] for name, form in Document.__annotations__.items() if form is not str
 }
 
 T = TypeVar("T")
@@ -192,7 +183,7 @@ def writing(document: Document) -> Generator[None, None, bytes]:
             continue
         opening = b"[\n    "
         for entry in value:
-            text = msgspec.json.format(msgspec.json.encode(entry), indent=2)
+            text = msgspec.json.format(encoded(entry), indent=2)
             parts += opening, text.replace(b"\n", b"\n    ")  # strings have no line feeds in JSON
             opening = b",\n    "
             yield
@@ -245,10 +236,8 @@ def as_words(tags: Any) -> list[str]:
 def table_of(arguments: Mapping[str, Any]) -> Table:
     """Convert arguments to the types that RabbitMQ uses (rabbit_misc:to_amqp_table): every integer is a 'long'.
 
-    Raises:
-        DefinitionsError: a value that RabbitMQ does not accept either: null, or an integer of more than 64 bits; or one
-        that could not be decoded again as a table.
-
+    Raises DefinitionsError for what RabbitMQ does not accept either (null, integers of more than 64 bits), and for what
+    could not be decoded again as a table.
     """
     if is_too_deep(arguments):
         raise DefinitionsError(f"invalid arguments: the table is nested deeper than {MAX_DEPTH} levels")
@@ -318,6 +307,26 @@ _PLAIN: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
+def encoded(value: Any) -> bytes:
+    """Encode a value as JSON, with RabbitMQ's sentence for each text that is not UTF-8 (`json_text`)."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(readable(msgspec.to_builtins(value)))
+
+
+def readable(value: Any) -> Any:
+    """Return a value with sentences for texts that are not UTF-8, such as headers of a client's message."""
+    if isinstance(value, str):
+        return json_text(value)
+    if isinstance(value, Mapping):
+        return {readable(key): readable(each) for key, each in value.items()}
+    return list(map(readable, value)) if isinstance(value, list | tuple) else value
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
 PASSED_OVER: Final = frozenset(
     (
         "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
@@ -355,15 +364,7 @@ class NotJSONError(DefinitionsError):
 
 
 class Problem(NamedTuple):
-    """An entry that cannot be imported, or a whole section.
-
-    Attributes:
-        section: the section.
-        at: its position there; None for the section.
-        entry: the entry as it stands in the file, or read.
-        text: the reason.
-
-    """
+    """An entry of the file that cannot be imported, or a section as a whole, which has no position `at`; and why."""
 
     section: str
     at: int | None
@@ -377,14 +378,7 @@ class Problem(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A file that was read.
-
-    Attributes:
-        document: the entries that are valid by themselves.
-        problems: the others.
-        unknown: top-level keys that are ignored.
-
-    """
+    """The entries of a file that are valid by themselves, the problems of the others, and the keys that are ignored."""
 
     document: Document
     problems: list[Problem]
@@ -394,14 +388,8 @@ class Reading(NamedTuple):
 def read_document(octets: bytes, vhost: str | None = None) -> Generator[None, None, Reading]:
     """Read a definitions file, one entry per step.
 
-    Args:
-        octets: the file.
-        vhost: read only what is in a vhost, and take it for this one, whatever it names; None to read everything.
-
-    Raises:
-        NotJSONError: it is not a JSON object.
-        DefinitionsError: something that is ignored is nested too deeply.
-
+    With a vhost only what is in a vhost is read, and taken for this one, whatever it names. Raises NotJSONError if it
+    is not a JSON object, and DefinitionsError if something that is ignored is nested too deeply.
     """
     octets = octets.removeprefix(b"\xef\xbb\xbf")
     content = yield from _sections(octets)
@@ -466,7 +454,6 @@ def _read_section(
 
 
 def _members(octets: bytes, part: Part) -> Iterator[Part | None]:
-    """Yield the members of a value, and None between two steps; raises NotJSONError."""
     try:
         yield from members(octets, part)
     except NotDivisibleError as error:

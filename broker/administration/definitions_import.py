@@ -74,14 +74,9 @@ SHORT = 255
 
 
 class Planned(NamedTuple):
-    """A valid entry.
+    """A valid entry: what there is in the broker (None for nothing), what is in the file, and what makes the change.
 
-    Attributes:
-        before: the properties of the object in the broker; None if it is not there.
-        after: its properties in the file.
-        apply: carries out the change.
-        is_kept: True if an object that is there stays as it is.
-
+    `is_kept` is true if an object that is there stays as it is.
     """
 
     before: Mapping[str, Any] | None
@@ -95,12 +90,7 @@ class UncheckedError(Exception):
 
 
 class Names:
-    """The names that entries may refer to: those in the broker, and those of the entries before.
-
-    Args:
-        broker: the broker.
-
-    """
+    """The names that entries may refer to: those in the broker, and those of the entries before."""
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
@@ -166,13 +156,8 @@ INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternEr
 class Plan:
     """The changes of an import: `changes` checks every entry, and only the steps it yields change anything.
 
-    Args:
-        broker: the broker.
-        reading: the file; its entries are removed from it as they are checked, because many are not freed in one step.
-
-    Attributes:
-        outcome: what the import does, or why it is refused; complete when `changes` is at its end.
-
+    Entries are removed from the file as they are checked, because many are not freed in one step. The outcome is
+    complete when `changes` is at its end.
     """
 
     def __init__(self, broker: AdministeredBroker, reading: Reading) -> None:
@@ -242,13 +227,7 @@ _NEW_HASH: Final = "new"
 
 
 class SettingsChecks:
-    """Checks entries against existing objects and the entries before them. All raise for invalid ones.
-
-    Args:
-        broker: the broker.
-        names: what entries may refer to.
-
-    """
+    """Checks entries against existing objects and the entries before them. All raise for invalid ones."""
 
     def __init__(self, broker: AdministeredBroker, names: Names) -> None:
         self._broker = broker
@@ -448,13 +427,7 @@ RESERVED = "amq."
 
 
 class TopologyChecks:
-    """Checks entries against existing objects and the entries before them. All raise for invalid ones.
-
-    Args:
-        broker: the broker.
-        names: what entries may refer to.
-
-    """
+    """Checks entries against existing objects and the entries before them. All raise for invalid ones."""
 
     def __init__(self, broker: AdministeredBroker, names: Names) -> None:
         self._broker = broker
@@ -604,7 +577,6 @@ class TopologyChecks:
         return present
 
     def _find_exchange(self, vhost: str, name: str) -> Exchange:
-        """Return an exchange of the broker, or else of the file."""
         place = self._broker.vhosts.get(vhost)
         router = self._predeclared if place is None else place.router
         present = router.get(name) or self._exchanges.get((vhost, name))
@@ -629,7 +601,6 @@ def _json_of(arguments: Table) -> bytes:
 
 
 def _properties(thing: Any, **more: Any) -> Mapping[str, Any]:
-    """Return the properties of an exchange or queue, of the file or the broker."""
     is_entry = isinstance(thing, ExchangeEntry | QueueEntry)
     return {
         **more,

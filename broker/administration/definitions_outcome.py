@@ -39,14 +39,7 @@ CHANGES: Final = frozenset({Action.ADDED, Action.CHANGED})
 
 
 class Difference(NamedTuple):
-    """A property that differs.
-
-    Attributes:
-        key: its name, with points between those of nested objects.
-        before: its value in the broker; None if there is none.
-        after: its value in the file; None if there is none.
-
-    """
+    """A property that differs, with points between the names of nested objects; its values are None for none."""
 
     key: str
     before: Any
@@ -54,15 +47,9 @@ class Difference(NamedTuple):
 
 
 class Change(NamedTuple):
-    """An entry that is added, changed, or kept with other properties.
+    """An entry that is added, changed, or kept with other properties: of a section (`kind`), by its position and name.
 
-    Attributes:
-        action: the effect.
-        kind: its section.
-        vhost: its vhost; None if it is in none.
-        entry: its position and name.
-        differences: what differs, if the object is there: at most `DIFFERENCES`.
-
+    `vhost` is None if it is in none. If the object is there, `differences` has at most `DIFFERENCES`.
     """
 
     action: Action
@@ -75,12 +62,8 @@ class Change(NamedTuple):
 class Outcome:
     """Counts and lists of an import, or of one that is not carried out.
 
-    Attributes:
-        changes: the first `LISTED` entries that are not unchanged.
-        left_off: number of further ones.
-        problems: the first `PROBLEMS` of entries that are refused.
-        refused: number of all of them, including sections that are refused as a whole.
-
+    Lists have the first `LISTED` changes and `PROBLEMS` problems; `left_off` and `refused` count further ones, the
+    latter with sections that are refused as a whole.
     """
 
     def __init__(self) -> None:
@@ -102,14 +85,7 @@ class Outcome:
     ) -> None:
         """Count an entry that can be imported, and list it if it is not unchanged.
 
-        Args:
-            section: its section.
-            at: its position there.
-            entry: the entry.
-            before: its properties in the broker; None if it is not there.
-            after: its properties in the file.
-            is_kept: True if an import does not change it.
-
+        `before` are its properties in the broker, None if it is not there; with `is_kept` an import does not change it.
         """
         if before is None:
             action = Action.ADDED

@@ -109,19 +109,14 @@ class _Channel(Channel):
         self.last_reply = methods[0]
 
     def await_exact(self, queue: Queue) -> None:
-        """Do not wait."""
+        pass
 
     def await_name(self, name: str) -> None:
         """Do not wait: the name is taken from a queue that still discards messages."""
 
 
 def execute(broker: AdministeredBroker, actor: User | None, vhost: VHost, method: Any) -> Any:
-    """Execute a method of the classes queue and exchange for a user; returns its reply.
-
-    Raises:
-        AdministrationError: an error that would have closed a client's channel or connection.
-
-    """
+    """Execute a method of the classes queue and exchange for a user; returns its reply. Raises AdministrationError."""
     broker.turn.run()
     channel = _Channel(DetachedHost(broker, actor, vhost))
     try:
@@ -134,12 +129,7 @@ def execute(broker: AdministeredBroker, actor: User | None, vhost: VHost, method
 def check_permission(
     broker: AdministeredBroker, actor: User | None, vhost: VHost, kind: str, what: str, name: str
 ) -> None:
-    """Check that a user has a permission (configure, write, read) for the named queue or exchange.
-
-    Raises:
-        ForbiddenError: with the text that a client gets.
-
-    """
+    """Check a permission (configure, write, read) for a queue or exchange; raises ForbiddenError as for a client."""
     try:
         _Channel(DetachedHost(broker, actor, vhost)).check_permission(kind, what, name)
     except AMQPError as error:
@@ -151,9 +141,7 @@ def check_key(
 ) -> None:
     """Check that a user may publish to an exchange with a routing key: topic exchanges have permissions for these.
 
-    Raises:
-        ForbiddenError: with the text that a client gets.
-
+    Raises ForbiddenError as for a client.
     """
     host = DetachedHost(broker, actor, vhost)
     if exchange.type != "topic" or not host.topic_permissions:
@@ -190,24 +178,11 @@ class Publishing:
         properties: Mapping[str, Any] | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> Message:
-        """Publish a message on a channel of its own in confirm mode.
+        """Publish a message on a channel of its own in confirm mode; returns it as it was published.
 
-        Args:
-            actor: the acting user.
-            vhost: the virtual host.
-            exchange: name of the exchange; '' for the default exchange.
-            routing_key: the routing key.
-            body: the body.
-            on_done: called with the outcome, possibly before this returns: when a client would get its confirm.
-            properties: properties by their AMQP names, without `headers`.
-            headers: the headers as plain values.
-
-        Returns:
-            The message as it was published.
-
-        Raises:
-            NotFoundError, ForbiddenError, BadRequestError: as for a client.
-
+        `on_done` is called with the outcome when a client would get its confirm, possibly before this returns.
+        Properties are by their AMQP names, without `headers`, which are plain values. Raises NotFoundError,
+        ForbiddenError and BadRequestError as for a client.
         """
         authorize(self._broker.users, actor, Right.MANAGEMENT, vhost, change=True)
         host = DetachedHost(self._broker, actor, found_vhost(self._broker, vhost))
@@ -230,8 +205,6 @@ class Publishing:
 
 
 class _PublishingChannel(Channel):
-    """A channel in confirm mode for a single publish."""
-
     def __init__(self, host: DetachedHost, on_done: Callable[[Outcome], object]) -> None:
         super().__init__(1, host)
         self.confirms = ChannelConfirms(self.schedule_confirms)
@@ -297,16 +270,7 @@ class Got(NamedTuple):
 class Getting:
     """A channel on which the messages of one queue are fetched. `finish` must be called at the end.
 
-    Args:
-        broker: the administered broker.
-        actor: the acting user, who needs the permission to read.
-        vhost: the virtual host.
-        name: name of the queue.
-        ack_mode: what becomes of the messages.
-
-    Raises:
-        NotFoundError, ForbiddenError, BadRequestError: as for a client.
-
+    Raises NotFoundError, ForbiddenError and BadRequestError as for a client.
     """
 
     def __init__(
@@ -324,13 +288,7 @@ class Getting:
             raise translated(error) from None
 
     def fetch(self) -> Got | None:
-        """Return the next message; None if there is none.
-
-        Raises:
-            NotYet: it has to be read from disk first.
-            NotFoundError: the queue was deleted meanwhile.
-
-        """
+        """Return the next message, None if there is none; raises NotYet, and NotFoundError if the queue was deleted."""
         queue, channel = self._queue, self._channel
         if queue.deleted:
             raise NotFoundError(f"queue '{queue.name}' was deleted")

@@ -58,9 +58,7 @@ class Explaining:
     def queue(self, actor: User | None, vhost: str, name: str) -> Steps[dict[str, Any]]:
         """Explain a queue: its settings and where each comes from, its policies, and what looks wrong.
 
-        Raises:
-            NotFoundError, ForbiddenError: there is no such queue, or the user may not see it.
-
+        Raises NotFoundError and ForbiddenError: there is no such queue, or the user may not see it.
         """
         authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
         place = found_vhost(self._broker, vhost)
@@ -102,19 +100,11 @@ class Explaining:
         routing_key: str,
         headers: Mapping[str, Any] | None = None,
     ) -> Steps[dict[str, Any]]:
-        """Explain where a message would go that is published now.
-
-        Args:
-            actor: the acting user.
-            vhost: the virtual host.
-            exchange: name of the exchange; '' for the default exchange.
-            routing_key: the routing key.
-            headers: the headers as plain values.
+        """Explain where a message with these headers (plain values) would go that is published now.
 
         Raises:
             NotFoundError, ForbiddenError: there is no such exchange, or the user may not see it.
             BadRequestError: the headers are no AMQP table, or a publish with them is refused.
-
         """
         authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
         place = found_vhost(self._broker, vhost)
@@ -146,16 +136,8 @@ class Explaining:
     ) -> Steps[dict[str, Any]]:
         """Explain why a message is in a queue; the user needs the permission to read it.
 
-        Args:
-            actor: the acting user.
-            vhost: the virtual host.
-            name: name of the queue.
-            number: its place among the messages of its state, from 1, as a peek lists them.
-            state: its state.
-
-        Raises:
-            NotFoundError, ForbiddenError: as for a client; or there is no such message.
-
+        `number` is its place among the messages of its state, from 1, as a peek lists them. Raises NotFoundError and
+        ForbiddenError as for a client; or there is no such message.
         """
         place, queue = found_queue(self._broker, actor, vhost, name)
         if number < 1:
@@ -325,26 +307,14 @@ _FIXED = ("max-priority", "single-active-consumer", "queue-type", "queue-mode")
 
 
 class Given(NamedTuple):
-    """A value that was given for a setting.
-
-    Attributes:
-        value: the value.
-        source: where it was given.
-
-    """
+    """A value that was given for a setting, and where."""
 
     value: Any
     source: str
 
 
 def settings_of(queue: Queue, applied: Applied) -> list[dict[str, Any]]:
-    """Return the settings in effect that somebody gave: `key`, `value`, `source`, the rule, and what it prevails over.
-
-    Args:
-        queue: the queue.
-        applied: the policies that apply to it.
-
-    """
+    """Return the settings in effect that somebody gave, each with its source, its rule, and what it prevails over."""
     arguments = plain_arguments(queue.arguments)
     rows = []
     for key in (*_KEYS, *_FIXED):
@@ -440,12 +410,7 @@ _SCANNED: Final = 4096
 
 
 def promises_of(queue: Queue) -> dict[str, int] | None:
-    """Return the numbers of promises of a queue that confirms on acknowledgement; None of any other.
-
-    Returns:
-        `open`, those without a verdict, whose publishers wait; `accepted` and `refused`, since the queue was loaded.
-
-    """
+    """Return the numbers of open (without a verdict), accepted and refused promises; None if the queue makes none."""
     awaiting = queue.awaiting
     if awaiting is None:
         return None
@@ -455,14 +420,8 @@ def promises_of(queue: Queue) -> dict[str, int] | None:
 def holders_of(queue: Queue, now: float) -> Steps[list[dict[str, Any]]]:
     """Return the consumers of a queue that hold messages.
 
-    Args:
-        queue: the queue.
-        now: seconds of the broker's time source.
-
-    Returns:
-        `consumer_tag` and `channel`; `messages_unacknowledged`; `unacked_for`, the seconds since the oldest of them was
-        delivered, within a second or two, None if that is not found among the first deliveries of the channel.
-
+    `unacked_for` are the seconds since the oldest of them was delivered, within a second or two; None if that is not
+    found among the first deliveries of the channel.
     """
     found = []
     for consumer in list(islice(queue.consumers, MOST_CONSUMERS)):
@@ -496,16 +455,7 @@ _CONSUMERS = 10
 def lines_of_message(
     broker: AdministeredBroker, vhost: VHost, queue: Queue, view: MessageView, number: int
 ) -> list[str]:
-    """Return the sentences.
-
-    Args:
-        broker: the broker.
-        vhost: the virtual host.
-        queue: the queue of the message.
-        view: the message.
-        number: its place among those of its state.
-
-    """
+    """Return why a message is where it is, in sentences; `number` is its place among those of its state."""
     return [
         f"{view.state} message {number} of queue '{queue.name}': {counted(view.size, 'byte')}",
         *_came(vhost, queue, view),
@@ -515,7 +465,6 @@ def lines_of_message(
 
 
 def _came(vhost: VHost, queue: Queue, view: MessageView) -> Iterator[str]:
-    """Yield how it came to its queue."""
     what = f"exchange '{view.exchange}'" if view.exchange else "the default exchange"
     yield f"came by {what} with routing key '{view.routing_key}'{_binding(vhost, queue, view)}"
     for each in view.deaths[:_DEATHS]:
@@ -560,7 +509,6 @@ def _first(death: dict[str, Any]) -> str:
 
 
 def _waits(queue: Queue, view: MessageView, number: int) -> Iterator[str]:
-    """Yield what it waits for."""
     if view.state == "delayed":
         yield f"its exchange keeps it until {_time(view.due or 0)}"
         return
@@ -611,7 +559,6 @@ def _state(consumer: Consumer) -> str:
 
 
 def _will(broker: AdministeredBroker, queue: Queue, view: MessageView) -> Iterator[str]:
-    """Yield what will happen to it."""
     settings = queue.settings
     if view.expires is not None:
         left = (view.expires - broker.wall_clock()) // 1000

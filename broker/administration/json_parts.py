@@ -34,13 +34,7 @@ class NotDivisibleError(ValueError):
 
 
 class Part(NamedTuple):
-    """A part of a document.
-
-    Attributes:
-        start: its first octet.
-        stop: the octet behind it.
-
-    """
+    """A part of a document: its first octet, and the one behind it."""
 
     start: int
     stop: int
@@ -59,15 +53,9 @@ def whole(octets: bytes, part: Part | None = None) -> Part:
 
 
 def members(octets: bytes, part: Part) -> Iterator[Part | None]:
-    """Yield the members of an object or array: what is between its commas; and None between two steps.
+    """Yield the members of an object or array, which is between its commas; and None between two steps.
 
-    Args:
-        octets: the document.
-        part: the object or array, with its brackets.
-
-    Raises:
-        NotDivisibleError: its brackets and strings do not match.
-
+    Raises NotDivisibleError if its brackets and strings do not match.
     """
     start, stop = part
     at = first = start + 1
@@ -119,12 +107,7 @@ def _end_of_string(octets: bytes, at: int, last: int) -> Generator[None, None, i
 
 
 def key_of(octets: bytes, part: Part) -> tuple[str, Part]:
-    """Return the key of a member of an object, and its value.
-
-    Raises:
-        NotDivisibleError: it has no key, or one that is too long.
-
-    """
+    """Return the key of a member of an object, and its value; raises NotDivisibleError for none, or one too long."""
     match = _KEY.match(octets, part.start, min(part.start + WINDOW, part.stop))
     if match is None:
         raise NotDivisibleError("a member of an object without a key")
@@ -132,12 +115,7 @@ def key_of(octets: bytes, part: Part) -> tuple[str, Part]:
 
 
 def value_of(octets: bytes, part: Part) -> Generator[None, None, Any]:
-    """Decode a value, a long text in steps.
-
-    Raises:
-        NotDivisibleError: it is not JSON, or is large and no text.
-
-    """
+    """Decode a value, a long text in steps; raises NotDivisibleError for what is not JSON, or large and no text."""
     start, stop = part
     if stop - start <= WINDOW:
         return _decoded(octets[start:stop])
@@ -165,9 +143,7 @@ def value_of(octets: bytes, part: Part) -> Generator[None, None, Any]:
 def object_of(octets: bytes) -> Generator[None, None, Any]:
     """Decode a document, one that is large in steps: then it must be an object whose large values are texts.
 
-    Raises:
-        NotDivisibleError: it is not JSON, or another large document.
-
+    Raises NotDivisibleError: it is not JSON, or another large document.
     """
     if len(octets) <= WINDOW:
         return _decoded(octets)

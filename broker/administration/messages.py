@@ -116,9 +116,7 @@ class Wanted(NamedTuple):
         skip: number of messages of each state that are passed over first.
         states: the states of messages that are returned.
         after: `Found.following` of the part of a search before; '' for the first one.
-        effort: number of messages after which a part of a search ends, as after `MOST_OCTETS`; None to search all at
-            once.
-
+        effort: number of messages after which a part of a search ends, as after `MOST_OCTETS`; None for no end.
     """
 
     most: int = 10
@@ -135,14 +133,10 @@ SOME: Final = Wanted()
 
 
 class Found(NamedTuple):
-    """The result of a search, or of a part of it.
+    """The result of a search, or of a part of it, that has considered so many messages.
 
-    Attributes:
-        messages: the messages.
-        searched: number of messages that were considered.
-        following: where the next part begins; '' if there is none.
-        is_complete: False if there were more delayed messages than could be considered or returned.
-
+    `following` is where the next part begins, '' if there is none; `is_complete` is false if there were more delayed
+    messages than could be considered or returned.
     """
 
     messages: list[MessageView]
@@ -160,15 +154,11 @@ class MessageAdministration:
     def peek_queue(
         self, actor: User | None, vhost: str, name: str, most: int | None = None
     ) -> Steps[list[MessageView]]:
-        """Look at the messages of a queue; the user needs the permission to read it.
+        """Look at the messages of a queue at one moment; the user needs the permission to read it.
 
-        Returns:
-            The ready messages from the head on (at most `most`), in the order in which they will be delivered; then the
-            unacked ones in the order of the queue; then those delayed in this vhost that would be routed to it now.
-
-        Raises:
-            NotFoundError, ForbiddenError: as for a client.
-
+        Returns the ready messages from the head on (at most `most`), in the order in which they will be delivered; then
+        the unacked ones in the order of the queue; then those delayed in this vhost that would be routed to it now.
+        Raises NotFoundError and ForbiddenError as for a client.
         """
         place, queue = found_queue(self._broker, actor, vhost, name)
         queue.settle()
@@ -195,16 +185,10 @@ class MessageAdministration:
     def peek(self, actor: User | None, vhost: str, name: str, wanted: Wanted = SOME) -> Steps[Found]:
         """Look at messages of a queue; the user needs the permission to read it.
 
-        Order, marks of redelivery, counts and memory of the queue stay as they are.
-
-        Returns:
-            The ready messages in the order of delivery, then the unacked ones in the order of the queue, then the
-            delayed ones in the order in which they are due; each from the tail if that is wanted.
-
-        Raises:
-            NotFoundError, ForbiddenError: as for a client.
-            BadRequestError: the condition or a number is invalid.
-
+        Order, marks of redelivery, counts and memory of the queue stay as they are. Returns the ready messages in the
+        order of delivery, then the unacked ones in the order of the queue, then the delayed ones in the order in which
+        they are due; each from the tail if that is wanted. Raises NotFoundError and ForbiddenError as for a client, and
+        BadRequestError if the condition or a number is invalid.
         """
         place, queue = found_queue(self._broker, actor, vhost, name)
         condition = condition_of(wanted.where)
@@ -257,7 +241,6 @@ def _looked_at(
     counts: Mapping[int, int],
     lines: Iterable[tuple[DelayLine, Steps[list[tuple[int, Message]]]]],
 ) -> Steps[list[MessageView]]:
-    """Finish a look at a queue."""
     found: list[MessageView] = []
     look = yield from peeking
     for messages, state in ((look.ready, "ready"), (look.unacked, "unacked")):
@@ -277,7 +260,6 @@ def _goes_to(queue: Queue, line: DelayLine, message: Message) -> bool:
 def _delayed(
     peeking: Steps[list[tuple[int, Message]]], wants: Callable[[Message], bool]
 ) -> Steps[list[MessageView]]:
-    """Finish a look at delayed messages."""
     found: list[MessageView] = []
     messages = yield from peeking
     for number, (due, message) in enumerate(messages, 1):
@@ -309,14 +291,10 @@ def _peeked_view(
 
 
 def view_of(message: Message, *, count: int = 0, octets: int | None = None, **attributes: Any) -> MessageView:
-    """Return what a message contains.
+    """Return what a message contains, with further attributes of the view.
 
-    Args:
-        message: the message.
-        count: how often it was requeued, if its queue counts that: consumers get it in `x-delivery-count`.
-        octets: maximum bytes of its body; None for all.
-        attributes: further attributes of the view.
-
+    `count` is how often it was requeued, if its queue counts that: consumers get it in `x-delivery-count`; `octets` is
+    the maximum of its body.
     """
     facts = MessageFacts(message, count=count)
     return MessageView(
@@ -332,15 +310,7 @@ def view_of(message: Message, *, count: int = 0, octets: int | None = None, **at
 
 
 class _Place(NamedTuple):
-    """The place at which a part of a search has ended.
-
-    Attributes:
-        state: the state of the messages that were considered last.
-        position: the position of the last one.
-        number: the number of the next one.
-        found: number of messages of this state that were returned so far.
-
-    """
+    """A place in a search: the position of the message considered last, the next number, and how many were found."""
 
     state: State
     position: int
@@ -371,15 +341,7 @@ def condition_of(where: str) -> MessageFilter:
 
 
 def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFacts:
-    """Return a message of a queue as conditions see it.
-
-    Args:
-        queue: the queue.
-        peeked: the message.
-        now: seconds of the monotonic clock of the broker.
-        wall: milliseconds since the epoch.
-
-    """
+    """Return a message of a queue as conditions see it, at `now` (seconds) and `wall` (ms since the epoch)."""
     came = queue.backing.came_before(peeked.seq_id)
     held = None if came is None else max(0.0, now - came)
     count = delivery_count(queue, peeked)
@@ -392,8 +354,6 @@ def delivery_count(queue: Queue, peeked: Peeked) -> int:
 
 
 class _Look:
-    """One look at a queue."""
-
     def __init__(
         self,
         broker: AdministeredBroker,
@@ -443,11 +403,9 @@ class _Look:
         return self._room <= 0 or (effort is not None and self._searched >= effort)
 
     def _count(self, message: Message) -> None:
-        """Count what is returned of a message."""
         self._room -= len(message.header) + min(message.body_size, self._wanted.octets)
 
     def _wants(self, facts: MessageFacts) -> bool:
-        """Return whether a message is to be returned."""
         if not self._matches(facts):
             return False
         if self._skip:
@@ -534,7 +492,6 @@ class _Look:
         return found
 
     def _channels(self) -> Iterator[tuple[Channel, str]]:
-        """Yield the channels in the vhost, with their names."""
         for connection in list(self._broker.clients.connections):
             if connection.vhost is self._vhost:
                 for channel in list(connection.channels.values()):

@@ -87,7 +87,6 @@ class PolicyAdministration:
             raise NotFoundError(str(error)) from None
 
     def _check_rerouting(self, actor: User | None, term: Mapping[str, Any]) -> None:
-        """Raise ForbiddenError if a policy sends messages elsewhere and the actor may not decide about that."""
         definition = term.get("definition")
         if self._broker.delegation.may_reroute or not isinstance(definition, Mapping):
             return
@@ -138,7 +137,6 @@ class PolicyAdministration:
             raise BadRequestError(str(error)) from None
 
     def _check_shovel(self, actor: User, value: Any) -> None:
-        """Raise ParameterError if a shovel needs what its setter may not have."""
         check_local_access(value, actor.name, partial(self._may_connect, actor))
         if Right.ADMINISTRATOR in actor.tags:
             return

@@ -26,15 +26,7 @@ _LISTED = 20
 
 
 def route_of(vhost: VHost, exchange: Exchange, routing_key: str, special: Special) -> Steps[dict[str, Any]]:
-    """Return the way of a message, in steps: the exchanges it passes, and the queues it reaches.
-
-    Args:
-        vhost: the virtual host.
-        exchange: the exchange that it is published to.
-        routing_key: its routing key.
-        special: its headers, with the keys in CC and BCC.
-
-    """
+    """Return the way of a message with these headers, in steps: the exchanges it passes, the queues it reaches."""
     found = _Found()
     yield from _walk(vhost, found, exchange, [], (routing_key, *special.extra_keys), special.headers)
     delay = delay_of(special.headers)
@@ -81,17 +73,8 @@ def _walk(
 ) -> Steps[None]:
     """Follow a message until it is in queues, or kept by exchanges that delay it.
 
-    An exchange that has kept it routes it like a publish: it may come once more to where it has been.
-
-    Args:
-        vhost: the virtual host.
-        found: gets what is found.
-        exchange: the exchange that routes it.
-        way: the exchanges before that one.
-        keys: its routing key and those in CC and BCC.
-        headers: its headers.
-        delay: milliseconds for which that exchange has kept it.
-
+    An exchange that has kept it for some `delay` (milliseconds) routes it like a publish: it may come once more to
+    where it has been.
     """
     queues: dict[Queue, list[str]] = {}
     work = [(exchange, way)]
@@ -268,7 +251,6 @@ def lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[s
 
 
 def _copied(keys: Sequence[str]) -> str:
-    """Return the keys in CC and BCC."""
     if not keys:
         return ""
     more = f" and {len(keys) - _LISTED} others" if len(keys) > _LISTED else ""

@@ -34,15 +34,7 @@ _MOST_PATTERN = 255
 
 
 class Line(NamedTuple):
-    """An item that a tail shows.
-
-    Attributes:
-        published: a message; None for none.
-        view: the message as a look has it.
-        lost: number of messages that are missing here because the reader was too slow.
-        end: the reason why the tail ends; '' unless it does.
-
-    """
+    """An item that a tail shows: a message, the number of those that a slow reader has lost, or why the tail ends."""
 
     published: Published | None = None
     view: MessageView | None = None
@@ -77,12 +69,9 @@ class Tailing:
     def start(self, actor: User | None, vhost: str, exchange: str, wish: Wish) -> "Follower":
         """Return what follows an exchange, once it has begun; the caller must close it then.
 
-        As with RabbitMQ's tracing, the user must be an administrator: all messages of all users are shown.
-
-        Raises:
-            NotFoundError, ForbiddenError: there is no such exchange, or the user may not see it.
-            BadRequestError: the condition or a number is invalid, or there are too many tails.
-
+        As with RabbitMQ's tracing, the user must be an administrator: all messages of all users are shown. Raises
+        NotFoundError, ForbiddenError, and BadRequestError if the condition or a number is invalid, or there are too
+        many.
         """
         broker = self._broker
         authorize(broker.users, actor, Right.ADMINISTRATOR, vhost)
@@ -129,7 +118,6 @@ class Tailing:
 
 
 def _check(wish: Wish) -> None:
-    """Raise BadRequestError for numbers or a pattern that are out of range."""
     if wish.most is not None and wish.most < 1:
         raise BadRequestError("count must be at least 1")
     if not 0 <= wish.octets <= MOST_OCTETS:
@@ -139,17 +127,7 @@ def _check(wish: Wish) -> None:
 
 
 class Follower:
-    """Follows one exchange.
-
-    Args:
-        tail: the tail.
-        wish: what is shown.
-        matches: the condition.
-        obstacle: returns why it must end; '' if it may go on.
-        begin: begins the tail.
-        close: ends it.
-
-    """
+    """Follows one exchange. `obstacle` returns why it must end; '' if it may go on."""
 
     def __init__(
         self,

@@ -49,14 +49,9 @@ REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
 
 
 class Chosen(NamedTuple):
-    """The messages that a transfer concerns.
+    """The messages that a transfer concerns: those that meet a condition (`broker.message_filter`), at most `limit`.
 
-    Attributes:
-        where: the condition (`broker.message_filter`); '' for all messages.
-        limit: maximum number of messages; None for no limit.
-        rate: maximum number of messages a second; 0 for no limit.
-        is_dry: True to count them only.
-
+    `rate` is the maximum of messages a second, 0 for no limit; `is_dry` is true to count them only.
     """
 
     where: str = ""
@@ -69,16 +64,7 @@ EVERYTHING = Chosen()
 
 
 class Needed(NamedTuple):
-    """Rights that a user needs as long as a transfer runs.
-
-    Attributes:
-        actor: the user.
-        place: the vhost.
-        queue: the queue.
-        destination: the destination, to which the user must be able to write; '' for none.
-        permissions: those for the queue.
-
-    """
+    """Rights that a user needs as long as a transfer runs: `permissions` for the queue, write for the destination."""
 
     actor: User | None
     place: VHost
@@ -112,14 +98,7 @@ class Transfers:
     ) -> int:
         """Move or copy messages; the user needs to be able to read the queue and to write to the destination.
 
-        Args:
-            actor: the acting user.
-            vhost: the virtual host.
-            queue: the queue.
-            destination: the name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`.
-            is_copy: True to copy.
-            chosen: the messages.
-
+        The destination is the name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`.
         """
         place, source = found_queue(self._broker, actor, vhost, queue)
         to = self._destination(actor, place, source, destination)
@@ -165,7 +144,6 @@ class Transfers:
             reason: only messages whose newest death has this reason, one of `REASONS`; '' for any.
             most_retries: number of retries after which a message stays.
             chosen: the messages.
-
         """
         if first and destination:
             raise BadRequestError("first and destination exclude each other")
@@ -192,15 +170,8 @@ class Transfers:
     ) -> int:
         """Copy messages that consumers have acked, and the queue retains, with the header `x-leveret-replayed`.
 
-        Args:
-            actor: the acting user, who needs to be able to read the queue and to write to the destination.
-            vhost: the virtual host.
-            queue: the queue from which they were acked.
-            destination: as for `start_move`; the queue itself is possible.
-            since: only those that were acked at this time or later, in milliseconds since the epoch.
-            until: only those that were acked before this time; None for no such limit.
-            chosen: the messages.
-
+        The user needs to be able to read the queue and to write to the destination, which may be the queue itself. Only
+        those acked from `since` on and before `until` are copied (milliseconds since the epoch; None for no end).
         """
         place, source = found_queue(self._broker, actor, vhost, queue)
         retained = source.retained
@@ -317,7 +288,6 @@ class Transfers:
             del self._transfers[min(times)[1]]
 
     def _check_number(self, user: str | None) -> None:
-        """Raise BusyError if no further transfer may run now."""
         is_operator = user is None
         places = (
             Shares(MOST_OF_OPERATOR, MOST_OF_OPERATOR) if is_operator else Shares(MOST_RUNNING, MOST_OF_ONE)
@@ -336,7 +306,6 @@ def _busy(count: int, whose: str = "") -> BusyError:
 
 
 def _passes(check: Callable[[str], None], name: str) -> bool:
-    """Return whether a user passes the check of a right for this name."""
     try:
         check(name)
     except AdministrationError:
@@ -362,8 +331,6 @@ def _both(
 
 
 def _died_of(reason: str) -> Callable[[Peeked], bool]:
-    """Return a condition on the newest death of a message."""
-
     def died(peeked: Peeked) -> bool:
         death = death_of(headers_of(peeked.message))
         return death is not None and death.reason == reason
@@ -437,13 +404,10 @@ def dead_letter_queues(
 ) -> Steps[list[dict[str, Any]]]:
     """Return the queues that hold dead letters or lost some in a cycle, of one vhost or of all that the actor may see.
 
-    Returns:
-        For each of them `vhost`, `queue`, its ready `messages`, how many were looked at (`examined`), and of these the
-        numbers of dead letters (`dead_letters`) by their newest reason (`reasons`) and the queue in which they died
-        (`origins`), and the times of the `oldest` and the `newest` death, in seconds since 1970; None if unknown.
-        `cycled` is the number of messages that died in this queue and were dropped, as their dead letters would have
-        returned to a queue in which they had died.
-
+    `examined` of their ready messages were looked at; of these are the numbers of dead letters by their newest reason
+    and by the queue in which they died, and the times of the oldest and newest death (seconds since 1970, None if
+    unknown). `cycled` died in this queue and were dropped, as they would have returned to a queue in which they had
+    died.
     """
     return _dead_letter_rows(
         [queue for place in visible_vhosts(broker, actor, vhost) for queue in place.queues.values()]

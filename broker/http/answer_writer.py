@@ -39,16 +39,9 @@ class InTurn(Protocol):
 
 
 class AnswerWriter:
-    """Writes the answers of one server.
+    """Writes the answers of one server, computed in slices.
 
-    Args:
-        slices: the slices of the broker.
-        in_turn: does work in slices.
-        places: places for the computation of pieces.
-
-    Attributes:
-        held: octets in memory for answers that are not read yet, besides what transports buffer, by transport.
-
+    `held` has the octets in memory for answers that are not read yet, besides what transports buffer, by transport.
     """
 
     def __init__(self, slices: TimeSlices, in_turn: InTurn, places: Places) -> None:
@@ -58,14 +51,7 @@ class AnswerWriter:
         self.held: dict[asyncio.BaseTransport | None, int] = {}
 
     async def write(self, request: web.BaseRequest, response: Response, owner: str) -> web.StreamResponse:
-        """Write a response; returns it.
-
-        Args:
-            request: the request.
-            response: the response.
-            owner: has a share of the places.
-
-        """
+        """Write a response, whose owner has a share of the places; returns it."""
         transport = request.transport
         pieces = iter(response.pieces)
         following = partial(self._next, pieces, request.path)
@@ -93,7 +79,6 @@ class AnswerWriter:
     async def _stream(
         self, stream: web.StreamResponse, begun: Iterable[bytes | None], following: Following, owner: str
     ) -> None:
-        """Write the pieces that are there, and those that follow."""
         for piece in begun:
             if piece:
                 await stream.write(piece)
@@ -120,13 +105,7 @@ class AnswerWriter:
 
 
 class StreamWriter:
-    """Writes the answers of one server that go on until their reader leaves.
-
-    Args:
-        slices: the slices of the broker.
-        in_turn: does work in slices.
-
-    """
+    """Writes the answers of one server that go on until their reader leaves."""
 
     def __init__(self, slices: TimeSlices, in_turn: InTurn) -> None:
         self._slices = slices

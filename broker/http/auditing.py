@@ -67,14 +67,7 @@ def audit_login(
 ) -> None:
     """Record a login of an HTTP request; successful ones once a minute, as each request has one.
 
-    Args:
-        broker: the broker.
-        name: name of the user.
-        peer: address of the client.
-        reason: reason of the refusal; '' if the login has succeeded.
-        now: seconds of a monotonic clock.
-        mechanism: how the user has logged in.
-
+    `reason` is that of a refusal; '' if the login has succeeded.
     """
     facts = {"actor": name, "peer": peer, "protocol": "http", "mechanism": mechanism}
     if reason:
@@ -98,7 +91,7 @@ def audit_request(
 
     Args:
         broker: the broker.
-        event: its name (`event_of`).
+        event: its name (`audited_event`).
         names: the names in its path.
         actor: the user; None for the operator.
         peer: address of the client; '' for the operator.
@@ -106,7 +99,6 @@ def audit_request(
         content: its body.
         reason: reason of a refusal.
         states: the states of the object before and after the change (`state_of`); None for none.
-
     """
     audit = broker.audit
     if not audit.is_on:

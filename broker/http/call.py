@@ -48,12 +48,7 @@ class Stored(NamedTuple):
 
 
 class Callback(NamedTuple):
-    """A need of a handler in steps: a call of a function, whose argument is sent back.
-
-    Attributes:
-        subscribe: called with that function.
-
-    """
+    """A need of a handler in steps: a call of a function, whose argument is sent back."""
 
     subscribe: Callable[[Callable[[Any], object]], object]
 
@@ -70,14 +65,9 @@ Need = None | Stored | Callback | Callable[[], Any]
 class Listing(NamedTuple):
     """An answer: a list, which is sorted, and filtered and divided into pages if the request asks for it.
 
-    Attributes:
-        rows: the objects, one for each item.
-        fields: by the name of each key of an item, the function that computes it from the object; None if the objects
-            are the items.
-        sort: the keys by which the list is sorted unless the request names one; () to keep the order.
-        is_paged: False for a list that is never divided into pages.
-        octets: what the items keep in memory, as far as it is much.
-
+    `fields` has the functions that compute the keys of an item from its row, None if the rows are the items; `sort` the
+    keys by which it is sorted unless the request names one, () to keep the order; `octets` is what the items keep in
+    memory, as far as it is much.
     """
 
     rows: Iterable[Any]
@@ -88,13 +78,7 @@ class Listing(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An answer: one object as JSON.
-
-    Attributes:
-        value: the object.
-        headers: further headers.
-
-    """
+    """An answer: one object as JSON."""
 
     value: Any
     headers: Mapping[str, str] = {}
@@ -102,15 +86,7 @@ class Item(NamedTuple):
 
 
 class Content(NamedTuple):
-    """An answer that is not an object of the API: a file, a page.
-
-    Attributes:
-        pieces: its octets, and None where others may have a turn.
-        content_type: their type.
-        headers: further headers.
-        status: the status; 304 if the client has it already.
-
-    """
+    """An answer that is not an object of the API: its octets in pieces, and None where others may have a turn."""
 
     pieces: Iterable[bytes | None]
     content_type: str
@@ -121,11 +97,8 @@ class Content(NamedTuple):
 class Events(NamedTuple):
     """An answer that goes on until the client leaves: what topics say, whenever it has changed.
 
-    Attributes:
-        topics: the topics.
-        renewed: called every few seconds; returns the topics to which the client has a right now, () for none. The
-            answer ends if they are not the same: the client asks again then.
-
+    `renewed` is called every few seconds, and returns the topics to which the client has a right now, () for none. The
+    answer ends if they are not the same: the client asks again then.
     """
 
     topics: tuple[Topic, ...]
@@ -142,7 +115,6 @@ class Stream(NamedTuple):
         content_type: the type of its octets.
         idle: octets that are sent when there were none for some time, so that a reader that has left is noticed.
         last: octets that end it when the broker stops.
-
     """
 
     pieces: Iterator[bytes | None]
@@ -156,11 +128,8 @@ class Stream(NamedTuple):
 class Done(NamedTuple):
     """An answer without a body to a change, which is given once the change is on disk.
 
-    Attributes:
-        status: 201 if something was created, 303 for a browser that is to go elsewhere, 204 otherwise.
-        location: the place of what was created, relative to the path of the request, or where to go.
-        headers: further headers.
-
+    The status is 201 if something was created, 303 for a browser that is to go elsewhere. The location is relative to
+    the path of the request.
     """
 
     status: int = 204
@@ -232,16 +201,10 @@ class ManagedBroker(AdministeredBroker, Protocol):
 
 
 class Request(NamedTuple):
-    """A request as it was received.
+    """A request as it was received; headers have names in lower case.
 
-    Attributes:
-        method: the method.
-        path: the path, percent-encoded.
-        query: the parameters of the query.
-        headers: by their names in lower case.
-        peer: address of the client; '' for the socket of the data directory, whose users may do everything.
-        host_names: names under which browsers may reach a listener on loopback; None if any will do.
-
+    `peer` is the address of the client, '' for the socket of the data directory, whose users may do everything; and
+    `host_names` are names under which browsers may reach a listener on loopback, None if any will do.
     """
 
     method: str
@@ -256,16 +219,8 @@ class Request(NamedTuple):
 class Call:
     """A request whose route was found and whose user may call it.
 
-    Attributes:
-        broker: the broker.
-        actor: the user; None for the operator on the host.
-        names: the names in the path, decoded.
-        query: the parameters of the query; of repeated ones the first.
-        content: the body.
-        headers: the headers of the request by their names in lower case.
-        peer: address of the client; '' on the socket of the data directory.
-        is_head: True if only the headers of the answer are wanted.
-
+    The actor is None for the operator on the host. Names in the path are decoded, of repeated parameters of the query
+    the first counts, and headers have names in lower case.
     """
 
     broker: ManagedBroker
@@ -288,15 +243,7 @@ class Call:
         return self.names.get("vhost", self.headers.get("x-vhost") or None)
 
     def body(self, *required: str) -> dict[str, Any]:
-        """Return the body, a JSON object; an empty one for none.
-
-        Args:
-            required: keys that it must have.
-
-        Raises:
-            ApiError: it is something else, or keys are missing.
-
-        """
+        """Return the body, a JSON object with these keys, an empty one for none; raises ApiError."""
         if self._is_empty:
             return checked_body({}, *required)
         try:
@@ -379,10 +326,7 @@ REFUSED = "Access refused."
 
 @contextmanager
 def changing(call: Call) -> Iterator[None]:
-    """Declare, bind or delete in the vhost of the path.
-
-    Raises ApiError: the vhost or an object does not exist (404), the user lacks a permission (401).
-    """
+    """Declare, bind or delete in the vhost of the path; ApiError is 404 without it or the object, or 401."""
     if call.vhost not in call.broker.vhosts:
         raise vhost_not_found()
     try:
@@ -396,13 +340,7 @@ def changing(call: Call) -> Iterator[None]:
 def on_channel(call: Call, *, queue: bool = False) -> Iterator[None]:
     """Publish or fetch in the vhost of the path; errors are those that close a channel.
 
-    Args:
-        call: the call.
-        queue: True if the operation is one on a queue, whose absence has a status of its own.
-
-    Raises:
-        ApiError: 401 if the user may not connect to the vhost, 404 for a missing queue, otherwise 400.
-
+    Raises ApiError: 401 if the user may not connect to the vhost, 404 for a missing `queue`, otherwise 400.
     """
     if call.vhost not in call.broker.vhosts:
         raise not_authorised(REFUSED)

@@ -36,12 +36,7 @@ class Use(IntEnum):
 
 
 class Connections:
-    """The connections of servers, each of which may have so many; for a further one the address with most loses one.
-
-    Args:
-        most: maximum number of connections.
-
-    """
+    """The connections of servers, so many for each; for a further one the address with most loses one."""
 
     def __init__(self, most: int) -> None:
         self._most = most

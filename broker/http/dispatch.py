@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from leveret.broker.administration import AdministrationError, ForbiddenError
 from leveret.broker.administration.access import Right, authorize
+from leveret.broker.administration.definitions_document import encoded
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.users import User
 from leveret.broker.errors import NotYet
@@ -29,7 +30,7 @@ from leveret.broker.http.call import (
     signal,
 )
 from leveret.broker.http.errors import ApiError, not_found, translated
-from leveret.broker.http.listing import Columns, ListCache, encode_listing, encoded, encoded_pieces
+from leveret.broker.http.listing import Columns, ListCache, encode_listing, encoded_pieces
 from leveret.broker.http.login import SECURE_HEADERS, Verdict, authenticate, check_host, only_vhost
 from leveret.broker.http.route import Operation, Router, Scope
 from leveret.broker.page.assets import assets
@@ -47,17 +48,13 @@ MOST_DECISIONS = 64
 
 
 class Response(NamedTuple):
-    """A response.
+    """A response, without the length; its pieces are None where others may have a turn.
 
     Attributes:
-        status: the status.
-        headers: the headers; the length is not among them.
-        pieces: the body in pieces, and None where others may have a turn.
-        octets: what the pieces keep in memory until they are written, as far as it is much.
         delay: seconds to wait before it is sent.
         stream: the body instead of `pieces`, if it has no end; must be closed.
         events: instead of a body, events that go on until the client leaves; None for none.
-
+        octets: what the pieces keep in memory until they are written, as far as it is much.
     """
 
     status: int
@@ -72,13 +69,7 @@ class Response(NamedTuple):
 class Admitted(NamedTuple):
     """A request whose route was found and whose user may call it; its body has not been looked at.
 
-    Attributes:
-        request: the request.
-        operation: what it calls.
-        actor: the user; None for the operator, or without a login.
-        names: the names in the path.
-        event: the name of its event in the audit log; '' for none.
-
+    The actor is None for the operator, or without a login; `event` is its name in the audit log, '' for none.
     """
 
     request: Request
@@ -100,18 +91,8 @@ def admit(
 ) -> Admitted | Response:
     """Find what a request calls, and check that its user may: before its body is read, which may be large.
 
-    Args:
-        broker: the broker.
-        router: finds the routes.
-        request: the request; its body is not used.
-        verdict: what backends have decided about its login; None if they have not been asked.
-
-    Returns:
-        The admitted request, or the response to one that is not.
-
-    Raises:
-        UndecidedLogin: backends have to be asked first.
-
+    `verdict` is what backends have decided about its login, None if they have not been asked: raises UndecidedLogin if
+    they have to be. Returns the response to a request that is not admitted.
     """
     actor: User | None = None
     event, names = "", dict[str, str]()
@@ -148,18 +129,7 @@ def admit(
 def answer(
     broker: ManagedBroker, admitted: Admitted, content: bytes, lists: ListCache | None = None
 ) -> Generator[Need, Any, Response]:
-    """Answer an admitted request, in steps (see `call.Need`).
-
-    Args:
-        broker: the broker.
-        admitted: the request.
-        content: its body.
-        lists: long lists that may be given again; None for none.
-
-    Returns:
-        The response.
-
-    """
+    """Answer an admitted request, in steps (see `call.Need`); `lists` are long lists that may be given again."""
     request, operation, actor, names, event = admitted
     if lists is not None and request.method not in SAFE:
         lists.clear()
@@ -192,7 +162,6 @@ def answer(
 
 
 def _reason(error: AdministrationError | ApiError) -> str:
-    """Return the reason of an error for the audit log."""
     if isinstance(error, AdministrationError):
         return str(error)
     return str(error.body["reason"]) if error.body else str(error)
@@ -203,9 +172,7 @@ def check_rights(
 ) -> None:
     """Check that a user may call an operation; a vhost that does not exist is for the handler to report.
 
-    Raises:
-        ForbiddenError: with RabbitMQ's text.
-
+    Raises ForbiddenError with RabbitMQ's text.
     """
     needs = operation.needs
     assert needs is not None  # noqa: S101 - the caller has looked
@@ -312,12 +279,10 @@ def _headers(content_type: str, more: Mapping[str, str] | None = None) -> Mappin
 
 
 def _is_of_page(path: str) -> bool:
-    """Return whether a path may be one of the page."""
     return path == "/" or path.startswith("/static/")
 
 
 def _page_file(call: Call) -> Steps:
-    """Return a file of the page."""
     found = (assets() if assets.cache_info().currsize else (yield assets)).get(call.names["path"])
     if found is None:
         raise not_found()

@@ -16,16 +16,7 @@ REALM = 'Basic realm="RabbitMQ Management"'
 
 
 class ApiError(Exception):
-    """A request is answered with an error.
-
-    Args:
-        status: the HTTP status.
-        error: the value of `error` in the body; '' for no body.
-        reason: the value of `reason`: text, or for missing keys a list.
-        headers: further headers of the response.
-        delay: seconds to wait before the answer.
-
-    """
+    """A request is answered with an error; `error` is '' for no body, `delay` the seconds before the answer."""
 
     def __init__(
         self,

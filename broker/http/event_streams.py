@@ -30,13 +30,7 @@ _END = b"event: end\ndata: {}\n\n"
 
 
 class EventStreams:
-    """The streams of one listener.
-
-    Args:
-        broker: the broker.
-        in_turn: does work of a slice between the slices of others.
-
-    """
+    """The streams of one listener; work is done in turn with the slices of others."""
 
     def __init__(self, broker: ManagedBroker, in_turn: Callable[[Callable[[], Any]], Any]) -> None:
         self._broker = broker
@@ -65,10 +59,7 @@ class EventStreams:
     ) -> web.StreamResponse:
         """Write the events of topics until the client leaves, or may no longer see them; 503 without a place.
 
-        Raises:
-            ConnectionError: the client has left.
-            TimeoutError: it does not read.
-
+        Raises ConnectionError if the client has left, and TimeoutError if it does not read.
         """
         if self._closing or not self.places.acquire(owner):
             return web.Response(status=503, headers={"retry-after": "10"})
@@ -128,7 +119,6 @@ class EventStreams:
     # -- passes -----------------------------------------------------------------------------------------------------
 
     async def _sample(self) -> None:
-        """Make passes while anything is watched."""
         time = asyncio.get_running_loop().time
         while self._feeds:
             self._begun.clear()

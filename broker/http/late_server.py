@@ -39,14 +39,7 @@ class SocketServer(Protocol):
 
 
 class LateServer:
-    """The server of a socket.
-
-    Args:
-        sock: the socket, which listens.
-        load: returns a function that makes the server; called in a thread.
-        tls: the certificates of a listener with TLS.
-
-    """
+    """The server of a socket that listens; `load` returns a function that makes it, and is called in a thread."""
 
     def __init__(
         self,
@@ -85,14 +78,9 @@ class LateServer:
 
 
 class ControlSocket:
-    """The socket in the data directory by which `leveret ctl` reaches the broker.
+    """The socket in the (locked) data directory by which `leveret ctl` reaches the broker.
 
     Only the owner of the directory can open it, and whoever can may do everything.
-
-    Args:
-        directory: the data directory, which is locked.
-        load: returns a function that makes the server; called in a thread.
-
     """
 
     def __init__(self, directory: Path, load: Callable[[], Callable[[], SocketServer]]) -> None:

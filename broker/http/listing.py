@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from leveret.broker.administration.definitions_document import json_text
+from leveret.broker.administration.definitions_document import encoded, readable
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.http.call import Listing, flag
 from leveret.broker.http.errors import ApiError, bad_request
@@ -55,13 +55,7 @@ Parts = Callable[[], Iterable[bytes | memoryview]]
 
 
 class LargeText:
-    """A body as a text of JSON.
-
-    Args:
-        parts: the octets; UTF-8 if it is a text.
-        is_base64: True to encode it as base64.
-
-    """
+    """A body as a text of JSON: octets in parts, UTF-8 unless they are encoded as base64."""
 
     __slots__ = ("_is_base64", "_parts")
 
@@ -91,11 +85,7 @@ def text_of(
 ) -> Generator[None, None, tuple[str | LargeText, str]]:
     """Return a body as text and the name of its encoding, in steps.
 
-    Args:
-        parts: the octets.
-        size: their number.
-        is_base64: True for base64 in any case; otherwise only for what is not UTF-8.
-
+    `size` is the number of its octets; it is in base64 if that is wanted, and if it is not UTF-8.
     """
     if not is_base64 and not (yield from _is_utf8(parts)):
         is_base64 = True
@@ -131,7 +121,7 @@ def encoded_pieces(value: Any) -> Iterator[bytes]:
     try:
         octets, texts = _marked(value, mark)
     except UnicodeEncodeError:
-        octets, texts = _marked(_readable(value), mark)
+        octets, texts = _marked(readable(value), mark)
     first, *others = octets.split(mark.encode())
     yield first
     for text, following in zip(texts, others, strict=True):
@@ -152,35 +142,11 @@ def _marked(value: Any, mark: str) -> tuple[bytes, list[LargeText]]:
     return msgspec.json.encode(value, enc_hook=marked), texts
 
 
-def encoded(value: Any) -> bytes:
-    """Encode a value as JSON, with RabbitMQ's sentence for each text that is not UTF-8 (`json_text`)."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_readable(value))
-
-
-def _readable(value: Any) -> Any:
-    """Return a value with sentences for texts that are not UTF-8, such as headers of a client's message."""
-    if isinstance(value, str):
-        return json_text(value)
-    if isinstance(value, Mapping):
-        return {_readable(key): _readable(each) for key, each in value.items()}
-    return list(map(_readable, value)) if isinstance(value, list | tuple) else value
-
-
 # -- what a request asks for ------------------------------------------------------------------------------------------
 
 
 class Page(NamedTuple):
-    """The page that a request asks for.
-
-    Attributes:
-        number: its number from 1 on.
-        size: items of a page.
-        matches: returns whether a name is listed.
-
-    """
+    """The page that a request asks for: its number from 1 on, its size, and whether a name is listed."""
 
     number: int
     size: int
@@ -188,12 +154,7 @@ class Page(NamedTuple):
 
 
 def asked_page(query: Mapping[str, str], patterns: Patterns) -> Page | None:
-    """Return the page that a query asks for; None if it asks for the whole list.
-
-    Raises:
-        ApiError: with RabbitMQ's texts.
-
-    """
+    """Return the page that a query asks for; None if it asks for the whole list. Raises ApiError."""
     if "page" not in query:
         return None
     number, size = (_positive(query, *each) for each in (("page", 1), ("page_size", PAGE_SIZE)))
@@ -276,15 +237,7 @@ def whole(row: Any, fields: Fields, columns: "Columns | None") -> Any:
 
 
 class Columns:
-    """The columns that a request asks for.
-
-    Args:
-        names: paths, with dots between the keys.
-
-    Attributes:
-        tops: the first keys of the paths.
-
-    """
+    """The columns that a request asks for: paths, with dots between the keys; `tops` are their first keys."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._tree: dict[str, Any] = {}
@@ -321,22 +274,10 @@ def _reduced(value: Any, tree: Mapping[str, Any]) -> Any:
 def encode_listing(
     listing: Listing, query: Mapping[str, str], patterns: Patterns
 ) -> Generator[bytes | None, None, int]:
-    """Encode a list as a query asks for it, in steps.
+    """Encode a list as a query asks for it, in steps: yields pieces of the body, None between.
 
-    Args:
-        listing: the list.
-        query: `sort`, `sort_reverse`, `columns`, and of a page `page`, `page_size`, `name`, `use_regex`.
-        patterns: compiles patterns of names.
-
-    Yields:
-        Pieces of the body, None between.
-
-    Returns:
-        The number of rows that were looked at.
-
-    Raises:
-        ApiError: before the first piece.
-
+    The query has `sort`, `sort_reverse`, `columns`, and of a page `page`, `page_size`, `name`, `use_regex`. Returns the
+    number of rows that were looked at. Raises ApiError before the first piece.
     """
     page = asked_page(query, patterns) if listing.is_paged else None
     columns = Columns.asked(query)
@@ -432,13 +373,7 @@ MOST_SECONDS = 5.0
 
 
 class _Kept:
-    """A list: its pieces, and how many responses read them.
-
-    Attributes:
-        until: time up to which it is given to others.
-        is_dropped: whether only those who read it have it.
-
-    """
+    """A list: its pieces, until when it is given to others, and whether only those who read it have it."""
 
     __slots__ = ("is_dropped", "octets", "pieces", "readers", "until")
 
@@ -451,12 +386,7 @@ class _Kept:
 
 
 class ListCache:
-    """The lists of one listener.
-
-    Args:
-        now: returns seconds of a monotonic clock.
-
-    """
+    """The lists of one listener."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -476,16 +406,7 @@ class ListCache:
     def collect(
         self, key: Hashable, pieces: Generator[bytes | None, None, int]
     ) -> Generator[bytes | None, None, int]:
-        """Yield the pieces of a list as they are made, and keep them at the end.
-
-        Args:
-            key: for whom it is, and what they asked for.
-            pieces: the pieces, and None where others may have a turn.
-
-        Returns:
-            The number of rows, as `pieces` does.
-
-        """
+        """Yield the pieces of a list as they are made, and keep them at the end; returns the number of its rows."""
         began = self._now()
         kept = _Kept()
         is_whole, is_kept = True, False

@@ -29,12 +29,8 @@ log = logging.getLogger("leveret.management")
 class UndecidedLogin(Exception):  # noqa: N818 - not an error: backends have to be asked
     """Backends have to decide about the user of a request: it is to be admitted again, with their decision.
 
-    Args:
-        name: name of the login.
-        password: its password.
-        user: the user of a session, whose access to vhosts is to be asked again; None for a login.
-        vhost: the one vhost that the request concerns; None if it may concern all of them.
-
+    `user` is that of a session, whose access to vhosts is to be asked again, None for a login; `vhost` the one that the
+    request concerns, None if it may concern all of them.
     """
 
     def __init__(
@@ -57,14 +53,7 @@ def only_vhost(path: str, names: Mapping[str, str]) -> str | None:
 
 
 async def verdict_of(broker: ManagedBroker, login: UndecidedLogin, peer: str) -> Verdict:
-    """Return what the backends decide about a login, and which vhosts they allow to the user.
-
-    Args:
-        broker: the broker.
-        login: the login.
-        peer: address of the client.
-
-    """
+    """Return what the backends decide about a login, and which vhosts they allow to the user."""
     backends, vhosts = broker.backends, broker.vhosts
     user: Verdict | None = login.user
     if user is None:
@@ -81,16 +70,8 @@ def authenticate(
 ) -> User | None:
     """Return the user of a request; None for the operator.
 
-    Args:
-        broker: the broker.
-        request: the request.
-        verdict: what backends have decided about its login; None if they have not been asked.
-        vhost: the one vhost that the request concerns; None if it may concern all of them.
-
-    Raises:
-        ApiError: there is no login, or it is wrong.
-        UndecidedLogin: backends have to be asked first.
-
+    `verdict` is what backends have decided about its login, None if they have not been asked; `vhost` the one that the
+    request concerns. Raises ApiError if there is no login or it is wrong, and UndecidedLogin.
     """
     if not request.peer:
         return None
@@ -152,12 +133,7 @@ def check_failures(broker: ManagedBroker, name: str, peer: str) -> None:
 
 
 def check_login(broker: ManagedBroker, name: str, password: str, peer: str) -> User:
-    """Return the user who logs in by name and password from an address.
-
-    Raises:
-        ApiError: the login is refused; the answer is delayed.
-
-    """
+    """Return the user who logs in from an address; raises ApiError, whose answer is delayed, if it is refused."""
     check_failures(broker, name, peer)
     try:
         user: User | LoginRefusedError = broker.users.authenticate(name, Password(password), peer)
@@ -179,15 +155,7 @@ def log_in(broker: ManagedBroker, name: str, password: str, peer: str) -> Genera
 def judged(broker: ManagedBroker, name: str, peer: str, verdict: User | LoginRefusedError) -> User:
     """Return the user of an accepted login, and count it.
 
-    Args:
-        broker: the broker.
-        name: name of the login.
-        peer: address of the client.
-        verdict: the user, or the reason for which the login is refused.
-
-    Raises:
-        ApiError: the login is refused; the answer is delayed.
-
+    `verdict` is the user, or the reason for which the login is refused: raises ApiError then, whose answer is delayed.
     """
     now = broker.now()
     if not isinstance(verdict, LoginRefusedError):
@@ -238,10 +206,7 @@ def token_of(headers: Mapping[str, str]) -> str:
 def cookie_with(token: str, headers: Mapping[str, str]) -> str:
     """Return the header `Set-Cookie` for a token; '' ends the session in the browser.
 
-    Args:
-        token: the token.
-        headers: those of the request; over TLS (a proxy says so) the browser must not send the cookie without.
-
+    Over TLS (a proxy says so) the browser must not send the cookie without.
     """
     secure = "; Secure" if headers.get("x-forwarded-proto", "").strip().lower() == "https" else ""
     end = "" if token else "; Max-Age=0"
@@ -268,13 +233,7 @@ def refuse_foreign(headers: Mapping[str, str]) -> None:
 def check_origin(method: str, headers: Mapping[str, str]) -> None:
     """Check that a request with the cookie comes from the page itself.
 
-    Args:
-        method: its method.
-        headers: its headers by their names in lower case.
-
-    Raises:
-        ApiError: it does not, or its browser does not tell.
-
+    Raises ApiError: it does not, or its browser does not tell.
     """
     refuse_foreign(headers)
     if method in SAFE:
@@ -286,22 +245,14 @@ def check_origin(method: str, headers: Mapping[str, str]) -> None:
 
 
 def _is_own(origin: str, headers: Mapping[str, str]) -> bool:
-    """Return whether an origin is the address to which the request was sent."""
     return origin.partition("://")[2] == headers.get("host", "")
 
 
 def check_host(host: str, allowed: Iterable[str]) -> None:
-    """Check the name under which a client on the same host reached a listener on loopback.
+    """Check the name (the header `Host`) under which a client on the same host reached a listener on loopback.
 
-    Addresses, names without dots and those below `localhost` cannot be another site's.
-
-    Args:
-        host: the header `Host`; '' if there is none, as of clients that are no browsers.
-        allowed: further names.
-
-    Raises:
-        ApiError: 421, another name.
-
+    Addresses, names without dots and those below `localhost` cannot be another site's. Clients that are no browsers may
+    send none. Raises ApiError: 421, another name than those and the allowed ones.
     """
     name = host.lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].removesuffix(".")

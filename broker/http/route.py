@@ -45,15 +45,7 @@ class Work(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a body, for the reference.
-
-    Attributes:
-        name: its name.
-        kind: its JSON type: string, integer, number, boolean, object, array, any.
-        is_required: True if it must be there.
-        doc: its meaning, in a few words.
-
-    """
+    """A key of a body, for the reference; its kind is a type of JSON, or `any`."""
 
     name: str
     kind: str = "string"
@@ -106,14 +98,9 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path.
+    """A path: its segments after `/api/`, of which `{name}` is a name of an object; OPTIONS is always there.
 
-    Attributes:
-        path: its segments after `/api/`; `{name}` is a name of an object.
-        group: heading in the reference.
-        operations: by method; OPTIONS is always there.
-        has_head: True if HEAD is there with GET.
-
+    `group` is the heading in the reference; `has_head` is false if HEAD is not there with GET.
     """
 
     path: str
@@ -204,12 +191,7 @@ def _with_names(handler: Callable[..., Any], names: tuple[str, ...]) -> Handler:
 
 
 class Router:
-    """Finds routes by path.
-
-    Args:
-        routes: the routes. Of two that match a path, the one with a fixed segment where they differ first is taken.
-
-    """
+    """Finds routes by path; of two that match, the one with a fixed segment where they differ first is taken."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root: dict[str | None, Any] = {}
@@ -220,17 +202,10 @@ class Router:
             node["/"] = route
 
     def find(self, path: str) -> tuple[Route, dict[str, str]] | None:
-        """Find the route of a path.
+        """Find the route of a path (percent-encoded, after `/api/`; one slash at its end does not matter).
 
-        Args:
-            path: the path as it was sent, percent-encoded, after `/api/`; one slash at its end does not matter.
-
-        Returns:
-            The route, and the decoded names by those of their segments; None if there is none.
-
-        Raises:
-            ApiError: a percent sign is not followed by two hexadecimal digits.
-
+        Returns the route, and the decoded names by those of their segments; None if there is none. Raises ApiError if a
+        percent sign is not followed by two hexadecimal digits.
         """
         if _BAD_PERCENT.search(path):
             raise bad_request("the path is not percent-encoded: write % as %25")
@@ -305,14 +280,7 @@ _COMPONENTS = {
 
 
 def described(routes: Iterable[Route], *, title: str, version: str) -> dict[str, Any]:
-    """Return the description of an API.
-
-    Args:
-        routes: its routes.
-        title: its name.
-        version: its version.
-
-    """
+    """Return the description of an API."""
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from aiohttp import web
 
+from leveret.broker.administration.definitions_document import encoded
 from leveret.broker.http.answer_writer import SLICE, AnswerWriter, StreamWriter
 from leveret.broker.http.call import Callback, ManagedBroker, Request, Stored
 from leveret.broker.http.connections import (
@@ -34,7 +35,7 @@ from leveret.broker.http.dispatch import HEADERS, Admitted, Response, admit, ans
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.event_streams import EventStreams
 from leveret.broker.http.late_server import BACKLOG, listening
-from leveret.broker.http.listing import MOST_SECONDS, ListCache, encoded
+from leveret.broker.http.listing import MOST_SECONDS, ListCache
 from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router, Work
 from leveret.broker.metadata.recorder import MetadataJournal
@@ -99,12 +100,8 @@ class StaleError(ConnectionError):
 class ManagementServer:
     """Serves the API of one broker.
 
-    Args:
-        broker: the broker.
-        router: finds the routes.
-        prefix: what paths on TCP begin with, before `/api/`; a slash and a name, or '' for nothing.
-        host_names: further names under which browsers may reach a listener on loopback.
-
+    `prefix` is what paths on TCP begin with, before `/api/`: a slash and a name, or '' for nothing. `host_names` are
+    further names under which browsers may reach a listener on loopback.
     """
 
     def __init__(
@@ -275,7 +272,6 @@ class ManagementServer:
             return await self._answers.write(request, response, owner)
 
     def _obstacle(self, _method: str, _path: str) -> str:
-        """Return the reason for which a request cannot be answered now; '' if it can."""
         return self._broker.obstacle
 
     def _expire(self) -> None:
@@ -302,12 +298,7 @@ class ManagementServer:
     ) -> Response:
         """Return the response to a request, of which nothing has been computed yet but the first piece.
 
-        Args:
-            request: the request.
-            admitted: what it asks for.
-            limit: ends it; later for what must not be cut off, but not for its body.
-            held: keeps what is held until the response is written.
-
+        `limit` ends it, later for what must not be cut off, but not for its body.
         """
         received, owner, work = admitted.request, admitted.owner, admitted.operation.work
         most = LARGE_BODY if admitted.operation.is_large else BODY
@@ -404,16 +395,7 @@ _READS: Final = ("GET", "HEAD")
 
 
 class WaitingServer(ManagementServer):
-    """Serves the little that a waiting node can answer.
-
-    Args:
-        broker: the broker of the node.
-        refreshed: returns it with the definitions as they are now.
-        router: finds the routes.
-        prefix: as for `ManagementServer`.
-        host_names: as for `ManagementServer`.
-
-    """
+    """Serves the little that a waiting node can answer; `refreshed` returns its broker with the definitions of now."""
 
     def __init__(
         self,

@@ -201,7 +201,6 @@ def delete_binding(call: Call) -> Steps:
 
 
 def _found_row(call: Call) -> Any:
-    """Find the binding of a path, in steps; raises ApiError if there is none."""
     wanted = canonical(call.names["props"])
     for number, row in enumerate(_between(call), 1):
         if row.key == wanted:
@@ -218,13 +217,7 @@ _EMPTY = "~"
 
 
 def properties_key(binding_key: str, arguments: Table) -> str:
-    """Return the name of a binding among those of the same source and destination.
-
-    Args:
-        binding_key: its binding key.
-        arguments: its arguments.
-
-    """
+    """Return the name of a binding among those of the same source and destination."""
     if not binding_key and not arguments:
         return _EMPTY
     key = quote_plus(binding_key, safe="", encoding="utf-8", errors="surrogateescape").replace("~", "%7E")
@@ -287,12 +280,7 @@ class Atom(str):
 
 
 def term_hash(term: Any) -> int:
-    """Return the hash of a term, 0 to 2**32 - 1.
-
-    Args:
-        term: lists, tuples, bytes, whole numbers, floats and atoms.
-
-    """
+    """Return the hash (0 to 2**32 - 1) of a term of lists, tuples, bytes, whole numbers, floats and atoms."""
     total = 0
     waiting = [term]
     while waiting:

@@ -9,12 +9,12 @@ import msgspec
 
 from leveret.broker.administration.access import MalformedError, Right, authorize
 from leveret.broker.administration.definitions import HEADING, exporting
-from leveret.broker.administration.definitions_document import SECTIONS, VHOST_SECTIONS, Entry
+from leveret.broker.administration.definitions_document import SECTIONS, VHOST_SECTIONS, Entry, encoded
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag
 from leveret.broker.http.errors import bad_request, vhost_not_found
-from leveret.broker.http.listing import PIECE, STEP, encoded
+from leveret.broker.http.listing import PIECE, STEP
 from leveret.broker.http.route import Key, Routes, Work
 
 log = logging.getLogger("leveret.management")
@@ -71,13 +71,7 @@ def _without_vhost(entry: Entry) -> dict[str, Any]:
 
 
 def written(head: Mapping[str, Any], parts: Iterable[tuple[str, Iterable[Any]]]) -> Iterator[bytes | None]:
-    """Yield definitions as JSON in pieces, and None between.
-
-    Args:
-        head: the first keys, at least one.
-        parts: names and entries of the sections.
-
-    """
+    """Yield definitions as JSON in pieces, and None between: some keys, at least one, and the entries of sections."""
     buffer = bytearray(encoded(head)[:-1])
     for name, entries in parts:
         buffer += b',"%s":[' % name.encode()
@@ -158,16 +152,7 @@ def is_form(content_type: str) -> bool:
 
 
 def form_fields(content: bytes, content_type: str) -> dict[str, bytes]:
-    """Return the values of a form by the names of the fields; of repeated ones the first.
-
-    Args:
-        content: the body.
-        content_type: its type, with the boundary.
-
-    Raises:
-        ApiError: the type has no boundary.
-
-    """
+    """Return the values of a form by the names of its fields, of repeated ones the first; raises ApiError."""
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         raise bad_request("multipart/form-data without a boundary")

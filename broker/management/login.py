@@ -47,7 +47,6 @@ def get_auth(call: Call) -> Answer:
 
 
 def _takes_no_passwords(call: Call) -> bool:
-    """Return whether the page takes no names and passwords."""
     backends = call.broker.backends
     provider = None if backends is None else backends.code_login
     return call.broker.is_basic_disabled or (provider is not None and provider.settings.disable_basic_auth)
@@ -71,11 +70,7 @@ def login(call: Call) -> Steps:
 def session_of(call: Call, user: User, refresh: Password | None = None) -> Answer:
     """Begin a session of a user who has logged in; raises ForbiddenError if the user may not use the API.
 
-    Args:
-        call: the call.
-        user: the user.
-        refresh: the token by which the login is renewed; None if it is not.
-
+    With a token `refresh` the login is renewed.
     """
     authorize(call.broker.users, user, Right.MANAGEMENT)
     if isinstance(user, BackendUser):
@@ -143,7 +138,6 @@ def login_by_code(call: Call) -> Steps:
 
 
 def _backends(call: Call) -> Any:
-    """Return the backends; raises ApiError if there is no provider."""
     backends = call.broker.backends
     if backends is None or backends.code_login is None:
         raise not_found()

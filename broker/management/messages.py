@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, cast
 
 from leveret.broker.administration.access import Right
-from leveret.broker.administration.definitions_document import json_text
+from leveret.broker.administration.definitions_document import encoded, json_text
 from leveret.broker.administration.detached_channel import AckMode, Getting, Got, Outcome
 from leveret.broker.administration.messages import BODY_OCTETS, EFFORT, SOME, MessageView, Wanted, view_of
 from leveret.broker.administration.tailing import Follower, Wish
@@ -27,7 +27,7 @@ from leveret.broker.http.call import (
     text,
 )
 from leveret.broker.http.errors import ApiError, bad_request
-from leveret.broker.http.listing import encoded, encoded_pieces, text_of
+from leveret.broker.http.listing import encoded_pieces, text_of
 from leveret.broker.http.route import Key, Routes, Scope, Work, required
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.message_filter.message_facts import MessageFacts
@@ -205,13 +205,7 @@ def get_messages(call: Call, vhost: str, queue: str) -> Steps:
 
 
 def check_memory(call: Call, octets: int | None) -> None:
-    """Raise ApiError if bodies are wanted, and memory is short.
-
-    Args:
-        call: the call.
-        octets: bytes of each body that are wanted; None for all.
-
-    """
+    """Raise ApiError if bodies of so many bytes (None for all) are wanted, and memory is short."""
     if octets != 0 and "memory" in call.broker.alarm:
         raise ApiError(
             503,
@@ -221,7 +215,6 @@ def check_memory(call: Call, octets: int | None) -> None:
 
 
 def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> Generator[None, None, dict[str, Any]]:
-    """Return a message under RabbitMQ's names."""
     view = view_of(got.message, octets=0)
     size = view.size if truncate is None else min(truncate, view.size)
     parts = partial(MessageFacts(got.message).parts, size)

@@ -67,7 +67,6 @@ def _place(call: Call) -> tuple[User | None, str, str]:
 
 
 def _chosen(body: Body) -> Chosen:
-    """Return the messages that a body describes."""
     return Chosen(
         where=text(body, "where"),
         limit=None if body.get("limit") is None else number(body, "limit", 0),
