@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,7 +15,9 @@ from leveret.broker.administration.access import (
     checked_limits,
 )
 from leveret.broker.administration.definitions_document import (
+    SECTIONS,
     BindingEntry,
+    Entry,
     ExchangeEntry,
     GlobalParameterEntry,
     ParameterEntry,
@@ -59,18 +61,23 @@ from leveret.broker.queue.arguments import (
     check_queue_properties,
     with_default_type,
 )
+from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, refuse
 from leveret.broker.vhost.parameters import OPERATOR_POLICY, check_parameter
-from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.policy_keys import policy_keys
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
 from leveret.exchanges.router import EXCHANGE_TYPES, Router
 
+log = logging.getLogger("leveret.definitions")
 Step = Callable[[], object]
 
 SHORT = 255
 """Maximum size in bytes of a name or key, on the wire and in the store."""
+RESERVED = "amq."
+INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError, ParameterError
+_NEW_HASH: Final = "new"
+"""Stands for the hash of a password that is not the present one: it is computed when it is stored."""
 
 
 class Planned(NamedTuple):
@@ -89,70 +96,6 @@ class UncheckedError(Exception):
     """An entry belongs to something that is refused, so that it cannot be checked."""
 
 
-class Names:
-    """The names that entries may refer to: those in the broker, and those of the entries before."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
-        self.added: set[tuple[str, ...]] = set()
-        """Section, vhost if there is one, and name of what is added."""
-        self.queue_types: dict[str, str] = {}
-        """The default queue types of vhosts that the file has."""
-        self._refused: set[tuple[str, ...]] = set()
-
-    def refuse(self, section: str, entry: object) -> None:
-        """Note an entry that is refused: others that belong to it are not."""
-        values = (
-            entry
-            if isinstance(entry, Mapping)
-            else {key: getattr(entry, key, None) for key in ("vhost", "name")}
-        )
-        keys = ("vhost", "name") if section in {"exchanges", "queues"} else ("name",)
-        name = [value for key in keys if isinstance(value := values.get(key), str)]
-        if section in {"vhosts", "users", "exchanges", "queues"} and len(name) == len(keys):
-            self._refused.add((section, *name))
-
-    def check(self, *identity: str) -> None:
-        """Raise UncheckedError for something that is refused."""
-        if identity in self._refused:
-            raise UncheckedError
-
-    def check_vhost(self, name: str) -> None:
-        """Raise BadRequestError for a vhost that does not exist."""
-        self.check("vhosts", name)
-        if name not in self._broker.vhosts and ("vhosts", name) not in self.added:
-            raise BadRequestError(f"Virtual host '{name}' does not exist")
-
-    def default_queue_type(self, vhost: str) -> str:
-        """Return the type that a queue of a vhost gets if its entry has none; '' if there is no default."""
-        if vhost in self.queue_types:
-            return self.queue_types[vhost]
-        return self._broker.vhosts[vhost].default_queue_type if vhost in self._broker.vhosts else ""
-
-    def check_user(self, name: str) -> None:
-        """Raise BadRequestError for a user that does not exist."""
-        self.check("users", name)
-        if self._broker.users.get(name) is None and ("users", name) not in self.added:
-            raise BadRequestError(f"User '{name}' does not exist")
-
-    def forgetting(self) -> Generator[None]:
-        """Forget everything in steps, because a large set is not freed in one."""
-        for names in (self.added, self._refused):
-            while names:
-                names.pop()
-                yield
-
-
-def check_short(what: str, text: str) -> None:
-    """Raise BadRequestError for a name or key that is too long."""
-    size = len(text.encode("utf-8", "surrogateescape"))
-    if size > SHORT:
-        raise BadRequestError(f"{what} is {size} bytes long, more than {SHORT}")
-
-
-INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError, ParameterError
-
-
 class Plan:
     """The changes of an import: `changes` checks every entry, and only the steps it yields change anything.
 
@@ -162,50 +105,35 @@ class Plan:
 
     def __init__(self, broker: AdministeredBroker, reading: Reading) -> None:
         self._reading = reading
-        self._names = Names(broker)
-        self._settings = SettingsChecks(broker, self._names)
-        self._topology = TopologyChecks(broker, self._names)
+        self._checks = Checks(broker)
         self.outcome = Outcome()
 
     def changes(self) -> Iterator[Step | None]:
         """Yield the changes in order, each after its entry was checked, and None for an entry that is refused."""
-        settings, topology = self._settings, self._topology
-        plans: tuple[tuple[str, Callable[[Any], Planned]], ...] = (
-            ("vhosts", settings.vhost),
-            ("users", settings.user),
-            ("permissions", settings.permission),
-            ("topic_permissions", settings.topic_permission),
-            ("parameters", settings.parameter),
-            ("global_parameters", settings.global_parameter),
-            ("policies", settings.policy),
-            ("exchanges", topology.exchange),
-            ("queues", topology.queue),
-            ("bindings", topology.binding),
-        )
         refused: dict[str, set[int]] = {}
         for problem in self._reading.problems:
             self._refuse(problem)
             if problem.at is not None:
                 refused.setdefault(problem.section, set()).add(problem.at)
             yield None
-        for section, plan in plans:
+        for section in SECTIONS:
             skipped = refused.get(section, ())
             positions = (at for at in count() if at not in skipped)
             entries = getattr(self._reading.document, section)
             if section == "bindings":
-                yield from topology.noting_bindings(entries)
+                yield from self._checks.noting_bindings(entries)
             entries.reverse()
             while entries:
-                yield self._checked(section, next(positions), entries.pop(), plan)
-        for _ in chain(self._names.forgetting(), topology.forgetting()):
-            yield None
+                yield self._checked(section, next(positions), entries.pop())
+        yield from self._checks.forgetting()
 
-    def _checked(self, section: str, at: int, entry: Any, plan: Callable[[Any], Planned]) -> Step | None:
+    def _checked(self, section: str, at: int, entry: Any) -> Step | None:
         try:
-            planned = plan(entry)
+            self._checks.check_place(entry)
+            planned: Planned = getattr(self._checks, section)(entry)
         except UncheckedError:
             self.outcome.leave_unchecked(section, entry)
-            self._names.refuse(section, entry)
+            self._checks.refuse(section, entry)
             return None
         except AMQPError as error:
             self._refuse(Problem(section, at, entry, error.explanation))
@@ -219,62 +147,105 @@ class Plan:
 
     def _refuse(self, problem: Problem) -> None:
         self.outcome.refuse(problem)
-        self._names.refuse(problem.section, problem.entry)
+        self._checks.refuse(problem.section, problem.entry)
 
 
-_NEW_HASH: Final = "new"
-"""Stands for the hash of a password that is not the present one: it is computed when it is stored."""
+class Checks:
+    """Checks entries against existing objects and the entries before them.
 
+    There is a method for each section; it raises one of `INVALID` for an entry that cannot be imported. Objects whose
+    name alone identifies all their properties are replaced; exchanges, queues and bindings are kept.
+    """
 
-class SettingsChecks:
-    """Checks entries against existing objects and the entries before them. All raise for invalid ones."""
-
-    def __init__(self, broker: AdministeredBroker, names: Names) -> None:
+    def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
-        self._names = names
+        self._added: set[tuple[str, ...]] = set()
+        """Section, vhost if there is one, and name of what is added."""
+        self._refused: set[tuple[str, ...]] = set()
+        self._queue_types: dict[str, str] = {}
+        """The default queue types of vhosts that the file has."""
         self._vhost_count = len(broker.vhosts)
-        self._patterns = broker.users.patterns
-        self._tried = Users(patterns=self._patterns)
+        self._tried = Users(patterns=broker.users.patterns)
         """Scratch users that receive each permission for a moment."""
+        self._exchanges: dict[tuple[str, str], Exchange] = {}
+        """The exchanges of the file, by vhost and name: tried out, and connected to nothing."""
+        self._written: set[tuple[str, str, bool, str, str, bytes]] = set()
+        """Bindings with arguments that the broker has, as an export writes them."""
+        self._predeclared = Router()
+        self._predeclared.predeclare()
 
-    def vhost(self, entry: VHostEntry) -> Planned:
+    def refuse(self, section: str, entry: object) -> None:
+        """Note an entry that is refused: others that belong to it are not."""
+        values = (
+            entry
+            if isinstance(entry, Mapping)
+            else {key: getattr(entry, key, None) for key in ("vhost", "name")}
+        )
+        keys = ("vhost", "name") if section in {"exchanges", "queues"} else ("name",)
+        name = [value for key in keys if isinstance(value := values.get(key), str)]
+        if section in {"vhosts", "users", "exchanges", "queues"} and len(name) == len(keys):
+            self._refused.add((section, *name))
+
+    def check_place(self, entry: Entry) -> None:
+        """Check that the vhost and the user of an entry exist; raises UncheckedError if they are refused."""
+        vhost, user = getattr(entry, "vhost", None), getattr(entry, "user", None)
+        if vhost is not None:
+            text = f"Virtual host '{vhost}' does not exist"
+            self._check(text, "vhosts", vhost, is_there=vhost in self._broker.vhosts)
+        if user is not None:
+            is_there = self._broker.users.get(user) is not None
+            self._check(f"User '{user}' does not exist", "users", user, is_there=is_there)
+
+    def _check(self, text: str, *identity: str, is_there: bool = False) -> None:
+        """Raise UncheckedError for a refused object, BadRequestError for one that neither is there nor is added."""
+        if identity in self._refused:
+            raise UncheckedError
+        if not is_there and identity not in self._added:
+            raise BadRequestError(text)
+
+    def forgetting(self) -> Generator[None]:
+        """Forget everything in steps, because a large set is not freed in one."""
+        for names in (self._added, self._refused, self._written):
+            while names:
+                names.pop()
+                yield
+        while self._exchanges:
+            self._exchanges.popitem()
+            yield
+
+    # -- what is replaced -------------------------------------------------------------------------------------------
+
+    def vhosts(self, entry: VHostEntry) -> Planned:
         """Check a vhost."""
         broker = self._broker
         check_vhost_name(entry.name)
         present = broker.vhosts.get(entry.name)
-        if present is None and ("vhosts", entry.name) not in self._names.added:
+        if present is None and ("vhosts", entry.name) not in self._added:
             check_vhost_limit(broker, entry.name, self._vhost_count + 1)
             self._vhost_count += 1
         metadata = entry.metadata
+        kind = checked_queue_type(metadata.default_queue_type or entry.default_queue_type or "")
         properties: dict[str, Any] = {
             "description": metadata.description or entry.description,
             "tags": tuple(as_words(metadata.tags or entry.tags)),
-            "default_queue_type": checked_queue_type(
-                metadata.default_queue_type or entry.default_queue_type or ""
-            ),
+            "default_queue_type": kind,
         }
         limits = checked_limits(as_object(entry.limits) or {}, VHOST_LIMITS, "limits")
         given = metadata.protected_from_deletion
         protection = {} if given is None or given is msgspec.UNSET else {"protected_from_deletion": given}
-        self._names.added.add(("vhosts", entry.name))
-        self._names.queue_types[entry.name] = properties["default_queue_type"]
+        self._added.add(("vhosts", entry.name))
+        self._queue_types[entry.name] = kind
 
         def apply() -> None:
             put_vhost(broker, entry.name, **properties)
-            if protection:
-                protect_vhost(
-                    broker, broker.vhosts[entry.name], is_protected=protection["protected_from_deletion"]
-                )
+            for is_protected in protection.values():
+                protect_vhost(broker, broker.vhosts[entry.name], is_protected=is_protected)
             if limits:
                 set_vhost_limits(broker, entry.name, limits)
 
         before: dict[str, Any] | None = None
         if present is not None:
-            before = {
-                "description": present.description,
-                "tags": present.tags,
-                "default_queue_type": present.default_queue_type,
-            }
+            before = {name: getattr(present, name) for name in properties}
             if protection:
                 before["protected_from_deletion"] = present.is_protected
             if limits:
@@ -282,7 +253,7 @@ class SettingsChecks:
         after = {**properties, **protection, **({"limits": _set(limits)} if limits else {})}
         return Planned(before, after, apply)
 
-    def user(self, entry: UserEntry) -> Planned:
+    def users(self, entry: UserEntry) -> Planned:
         """Check a user."""
         given_hash = None if entry.password_hash is msgspec.UNSET else entry.password_hash
         users = self._broker.users
@@ -303,36 +274,27 @@ class SettingsChecks:
             check_password_rules(users, given_password)
             if given_password and algorithm == SHA256:  # the default of an entry
                 algorithm = users.passwords.algorithm
-        self._names.added.add(("users", entry.name))
+        self._added.add(("users", entry.name))
 
         def apply() -> None:
-            present, tags = users.get(entry.name), as_words(entry.tags)
-            users.add(user_of(present, entry.name, tags, given_password, given_hash, algorithm))
+            now, tags = users.get(entry.name), as_words(entry.tags)
+            users.add(user_of(now, entry.name, tags, given_password, given_hash, algorithm))
             users.set_user_limits(entry.name, user_limits_of(limits))
 
-        before = None
-        shown_hash = _NEW_HASH if given_hash is None and given_password else given_hash or ""
-        if present is not None:
-            before = {
-                "tags": list(present.tags),
-                "password_hash": present.password_hash,
-                "hashing_algorithm": present.hashing_algorithm,
-                "limits": limits_by_name(users.user_limits(entry.name)),
-            }
-            if given_hash is None and not given_password:
-                shown_hash, algorithm = present.password_hash, present.hashing_algorithm
         after = {
             "tags": list(dict.fromkeys(as_words(entry.tags))),
-            "password_hash": shown_hash,
+            "password_hash": _NEW_HASH if given_hash is None and given_password else given_hash or "",
             "hashing_algorithm": algorithm,
             "limits": _set(limits),
         }
-        return Planned(before, after, apply)
+        if present is None:
+            return Planned(None, after, apply)
+        kept = {"password_hash": present.password_hash, "hashing_algorithm": present.hashing_algorithm}
+        before = {"tags": list(present.tags), **kept, "limits": limits_by_name(users.user_limits(entry.name))}
+        return Planned(before, after | kept if given_hash is None and not given_password else after, apply)
 
-    def permission(self, entry: PermissionEntry) -> Planned:
+    def permissions(self, entry: PermissionEntry) -> Planned:
         """Check permissions."""
-        self._names.check_vhost(entry.vhost)
-        self._names.check_user(entry.user)
         rights = {"configure": entry.configure, "write": entry.write, "read": entry.read}
         self._tried.set_permissions(entry.user, entry.vhost, **rights)
         self._tried.clear_permissions(entry.user, entry.vhost)
@@ -340,13 +302,11 @@ class SettingsChecks:
         before = None
         if users.may_access(entry.user, entry.vhost):
             row = users.permissions(entry.user, entry.vhost)
-            before = {"configure": row.configure, "write": row.write, "read": row.read}
+            before = {name: getattr(row, name) for name in rights}
         return Planned(before, rights, lambda: users.set_permissions(entry.user, entry.vhost, **rights))
 
-    def topic_permission(self, entry: TopicPermissionEntry) -> Planned:
+    def topic_permissions(self, entry: TopicPermissionEntry) -> Planned:
         """Check topic permissions."""
-        self._names.check_vhost(entry.vhost)
-        self._names.check_user(entry.user)
         check_short("the name of the exchange", entry.exchange)
         identity = entry.user, entry.vhost, entry.exchange
         rights = {"write": entry.write, "read": entry.read}
@@ -354,27 +314,24 @@ class SettingsChecks:
         self._tried.clear_topic_permissions(*identity)
         users = self._broker.users
         row = users.topic_permissions(entry.user, entry.vhost).rows.get(entry.exchange)
-        before = None if row is None else {"write": row.write, "read": row.read}
+        before = None if row is None else {name: getattr(row, name) for name in rights}
         return Planned(before, rights, lambda: users.set_topic_permissions(*identity, **rights))
 
-    def parameter(self, entry: ParameterEntry) -> Planned:
+    def parameters(self, entry: ParameterEntry) -> Planned:
         """Check a parameter of a vhost, or an operator policy."""
-        self._names.check_vhost(entry.vhost)
-        broker = self._broker
-        value = as_object(entry.value)
+        broker, value = self._broker, as_object(entry.value)
         place = broker.vhosts.get(entry.vhost)
         if entry.component == OPERATOR_POLICY:
             if isinstance(value, dict):
                 value = value | {"definition": as_object(value.get("definition"))}
-            refuse(check_keys(entry.name, policy_keys(self._patterns, operator=True), value))
-            before = None if place is None else _term(place.policies.get(entry.name, operator=True))
+            before = self._policy(entry, value, operator=True)
             after = {"apply-to": "all", **value}
         elif entry.component == SHOVEL:
             check_parameter(entry.component, entry.name, value)
             before = None if place is None else place.parameters.get(entry.component, entry.name)
             after = value
             if before == after:  # so that it is not restarted
-                return Planned(before, after, _nothing)
+                return Planned(before, after, lambda: None)
         else:
             check_parameter(entry.component, entry.name, value)
             before = limits_by_name(broker.users.vhost_limits(entry.vhost)) or None
@@ -385,63 +342,35 @@ class SettingsChecks:
             before, after, lambda: broker.parameters.set(entry.vhost, entry.component, entry.name, value)
         )
 
-    def global_parameter(self, entry: GlobalParameterEntry) -> Planned:
+    def global_parameters(self, entry: GlobalParameterEntry) -> Planned:
         """Check a global parameter."""
         parameters = self._broker.global_parameters
         value = as_object(entry.value)
         before = {"value": parameters.get(entry.name)} if entry.name in parameters else None
         return Planned(before, {"value": value}, lambda: parameters.set(entry.name, value))
 
-    def policy(self, entry: PolicyEntry) -> Planned:
+    def policies(self, entry: PolicyEntry) -> Planned:
         """Check a policy."""
-        self._names.check_vhost(entry.vhost)
         term = {
             "pattern": entry.pattern,
             "definition": as_object(entry.definition),
             "priority": entry.priority,
             "apply-to": entry.apply_to,
         }
-        refuse(check_keys(entry.name, policy_keys(self._patterns, operator=False), term))
-        vhosts = self._broker.vhosts
-        place = vhosts.get(entry.vhost)
-        before = None if place is None else _term(place.policies.get(entry.name))
+        vhosts, before = self._broker.vhosts, self._policy(entry, term, operator=False)
         return Planned(before, term, lambda: vhosts[entry.vhost].policies.set_term(entry.name, term))
 
+    def _policy(self, entry: PolicyEntry | ParameterEntry, term: Any, *, operator: bool) -> Any:
+        """Check a policy; returns the present one of its name."""
+        refuse(check_keys(entry.name, policy_keys(self._tried.patterns, operator=operator), term))
+        place = self._broker.vhosts.get(entry.vhost)
+        present = None if place is None else place.policies.get(entry.name, operator=operator)
+        return None if present is None else present.term()
 
-def _nothing() -> None:
-    pass
+    # -- what is kept -----------------------------------------------------------------------------------------------
 
-
-def _set(limits: dict[str, int]) -> dict[str, int]:
-    """Return the limits that are set by these: a negative number is none."""
-    return {name: limit for name, limit in limits.items() if limit >= 0}
-
-
-def _term(policy: Policy | None) -> dict[str, Any] | None:
-    return None if policy is None else policy.term()
-
-
-log = logging.getLogger("leveret.definitions")
-
-RESERVED = "amq."
-
-
-class TopologyChecks:
-    """Checks entries against existing objects and the entries before them. All raise for invalid ones."""
-
-    def __init__(self, broker: AdministeredBroker, names: Names) -> None:
-        self._broker = broker
-        self._names = names
-        self._exchanges: dict[tuple[str, str], Exchange] = {}
-        """The exchanges of the file, by vhost and name: tried out, and connected to nothing."""
-        self._written: set[tuple[str, str, bool, str, str, bytes]] = set()
-        """Bindings with arguments that the broker has, as an export writes them."""
-        self._predeclared = Router()
-        self._predeclared.predeclare()
-
-    def exchange(self, entry: ExchangeEntry) -> Planned:
+    def exchanges(self, entry: ExchangeEntry) -> Planned:
         """Check an exchange."""
-        self._names.check_vhost(entry.vhost)
         if entry.name.startswith(RESERVED) or not entry.name:
             return Planned(
                 {}, {}, lambda: log.warning("definitions: predeclared exchange '%s' ignored", entry.name)
@@ -453,96 +382,58 @@ class TopologyChecks:
         check_alternate_exchange_type(entry.name, entry.vhost, arguments)
         tried = Router().declare(entry.name, entry.type, arguments=arguments)
         self._exchanges.setdefault((entry.vhost, entry.name), tried)
-        place = self._broker.vhosts.get(entry.vhost)
-        present = None if place is None else place.router.get(entry.name)
+        flags = {"internal": entry.internal, "durable": entry.durable, "auto_delete": entry.auto_delete}
 
         def apply() -> None:
             vhost = self._broker.vhosts[entry.vhost]
             if vhost.router.get(entry.name) is None:
-                vhost.declare_exchange(
-                    entry.name,
-                    entry.type,
-                    durable=entry.durable,
-                    auto_delete=entry.auto_delete,
-                    internal=entry.internal,
-                    arguments=arguments,
-                )
+                vhost.declare_exchange(entry.name, entry.type, **flags, arguments=arguments)
 
-        return Planned(
-            None if present is None else _properties(present, type=present.type, internal=present.internal),
-            _properties(entry, type=entry.type, internal=entry.internal),
-            apply,
-            is_kept=True,
-        )
+        place = self._broker.vhosts.get(entry.vhost)
+        present = None if place is None else place.router.get(entry.name)
+        after = {"type": entry.type, **flags, "arguments": entry.arguments}
+        return Planned(_present(present, after), after, apply, is_kept=True)
 
-    def queue(self, entry: QueueEntry) -> Planned:
+    def queues(self, entry: QueueEntry) -> Planned:
         """Check a queue."""
-        self._names.check_vhost(entry.vhost)
         if not entry.name:
             raise BadRequestError("queue name cannot be empty")
         check_short("its name", entry.name)
-        arguments = with_default_type(
-            table_of(entry.arguments),
-            self._names.default_queue_type(entry.vhost),
-            durable=entry.durable,
-            exclusive=False,
-            auto_delete=entry.auto_delete,
-        )
+        flags = {"durable": entry.durable, "auto_delete": entry.auto_delete}
+        default = self._queue_types.get(entry.vhost)
+        if default is None and entry.vhost in self._broker.vhosts:
+            default = self._broker.vhosts[entry.vhost].default_queue_type
+        arguments = with_default_type(table_of(entry.arguments), default or "", **flags, exclusive=False)
         check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
         check_queue_arguments(entry.name, entry.vhost, arguments)
-        check_queue_properties(
-            entry.name,
-            entry.vhost,
-            durable=entry.durable,
-            exclusive=False,
-            auto_delete=entry.auto_delete,
-            arguments=arguments,
-        )
-        self._names.added.add(("queues", entry.vhost, entry.name))
-        place = self._broker.vhosts.get(entry.vhost)
-        present = None if place is None else place.queues.get(entry.name)
+        check_queue_properties(entry.name, entry.vhost, **flags, exclusive=False, arguments=arguments)
+        self._added.add(("queues", entry.vhost, entry.name))
 
         def apply() -> None:
             vhost = self._broker.vhosts[entry.vhost]
             if entry.name not in vhost.queues:
-                vhost.create_queue(
-                    entry.name,
-                    durable=entry.durable,
-                    exclusive_owner=None,
-                    auto_delete=entry.auto_delete,
-                    arguments=arguments,
-                )
+                vhost.create_queue(entry.name, **flags, exclusive_owner=None, arguments=arguments)
 
-        after = {**_properties(entry), "arguments": plain_arguments(arguments)}
-        return Planned(None if present is None else _properties(present), after, apply, is_kept=True)
+        place = self._broker.vhosts.get(entry.vhost)
+        present = None if place is None else place.queues.get(entry.name)
+        after = {**flags, "arguments": plain_arguments(arguments)}
+        return Planned(_present(present, after), after, apply, is_kept=True)
 
-    def binding(self, entry: BindingEntry) -> Planned:
+    def bindings(self, entry: BindingEntry) -> Planned:
         """Check a binding."""
-        self._names.check_vhost(entry.vhost)
         check_short("its routing key", entry.routing_key)
         arguments = table_of(entry.arguments)
-        source = self._find_exchange(entry.vhost, entry.source)
+        source = self._found_exchange(entry.vhost, entry.source)
         to_queue = entry.destination_type == "queue"
-        destination: object = (
-            self._find_queue(entry.vhost, entry.destination)
-            if to_queue
-            else self._find_exchange(entry.vhost, entry.destination)
-        )
+        find = self._found_queue if to_queue else self._found_exchange
+        destination = find(entry.vhost, entry.destination)
         if arguments:
             source.validate(arguments)
-        # an export has no types of numbers: the binding that it came from is another one than it would make
-        is_there = source.has_binding(destination, entry.routing_key, arguments) or (
-            bool(arguments)
-            and (
-                entry.vhost,
-                entry.source,
-                to_queue,
-                entry.destination,
-                entry.routing_key,
-                _json_of(arguments),
-            )
-            in self._written
-        )
+        is_there = source.has_binding(destination, entry.routing_key, arguments)
+        if arguments and not is_there:
+            # an export has no types of numbers: the binding that it came from is another one than it would make
+            ends = entry.vhost, entry.source, to_queue, entry.destination
+            is_there = (*ends, entry.routing_key, _json_of(arguments)) in self._written
 
         def apply() -> None:
             if is_there:
@@ -554,7 +445,7 @@ class TopologyChecks:
         return Planned({} if is_there else None, {}, apply, is_kept=True)
 
     def noting_bindings(self, entries: Sequence[BindingEntry]) -> Generator[None]:
-        """Note the bindings that there are, in steps; must come before `binding` is called for these entries."""
+        """Note the bindings that there are, in steps; must come before `bindings` is called for these entries."""
         if not any(entry.arguments for entry in entries):
             return
         for name, vhost in tuple(self._broker.vhosts.items()):
@@ -567,44 +458,44 @@ class TopologyChecks:
                         self._written.add((name, exchange.name, to_queue, target, each.binding_key, written))
                     yield
 
-    def _find_queue(self, vhost: str, name: str) -> object:
+    def _found_queue(self, vhost: str, name: str) -> object:
         """Return a queue of the broker; None for one of the file."""
         place = self._broker.vhosts.get(vhost)
         present = None if place is None else place.queues.get(name)
-        if present is None and ("queues", vhost, name) not in self._names.added:
-            self._names.check("queues", vhost, name)
-            raise BadRequestError(f"no {resource('queue', name, vhost)}")
+        if present is None and ("queues", vhost, name) not in self._added:
+            self._check(f"no {resource('queue', name, vhost)}", "queues", vhost, name)
         return present
 
-    def _find_exchange(self, vhost: str, name: str) -> Exchange:
+    def _found_exchange(self, vhost: str, name: str) -> Exchange:
         place = self._broker.vhosts.get(vhost)
         router = self._predeclared if place is None else place.router
         present = router.get(name) or self._exchanges.get((vhost, name))
-        if present is None or not name:
-            self._names.check("exchanges", vhost, name)
-            raise BadRequestError(f"no {resource('exchange', name, vhost)}")
-        return present
+        if present is not None and name:
+            return present
+        if ("exchanges", vhost, name) in self._refused:
+            raise UncheckedError
+        raise BadRequestError(f"no {resource('exchange', name, vhost)}")
 
-    def forgetting(self) -> Generator[None]:
-        """Forget what was tried out, in steps."""
-        while self._exchanges:
-            self._exchanges.popitem()
-            yield
-        while self._written:
-            self._written.pop()
-            yield
+
+def check_short(what: str, text: str) -> None:
+    """Raise BadRequestError for a name or key that is too long."""
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if size > SHORT:
+        raise BadRequestError(f"{what} is {size} bytes long, more than {SHORT}")
+
+
+def _set(limits: dict[str, int]) -> dict[str, int]:
+    """Return the limits that are set by these: a negative number is none."""
+    return {name: limit for name, limit in limits.items() if limit >= 0}
+
+
+def _present(thing: Exchange | Queue | None, after: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return those properties of an object of the broker that its entry has."""
+    if thing is None:
+        return None
+    return {name: getattr(thing, name) for name in after} | {"arguments": plain_arguments(thing.arguments)}
 
 
 def _json_of(arguments: Table) -> bytes:
     """Return arguments as an export writes them, in one order."""
     return msgspec.json.encode(plain_arguments(arguments), order="sorted")
-
-
-def _properties(thing: Any, **more: Any) -> Mapping[str, Any]:
-    is_entry = isinstance(thing, ExchangeEntry | QueueEntry)
-    return {
-        **more,
-        "durable": thing.durable,
-        "auto_delete": thing.auto_delete,
-        "arguments": thing.arguments if is_entry else plain_arguments(thing.arguments),
-    }
