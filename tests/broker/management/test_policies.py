@@ -1,4 +1,4 @@
-"""Policies and operator policies in the API."""
+"""Policies, operator policies and parameters in the API."""
 
 import pytest
 
@@ -50,3 +50,79 @@ def test_who_may_change_policies(users):
     assert ["p"] == [policy["name"] for policy in users["management"].get("policies")]
     elsewhere = users["monitoring"].request("GET", "policies/%2F")
     assert "User not authorised to access virtual host" == elsewhere.body["reason"]
+
+
+def test_a_parameter_is_set_and_removed(api):
+    """The limits of a vhost are one; the four levels of lists show it."""
+    path = "parameters/vhost-limits/%2F/limits"
+    assert 201 == api.put(path, {"value": {"max-queues": 5}})
+    assert 204 == api.put(path, {"value": {"max-queues": 6}})
+    shown = {"vhost": "/", "component": "vhost-limits", "name": "limits", "value": {"max-queues": 6}}
+    assert shown == api.get(path)
+    for each in ("parameters", "parameters/vhost-limits", "parameters/vhost-limits/%2F"):
+        assert [shown] == api.get(each)
+    assert [] == api.get("parameters/shovel/%2F")
+    assert 204 == api.delete(path)
+    assert [404, 404] == [api.request(method, path).status for method in ("GET", "DELETE")]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "reason"),
+    [
+        ("vhost-limits/%2F/limits", {}, 400, "[{key_missing,value}]"),
+        ("vhost-limits/%2F/limits", {"value": 5}, 400, "Validation failed\n\nlimits not a list 5\n"),
+        (
+            "vhost-limits/%2F/limits",
+            {"value": {"max-queues": "5"}},
+            400,
+            'Validation failed\n\nmax-queues should be a number, actually was &lt;&lt;"5"&gt;&gt;\n',
+        ),
+        ("unknown/%2F/n", {"value": 5}, 400, "Validation failed\n\ncomponent unknown not found\n"),
+        ("policy/%2F/n", {"value": 5}, 400, "policies may not be set using this method"),
+        ("vhost-limits/none/limits", {"value": {}}, 404, "vhost_not_found"),
+    ],
+)
+def test_an_invalid_parameter_is_refused(api, path, body, status, reason):
+    """The reasons are RabbitMQ's."""
+    answer = api.request("PUT", f"parameters/{path}", body)
+
+    assert (status, reason) == (answer.status, answer.body["reason"])
+
+
+def test_parameters_are_listed_by_vhost_and_name(api):
+    """Their components do not matter."""
+    api.put("parameters/vhost-limits/%2F/limits", {"value": {"max-queues": 6}})
+    api.put("operator-policies/%2F/o", {"pattern": "", "definition": {"max-length": 1}})
+    api.put("operator-policies/%2F/a", {"pattern": "", "definition": {"max-length": 1}})
+
+    assert ["a", "limits", "o"] == [each["name"] for each in api.get("parameters")]
+
+
+def test_who_may_use_parameters(users):
+    """Policymakers, in their vhosts; limits are for administrators only."""
+    refused = {"error": "not_authorised", "reason": "User not authorised to access object"}
+    users["administrator"].put("parameters/vhost-limits/own/limits", {"value": {"max-queues": 5}})
+    users["administrator"].put("parameters/vhost-limits/%2F/limits", {"value": {"max-queues": 5}})
+    for path in (
+        "parameters",
+        "parameters/vhost-limits/own/limits",
+        "global-parameters",
+        "global-parameters/x",
+    ):
+        assert refused == users["monitoring"].request("GET", path).body, path
+    assert ["own"] == [row["vhost"] for row in users["policymaker"].get("parameters")]
+    assert refused == users["policymaker"].request("GET", "parameters/vhost-limits/%2F").body
+    answer = users["policymaker"].request("PUT", "parameters/vhost-limits/own/limits", {"value": {}})
+    assert "Not administrator user" == answer.body["reason"]
+
+
+def test_a_global_parameter_is_set_and_removed(api):
+    """It may have any value."""
+    assert 404 == api.request("GET", "global-parameters/g").status
+    assert 201 == api.put("global-parameters/g", {"value": {"a": [1, None]}})
+    assert {"name": "g", "value": {"a": [1, None]}} == api.get("global-parameters/g")
+    assert 204 == api.put("global-parameters/g", {"value": 5})
+    assert [{"name": "g", "value": 5}] == api.get("global-parameters")
+    assert 400 == api.put("global-parameters/g", {})
+    assert 204 == api.delete("global-parameters/g")
+    assert 404 == api.delete("global-parameters/g")
