@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from leveret.broker.auth.users import User, Users
 from leveret.broker.channel.settings import Limits
 from leveret.broker.connection.connection_tracking import ConnectionTracking
-from leveret.broker.errors import AMQPError, ReplyCode
+from leveret.broker.errors import AMQPError, ReplyCode, resource
 from leveret.broker.process.resource_alarms import Alarms
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.parameter_checks import check_keys, limit_checks
 from leveret.broker.vhost.parameters import GlobalParameters, Parameters
 from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
 
 if TYPE_CHECKING:
     from leveret.broker.tls.certificate import CertificateFacts
@@ -285,6 +287,35 @@ def found_vhost(broker: AdministeredBroker, name: str) -> VHost:
     if vhost is None:
         raise NotFoundError(f"Virtual host '{name}' does not exist")
     return vhost
+
+
+def entered(
+    broker: AdministeredBroker,
+    actor: User | None,
+    name: str,
+    right: Right = Right.MANAGEMENT,
+    *,
+    change: bool = False,
+) -> VHost:
+    """Return the vhost of that name, in which the actor has a right (`authorize`); raises NotFoundError."""
+    authorize(broker.users, actor, right, name, change=change)
+    return found_vhost(broker, name)
+
+
+def queue_of(vhost: VHost, name: str) -> Queue:
+    """Return the queue of that name; raises NotFoundError."""
+    queue = vhost.queues.get(name)
+    if queue is None:
+        raise NotFoundError(f"no {resource('queue', name, vhost.name)}")
+    return queue
+
+
+def exchange_of(vhost: VHost, name: str) -> Exchange:
+    """Return the exchange of that name; raises NotFoundError."""
+    exchange = vhost.router.get(name)
+    if exchange is None:
+        raise NotFoundError(f"no {resource('exchange', name, vhost.name)}")
+    return exchange
 
 
 def visible_vhosts(broker: AdministeredBroker, actor: User | None, name: str | None = None) -> list[VHost]:

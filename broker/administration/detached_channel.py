@@ -13,9 +13,7 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
     NotFoundError,
-    Right,
-    authorize,
-    found_vhost,
+    entered,
     translated,
 )
 from leveret.broker.amqp.fastpath import content_frames
@@ -184,8 +182,7 @@ class Publishing:
         Properties are by their AMQP names, without `headers`, which are plain values. Raises NotFoundError,
         ForbiddenError and BadRequestError as for a client.
         """
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost, change=True)
-        host = DetachedHost(self._broker, actor, found_vhost(self._broker, vhost))
+        host = DetachedHost(self._broker, actor, entered(self._broker, actor, vhost, change=True))
         host.max_message_size = sys.maxsize
         host.limits = Limits(cc_keys=sys.maxsize)
         address = _short("exchange", exchange) + _short("routing key", routing_key)
@@ -276,9 +273,9 @@ class Getting:
     def __init__(
         self, broker: AdministeredBroker, actor: User | None, vhost: str, name: str, ack_mode: AckMode
     ) -> None:
-        authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
+        place = entered(broker, actor, vhost, change=True)
         broker.turn.run()
-        host = DetachedHost(broker, actor, found_vhost(broker, vhost))
+        host = DetachedHost(broker, actor, place)
         self._channel = _GettingChannel(host)
         self._ack_mode = ack_mode
         try:

@@ -12,9 +12,9 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
     NotFoundError,
-    Right,
-    authorize,
-    found_vhost,
+    entered,
+    exchange_of,
+    queue_of,
     translated,
 )
 from leveret.broker.administration.definitions_document import plain_arguments
@@ -60,12 +60,8 @@ class Explaining:
 
         Raises NotFoundError and ForbiddenError: there is no such queue, or the user may not see it.
         """
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
-        place = found_vhost(self._broker, vhost)
-        queue = place.queues.get(name)
-        if queue is None:
-            raise NotFoundError(f"no {resource('queue', name, vhost)}")
-        return self._explained(place, queue)
+        place = entered(self._broker, actor, vhost)
+        return self._explained(place, queue_of(place, name))
 
     def _explained(self, place: VHost, queue: Queue) -> Steps[dict[str, Any]]:
         applied = place.queue_policies(queue)
@@ -106,11 +102,8 @@ class Explaining:
             NotFoundError, ForbiddenError: there is no such exchange, or the user may not see it.
             BadRequestError: the headers are no AMQP table, or a publish with them is refused.
         """
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
-        place = found_vhost(self._broker, vhost)
-        found = place.router.get(exchange)
-        if found is None:
-            raise NotFoundError(f"no {resource('exchange', exchange, vhost)}")
+        place = entered(self._broker, actor, vhost)
+        found = exchange_of(place, exchange)
         try:
             special = Special(Properties(build(0, headers=typed(dict(headers or {})))))
         except (TypeError, ValueError, AttributeError, MalformedProperties) as error:

@@ -21,15 +21,15 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
     NotFoundError,
-    Right,
-    authorize,
-    found_vhost,
+    entered,
+    exchange_of,
+    queue_of,
     translated,
 )
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
-from leveret.broker.errors import AMQPError, resource
+from leveret.broker.errors import AMQPError
 from leveret.broker.message_filter.errors import FilterError
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.message_filter.message_filter import MessageFilter
@@ -173,11 +173,8 @@ class MessageAdministration:
 
         Raises as `peek_queue`.
         """
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost, change=True)
-        place = found_vhost(self._broker, vhost)
-        exchange = place.router.get(name)
-        if exchange is None:
-            raise NotFoundError(f"no {resource('exchange', name, vhost)}")
+        place = entered(self._broker, actor, vhost, change=True)
+        exchange = exchange_of(place, name)
         check_permission(self._broker, actor, place, "read", "exchange", name)
         peeking = exchange.line.peek([]) if isinstance(exchange.line, DelayLine) else _nothing()
         return _delayed(peeking, lambda _message: True)
@@ -220,11 +217,8 @@ def found_queue(
     broker: AdministeredBroker, actor: User | None, vhost: str, name: str, permission: str = "read"
 ) -> tuple[VHost, Queue]:
     """Return a queue for whose messages a user has a permission; raises NotFoundError, ForbiddenError as a client's."""
-    authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
-    place = found_vhost(broker, vhost)
-    queue = place.queues.get(name)
-    if queue is None:
-        raise NotFoundError(f"no {resource('queue', name, vhost)}")
+    place = entered(broker, actor, vhost, change=True)
+    queue = queue_of(place, name)
     check_permission(broker, actor, place, permission, "queue", name)
     if actor is not None:
         try:

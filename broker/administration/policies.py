@@ -11,6 +11,7 @@ from leveret.broker.administration.access import (
     NotFoundError,
     Right,
     authorize,
+    entered,
     found_vhost,
     may_see,
     visible_vhosts,
@@ -54,8 +55,7 @@ class PolicyAdministration:
 
     def get(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> dict[str, Any]:
         """Return one policy; raises NotFoundError."""
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
-        policy = found_vhost(self._broker, vhost).policies.get(name, operator=operator)
+        policy = entered(self._broker, actor, vhost).policies.get(name, operator=operator)
         if policy is None:
             raise NotFoundError(f"policy '{name}' in vhost '{vhost}' does not exist")
         return shown_policy(policy)

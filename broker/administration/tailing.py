@@ -8,10 +8,10 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     AdministrationError,
     BadRequestError,
-    NotFoundError,
     Right,
     authorize,
-    found_vhost,
+    entered,
+    exchange_of,
 )
 from leveret.broker.administration.messages import (
     BODY_OCTETS,
@@ -74,10 +74,8 @@ class Tailing:
         many.
         """
         broker = self._broker
-        authorize(broker.users, actor, Right.ADMINISTRATOR, vhost)
-        place = found_vhost(broker, vhost)
-        if place.router.get(exchange) is None:
-            raise NotFoundError(f"no {resource('exchange', exchange, vhost)}")
+        place = entered(broker, actor, vhost, Right.ADMINISTRATOR)
+        exchange_of(place, exchange)
         matches = condition_of(wish.where).matches
         _check(wish)
         owner = "" if actor is None else actor.name

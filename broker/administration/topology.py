@@ -7,10 +7,9 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
     DefinitionsError,
-    NotFoundError,
-    Right,
-    authorize,
-    found_vhost,
+    entered,
+    exchange_of,
+    queue_of,
 )
 from leveret.broker.administration.definitions_document import table_of
 from leveret.broker.administration.detached_channel import check_permission, execute
@@ -18,8 +17,6 @@ from leveret.broker.administration.messages import found_queue
 from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import User
-from leveret.broker.errors import resource
-from leveret.broker.queue.queue import Queue
 
 MOST_NAME = 255
 """Maximum octets of a name or key that a client can send or be sent."""
@@ -38,8 +35,7 @@ class TopologyAdministration:
     def _execute(self, actor: User | None, vhost: str, method: Any) -> Any:
         """Execute a method; the actor's permissions on the queue or exchange are checked by its handler."""
         broker = self._broker
-        authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
-        return execute(broker, actor, found_vhost(broker, vhost), method)
+        return execute(broker, actor, entered(broker, actor, vhost, change=True), method)
 
     @staticmethod
     def arguments(arguments: Mapping[str, Any]) -> Table:
@@ -67,9 +63,7 @@ class TopologyAdministration:
 
     def delete_exchange(self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; raises NotFoundError, BadRequestError if it is in use."""
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
-        if found_vhost(self._broker, vhost).router.get(name) is None:
-            raise NotFoundError(f"no {resource('exchange', name, vhost)}")
+        exchange_of(entered(self._broker, actor, vhost), name)
         self._execute(actor, vhost, make(ExchangeMethods.Delete, 0, name, if_unused, True))
 
     # -- queues -----------------------------------------------------------------------------------------------------
@@ -95,15 +89,16 @@ class TopologyAdministration:
         self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """Delete a queue; returns the number of ready messages deleted with it. Raises as `purge_queue`."""
-        queue = self._found(actor, vhost, name)
+        place = entered(self._broker, actor, vhost)
+        queue = queue_of(place, name)
         if actor is None and queue.exclusive_owner is not None:  # the operator may, as with rabbitmqctl
-            return found_vhost(self._broker, vhost).delete_queue(queue)
+            return place.delete_queue(queue)
         reply = self._execute(actor, vhost, make(QueueMethods.Delete, 0, name, if_unused, if_empty, False))
         return int(reply.message_count)
 
     def purge_queue(self, actor: User | None, vhost: str, name: str) -> int:
         """Purge a queue; returns the number of messages. Raises NotFoundError, or the errors that clients get."""
-        self._found(actor, vhost, name)
+        queue_of(entered(self._broker, actor, vhost), name)
         return int(self._execute(actor, vhost, make(QueueMethods.Purge, 0, name, False)).message_count)
 
     def set_queue_paused(self, actor: User | None, vhost: str, name: str, paused: bool) -> None:
@@ -115,13 +110,6 @@ class TopologyAdministration:
         place, queue = found_queue(self._broker, actor, vhost, name)
         check_permission(self._broker, actor, place, "configure", "queue", name)
         place.set_paused(queue, paused=paused)
-
-    def _found(self, actor: User | None, vhost: str, name: str) -> Queue:
-        authorize(self._broker.users, actor, Right.MANAGEMENT, vhost)
-        queue = found_vhost(self._broker, vhost).queues.get(name)
-        if queue is None:
-            raise NotFoundError(f"no {resource('queue', name, vhost)}")
-        return queue
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from leveret.broker.administration.access import (
     NotFoundError,
     Right,
     authorize,
+    exchange_of,
+    queue_of,
     sees_all,
     visible_vhosts,
 )
@@ -229,16 +231,12 @@ class Transfers:
         if not text:
             raise BadRequestError("no destination")
         if kind == "queue":
-            queue = place.queues.get(name)
-            if queue is None:
-                raise NotFoundError(f"no {resource('queue', name, place.name)}")
+            queue = queue_of(place, name)
             if queue is source:
                 raise BadRequestError(f"{resource('queue', name, place.name)} is the source itself")
             check_permission(self._broker, actor, place, "write", "queue", name)
             return ToQueue(queue)
-        exchange = place.router.get(name)
-        if exchange is None:
-            raise NotFoundError(f"no {resource('exchange', name, place.name)}")
+        exchange = exchange_of(place, name)
         if exchange.internal:
             raise BadRequestError(f"{resource('exchange', name, place.name)} is internal")
         check_permission(self._broker, actor, place, "write", "exchange", name)

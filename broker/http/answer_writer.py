@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any
 
 from aiohttp import web
 
@@ -15,7 +15,8 @@ from leveret.broker.process.places import Places
 from leveret.broker.scheduling.time_slices import TimeSlices
 
 Following = Callable[[], bytes | None]
-T = TypeVar("T")
+InTurn = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does work of a slice, with an iteration of the loop between the slices of all requests; returns its result."""
 
 SLICE = 2_000_000
 """Nanoseconds for which one request is worked on, or its answer is made, before others have a turn."""
@@ -29,13 +30,6 @@ WRITE_SECONDS = 60.0
 """Time after which a reader that does not read is cut off."""
 LAST_SECONDS = 0.5
 """Time while the broker stops after which one that does not read is cut off."""
-
-
-class InTurn(Protocol):
-    """Does work of a slice, with an iteration of the loop between the slices of all requests."""
-
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
-        """Return the result of the work."""
 
 
 class AnswerWriter:

@@ -23,8 +23,10 @@ from leveret.broker.auth.users import User
 from leveret.broker.channel.settings import Compatibility
 from leveret.broker.http.errors import ApiError, bad_request, not_authorised, not_found, vhost_not_found
 from leveret.broker.http.feeds import Topic
+from leveret.broker.metadata.recorder import MetadataJournal
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.log_limit import LogLimit
+from leveret.broker.process.resource_alarms import Unsent
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.statistics.statistics import Statistics
@@ -198,6 +200,16 @@ class ManagedBroker(AdministeredBroker, Protocol):
     @property
     def backups(self) -> Any:
         """The backups of its data; None if it has none on disk."""
+
+    journal: MetadataJournal
+    http_listeners: list[ListenerFacts]
+    unsent_answers: list[Callable[[], Iterable[Unsent]]]
+
+    def run_turn(self) -> None:
+        """Run a turn."""
+
+    def may_write(self) -> bool:
+        """Return whether anything may be written to clients now."""
 
 
 class Request(NamedTuple):

@@ -10,9 +10,9 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -38,7 +38,6 @@ from leveret.broker.http.late_server import BACKLOG, listening
 from leveret.broker.http.listing import MOST_SECONDS, ListCache
 from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router, Work
-from leveret.broker.metadata.recorder import MetadataJournal
 from leveret.broker.process.places import Places
 from leveret.broker.process.recent_log import RECENT
 from leveret.broker.process.resource_alarms import Unsent
@@ -79,20 +78,6 @@ STOP_SECONDS = 1.0
 """Time that the shutdown waits for responses in progress."""
 
 
-class ServingBroker(ManagedBroker, Protocol):
-    """The broker, and what the driver needs of it beside (`broker.server.server.Server`)."""
-
-    journal: MetadataJournal
-    http_listeners: list[ListenerFacts]
-    unsent_answers: list[Callable[[], Iterable[Unsent]]]
-
-    def run_turn(self) -> None:
-        """Run a turn."""
-
-    def may_write(self) -> bool:
-        """Return whether anything may be written to clients now."""
-
-
 class StaleError(ConnectionError):
     """Another node may lead by now: the client gets no answer, as if this one had gone."""
 
@@ -105,7 +90,7 @@ class ManagementServer:
     """
 
     def __init__(
-        self, broker: ServingBroker, router: Router, prefix: str = "", host_names: Collection[str] = ()
+        self, broker: ManagedBroker, router: Router, prefix: str = "", host_names: Collection[str] = ()
     ) -> None:
         self._broker = broker
         self._host_names = frozenset(map(str.lower, host_names))
@@ -399,8 +384,8 @@ class WaitingServer(ManagementServer):
 
     def __init__(
         self,
-        broker: ServingBroker,
-        refreshed: Callable[[], Awaitable[ServingBroker]],
+        broker: ManagedBroker,
+        refreshed: Callable[[], Awaitable[ManagedBroker]],
         router: Router,
         prefix: str = "",
         host_names: Collection[str] = (),
