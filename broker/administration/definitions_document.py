@@ -18,6 +18,7 @@ from leveret.broker.administration.json_parts import (
     Part,
     key_of,
     members,
+    unmarked,
     whole,
 )
 from leveret.broker.amqp.errors import MalformedTable
@@ -391,7 +392,13 @@ def read_document(octets: bytes, vhost: str | None = None) -> Generator[None, No
     With a vhost only what is in a vhost is read, and taken for this one, whatever it names. Raises NotJSONError if it
     is not a JSON object, and DefinitionsError if something that is ignored is nested too deeply.
     """
-    octets = octets.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return (yield from _read(unmarked(octets), vhost))
+    except NotDivisibleError as error:
+        raise _not_json(error) from None
+
+
+def _read(octets: bytes, vhost: str | None) -> Generator[None, None, Reading]:
     content = yield from _sections(octets)
     unknown = content.keys() - SECTIONS.keys() - PASSED_OVER
     reading = Reading(Document(), [], sorted(unknown))
@@ -410,9 +417,9 @@ def _sections(octets: bytes) -> Generator[None, None, dict[str, Part]]:
     if (kind := _kind(octets, outer)) != _OBJECT:
         raise NotJSONError(f"the file is not a JSON object but {kind}")
     found: dict[str, Part] = {}
-    for member in _members(octets, outer):
+    for member in members(octets, outer):
         if member is not None:
-            key, value = _key(octets, member)
+            key, value = key_of(octets, member)
             found[key] = value
             if key not in SECTIONS and value.stop - value.start <= WINDOW:
                 _decoded(octets[slice(*value)])  # only so that what is no JSON is refused
@@ -431,7 +438,7 @@ def _read_section(
     read = getattr(reading.document, section)
     most = len(reading.problems) + MOST_PROBLEMS
     at = -1
-    for each in _members(octets, part):
+    for each in members(octets, part):
         yield
         if each is None:
             continue
@@ -451,20 +458,6 @@ def _read_section(
             raise
         except DefinitionsError as error:
             reading.problems.append(Problem(section, at, value, str(error)))
-
-
-def _members(octets: bytes, part: Part) -> Iterator[Part | None]:
-    try:
-        yield from members(octets, part)
-    except NotDivisibleError as error:
-        raise _not_json(error) from None
-
-
-def _key(octets: bytes, part: Part) -> tuple[str, Part]:
-    try:
-        return key_of(octets, part)
-    except NotDivisibleError as error:
-        raise _not_json(error) from None
 
 
 def _entry(octets: bytes, part: Part) -> object:

@@ -35,9 +35,6 @@ class Action(StrEnum):
     """It belongs to something that is refused."""
 
 
-CHANGES: Final = frozenset({Action.ADDED, Action.CHANGED})
-
-
 class Difference(NamedTuple):
     """A property that differs, with points between the names of nested objects; its values are None for none."""
 
@@ -122,13 +119,6 @@ class Outcome:
         counts = by_vhost.setdefault(place, {})
         counts[action] = counts.get(action, 0) + 1
         return vhost
-
-    @property
-    def is_change(self) -> bool:
-        """True if anything is added or changed."""
-        return any(
-            CHANGES & counts.keys() for section in self._counts.values() for counts in section.values()
-        )
 
     def counts(self) -> Iterator[tuple[str, str | None, Mapping[Action, int]]]:
         """Yield numbers of entries by section and vhost; those of more than `LISTED` vhosts are with no vhost."""

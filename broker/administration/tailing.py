@@ -25,6 +25,7 @@ from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.process.shares import Shares
 from leveret.broker.vhost.tail import EVERYTHING, Published, Tail
+from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.management")
 
@@ -73,46 +74,15 @@ class Tailing:
         NotFoundError, ForbiddenError, and BadRequestError if the condition or a number is invalid, or there are too
         many.
         """
-        broker = self._broker
-        place = entered(broker, actor, vhost, Right.ADMINISTRATOR)
+        place = entered(self._broker, actor, vhost, Right.ADMINISTRATOR)
         exchange_of(place, exchange)
         matches = condition_of(wish.where).matches
         _check(wish)
-        owner = "" if actor is None else actor.name
-        self._check_places(owner)
-        tail = Tail(place, exchange, wish.pattern, broker.wall_clock)
-
-        taken: list[bool] = []
-
-        def begin() -> None:
-            taken.append(self._places.acquire(owner))
-            place.tapping.add_tail(tail)
-            who = "the operator" if actor is None else f"user '{actor.name}'"
-            log.info("%s tails %s", who, resource("exchange", exchange or "amq.default", vhost))
-
-        def close() -> None:
-            if taken.pop():
-                self._places.release(owner)
-            place.tapping.remove_tail(tail)
-
-        def obstacle() -> str:
-            if broker.vhosts.get(vhost) is not place:
-                return f"virtual host '{vhost}' was deleted"
-            try:
-                if actor is not None:
-                    user = broker.users.current(actor)
-                    authorize(broker.users, user or User("", ""), Right.ADMINISTRATOR, vhost)
-            except AdministrationError as error:
-                return str(error)
-            return ""
-
-        return Follower(tail, wish, matches, obstacle, begin, close)
-
-    def _check_places(self, owner: str) -> None:
         if self._places.is_full:
             raise BadRequestError(f"{self._places.most} exchanges are tailed already")
-        if self._places.yielding(owner) is not None:
+        if self._places.yielding("" if actor is None else actor.name) is not None:
             raise BadRequestError(f"{self._places.share} exchanges are tailed by the user already")
+        return Follower(self._broker, self._places, actor, place, exchange, wish, matches)
 
 
 def _check(wish: Wish) -> None:
@@ -125,36 +95,58 @@ def _check(wish: Wish) -> None:
 
 
 class Follower:
-    """Follows one exchange. `obstacle` returns why it must end; '' if it may go on."""
+    """Follows one exchange for an administrator, and has one of the places meanwhile."""
 
     def __init__(
         self,
-        tail: Tail,
+        broker: AdministeredBroker,
+        places: Shares,
+        actor: User | None,
+        vhost: VHost,
+        exchange: str,
         wish: Wish,
         matches: Callable[[Any], bool],
-        obstacle: Callable[[], str],
-        begin: Callable[[], object],
-        close: Callable[[], object],
     ) -> None:
-        self.when_there = tail.when_there
-        self._tail = tail
+        self._broker = broker
+        self._places = places
+        self._actor = actor
+        self._vhost = vhost
         self._wish = wish
         self._matches = matches
-        self._obstacle = obstacle
-        self._begin = begin
-        self._end = close
-        self._close: Callable[[], object] | None = None
+        self._tail = Tail(vhost, exchange, wish.pattern, broker.wall_clock)
+        self._what = resource("exchange", exchange or "amq.default", vhost.name)
+        self._owner = "" if actor is None else actor.name
+        self._has_place = self._has_begun = False
+        self.when_there = self._tail.when_there
 
     def begin(self) -> None:
         """Begin; once."""
-        self._begin()
-        self._close = self._end
+        self._has_begun, self._has_place = True, self._places.acquire(self._owner)
+        self._vhost.tapping.add_tail(self._tail)
+        who = "the operator" if self._actor is None else f"user '{self._owner}'"
+        log.info("%s tails %s", who, self._what)
 
     def close(self) -> None:
         """End it; no effect if it has ended, or has not begun."""
-        if self._close is not None:
-            close, self._close = self._close, None
-            close()
+        if not self._has_begun:
+            return
+        if self._has_place:
+            self._places.release(self._owner)
+        self._has_begun = False
+        self._vhost.tapping.remove_tail(self._tail)
+
+    def _obstacle(self) -> str:
+        """Return why it must end; '' if it may go on."""
+        broker, actor, name = self._broker, self._actor, self._vhost.name
+        if broker.vhosts.get(name) is not self._vhost:
+            return f"virtual host '{name}' was deleted"
+        try:
+            if actor is not None:
+                user = broker.users.current(actor)
+                authorize(broker.users, user or User("", ""), Right.ADMINISTRATOR, name)
+        except AdministrationError as error:
+            return str(error)
+        return ""
 
     def lines(self) -> Iterator[Line | None]:
         """Yield what comes: an empty line if there is nothing at the moment, None where others may have a turn."""

@@ -64,8 +64,8 @@ def test_a_dry_run_tells_what_the_import_does(node):
     assert {name: {Action.ADDED: len(entries)} for name, entries in DOCUMENT.items()} == actions(first)
     assert actions(first) == actions(done)
     assert {name: {Action.UNCHANGED: len(entries)} for name, entries in DOCUMENT.items()} == actions(second)
-    assert (True, False, []) == (first.is_change, second.is_change, second.changes)
-    assert not load(node, json.loads(export(node))).is_change
+    assert (True, []) == (bool(first.changes), second.changes)
+    assert not load(node, json.loads(export(node))).changes
 
 
 def test_differences_are_named(node):

@@ -337,9 +337,7 @@ class Reader:
 
     def __init__(self, tailed: Api, exchange: str = "amq.topic", **query: str) -> None:
         headers = {} if tailed.login is None else {"authorization": "Basic " + encoded(tailed.login)}
-        request = Request(
-            "GET", f"/api/leveret/exchanges/%2F/{exchange}/tail", query, headers, tailed.peer
-        )
+        request = Request("GET", f"/api/leveret/exchanges/%2F/{exchange}/tail", query, headers, tailed.peer)
         admitted = admit(tailed.node, ROUTER, request)
         self.status = getattr(admitted, "status", 0)
         self.stream: Stream | None = None
