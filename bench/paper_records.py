@@ -15,16 +15,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from bench.paper_plan import BUSY, Done, Plan
-from leveret.broker.export.tables import BenchCost, BenchRun, BenchSample
+from leveret.broker.export.tables import BENCH_COST, BENCH_RUN, BENCH_SAMPLE
 
 PLAN = "plan.json"
 T = TypeVar("T", bound=msgspec.Struct)
-
-
+BenchRun, BenchSample, BenchCost = BENCH_RUN.struct, BENCH_SAMPLE.struct, BENCH_COST.struct
 TABLES: dict[type[msgspec.Struct], str] = {
-    BenchRun: "bench_run",
-    BenchSample: "bench_sample",
-    BenchCost: "bench_cost",
+    table.struct: table.name for table in (BENCH_RUN, BENCH_SAMPLE, BENCH_COST)
 }
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from leveret.broker.export.schema import TABLES, ColumnInfo, columns as declared, spark_schema
+from leveret.broker.export.tables import TABLES, ColumnInfo, columns as declared, spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -244,7 +244,7 @@ def _parts(file: Path, suffix: str, table: str, schema: "pa.Schema") -> Iterator
         # Spark's files lack Arrow's types of times; folders are no columns.
         yield parquet.read_table(file, columns=schema.names, partitioning=None).cast(schema)
         return
-    decoder = msgspec.json.Decoder(TABLES[table])
+    decoder = msgspec.json.Decoder(TABLES[table].struct)
     rows: list[msgspec.Struct] = []
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):

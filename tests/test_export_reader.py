@@ -11,7 +11,7 @@ import pytest
 
 from bench.demo_export import Demo
 from leveret import export
-from leveret.broker.export.schema import TABLES
+from leveret.broker.export.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "docs" / "howto" / "telemetry.ipynb"

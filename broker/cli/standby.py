@@ -88,7 +88,7 @@ class Standby:
         return whereabouts(self._keeper.node)
 
     def _monitor(self) -> "Callable[[], SocketServer]":
-        from leveret.broker.metrics.waiting_monitor import WaitingMonitor  # noqa: PLC0415 - loaded when it is asked
+        from leveret.broker.metrics.http import WaitingMonitor  # noqa: PLC0415 - loaded when it is asked
 
         return partial(WaitingMonitor, self._broker)
 

@@ -30,13 +30,10 @@ class ConnectionCounts(NamedTuple):
 
 
 class ChannelCounts(NamedTuple):
-    """Counters of a channel, in messages."""
+    """Counters of a channel, in messages; the first are those that the API shows (`statistics.families`)."""
 
     published: int = 0
-    numbered: int = 0
-    """Messages published in confirm mode."""
     confirmed: int = 0
-    nacked: int = 0
     returned: int = 0
     """Unroutable mandatory messages."""
     dropped: int = 0
@@ -53,6 +50,9 @@ class ChannelCounts(NamedTuple):
     redelivered: int = 0
     """Deliveries, by `basic.get` too, of messages that had been delivered before."""
     acked: int = 0
+    numbered: int = 0
+    """Messages published in confirm mode."""
+    nacked: int = 0
 
     @property
     def delivered(self) -> int:
@@ -61,23 +61,19 @@ class ChannelCounts(NamedTuple):
 
 
 class QueueCounts(NamedTuple):
-    """Counters of a queue, in messages."""
+    """Counters of a queue, in messages; the first are those that the API shows (`statistics.families`)."""
 
     published: int = 0
-    forwarded: int = 0
-    """Published messages that came as dead letters."""
-    delivered: int = 0
-    """Messages delivered to consumers and by `basic.get`."""
+    delivered_ack: int = 0
     delivered_auto: int = 0
-    """Messages delivered to consumers with automatic acks."""
     got_ack: int = 0
     got_auto: int = 0
     get_empty: int = 0
     redelivered: int = 0
-    acked: int = 0
-    """Settled deliveries."""
-    discarded: int = 0
-    """Messages counted as acked that were discarded instead."""
+    settled: int = 0
+    """Messages that consumers have acked: not those that were discarded instead."""
+    forwarded: int = 0
+    """Published messages that came as dead letters."""
     lost: int = 0
     """Light deliveries that were requeued: their publishes were nacked."""
     expired: int = 0
@@ -91,14 +87,14 @@ class QueueCounts(NamedTuple):
     purged: int = 0
 
     @property
-    def delivered_ack(self) -> int:
-        """Messages delivered to consumers with manual acks."""
-        return self.delivered - self.delivered_auto - self.got_ack - self.got_auto
+    def got(self) -> int:
+        """Messages fetched by `basic.get`."""
+        return self.got_ack + self.got_auto
 
     @property
-    def settled(self) -> int:
-        """Messages that consumers have acked."""
-        return max(0, self.acked - self.discarded)
+    def delivered(self) -> int:
+        """Messages delivered to consumers and by `basic.get`."""
+        return self.delivered_ack + self.delivered_auto + self.got_ack + self.got_auto
 
 
 Counts = TypeVar("Counts", ConnectionCounts, ChannelCounts, QueueCounts)

@@ -8,33 +8,36 @@ possible pause, too. Deleted objects get a last row with their final state.
 
 from collections.abc import Callable, Generator, Iterator
 from functools import reduce
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import client_name
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram
-from leveret.broker.counters.sampling import BrokerEvent, QueueMeter
-from leveret.broker.counters.totals import ChannelCounts, QueueCounts, Totals, added
-from leveret.broker.export.change_tracker import Seen
-from leveret.broker.export.queue_rows import facts, queue_row
+from leveret.broker.counters.sampling import QueueMeter
+from leveret.broker.counters.totals import ChannelCounts, QueueCounts, added
 from leveret.broker.export.tables import (
-    Bucket,
-    ConnInterval,
-    Event,
-    ExchangeInterval,
-    LatencyHist,
-    NodeInterval,
-    QueueInterval,
-    Row,
-    TopicPattern,
+    AREA_MODULUS,
+    CONNECTION,
+    EVENT,
+    EXCHANGE,
+    LATENCY,
+    NODE,
+    QUEUE,
+    TOPIC_PATTERN,
 )
 from leveret.broker.export.topic_patterns import Patterns
-from leveret.broker.metrics.sampler import MeasuredBroker
+from leveret.broker.process.resource_alarms import resources
 from leveret.broker.queue.queue import Queue
+from leveret.broker.statistics.node_figures import disk_of
+from leveret.broker.statistics.rows import ChannelLevels, QueueLevels, all_of, channel_levels, queue_levels
 from leveret.exchanges.base import Exchange
+from leveret.storage.queues.backing_queue import PagingCounts
 
-_MESSAGES = ("published", "returned", "confirmed", "nacked", "delivered", "acked")
+FULL_MS = 60_000
+"""Interval after which an object gets a row even if unchanged."""
+T = TypeVar("T")
 
 
 class Process(NamedTuple):
@@ -44,6 +47,105 @@ class Process(NamedTuple):
     fds: int
     cpu_user_us: int
     cpu_sys_us: int
+
+
+class Last:
+    """The latest row of an object."""
+
+    __slots__ = ("facts", "round", "since", "written")
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.facts: object = None
+        self.written = 0
+        self.round = 0
+
+    def is_due(self, facts: object, ts: int) -> bool:
+        """Return whether the object needs a row, because its facts changed or are old. The caller then writes it."""
+        if facts == self.facts and ts - self.written < FULL_MS:
+            return False
+        self.facts, self.written = facts, ts
+        return True
+
+
+class Seen(Generic[T]):
+    """Tracks the rows written for the objects of one kind."""
+
+    __slots__ = ("_last", "_round")
+
+    def __init__(self) -> None:
+        self._last: dict[T, Last] = {}
+        self._round = 0
+
+    def begin(self) -> None:
+        """Begin another round."""
+        self._round += 1
+
+    def visit(self, thing: T, ts: int) -> Last:
+        """Record that an object still exists; returns its latest row."""
+        last = self._last.get(thing)
+        if last is None:
+            last = self._last[thing] = Last(ts)
+        last.round = self._round
+        return last
+
+    def gone(self) -> list[tuple[T, Last]]:
+        """Return the objects that were not visited in this round, and stop tracking them."""
+        gone = [(thing, last) for thing, last in self._last.items() if last.round != self._round]
+        for thing, _ in gone:
+            del self._last[thing]
+        return gone
+
+    def forget(self) -> None:
+        """Note that written rows were lost: every object gets a row in the next round."""
+        for last in self._last.values():
+            last.facts = None
+
+
+class Areas(NamedTuple):
+    """The areas of a queue, in message-microseconds; none of a queue without a meter."""
+
+    ready: int = 0
+    unacked: int = 0
+    alpha: int = 0
+    beta: int = 0
+    gamma: int = 0
+    delta: int = 0
+
+
+class ExportedQueue(NamedTuple):
+    """What the columns of a queue are read of."""
+
+    queue: Queue
+    since: int
+    areas: Areas
+    counts: QueueCounts
+    levels: QueueLevels
+    paging: PagingCounts
+
+
+class ExportedExchange(NamedTuple):
+    """What the columns of an exchange, or of one of its patterns, are read of."""
+
+    vhost: str
+    exchange: Exchange
+    since: int
+    pattern: str = ""
+    matches: int = 0
+    missed: int = 0
+
+
+class ExportedConnection(NamedTuple):
+    """What the columns of a connection are read of: counters and levels are those of its channels together."""
+
+    connection: Connection
+    since: int
+    state: str
+    counts: ChannelCounts
+    channels: int
+    levels: ChannelLevels
+    client: str
+    prefetch: int
 
 
 class Rows:
@@ -57,7 +159,7 @@ class Rows:
 
     """
 
-    def __init__(self, broker: MeasuredBroker, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
+    def __init__(self, broker: Any, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
         self._broker = broker
         self._node = node
         self._boot_id = boot_id
@@ -79,7 +181,7 @@ class Rows:
         for seen in (self._queues, self._exchanges, self._connections):
             seen.forget()
 
-    def take(self, ts: int, process: Process, lost: int) -> Iterator[Row | None]:
+    def take(self, ts: int, process: Process, lost: int) -> Iterator[Any]:
         """Yield all rows that are due.
 
         Args:
@@ -92,90 +194,59 @@ class Rows:
 
         """
         broker = self._broker
+        disk = disk_of(broker)
         if broker.context.events is not None:
-            yield from map(self._event, broker.context.events.take())
+            for event in broker.context.events.take():
+                yield EVENT.row(self._common(event.ts, event.now), event)
         ready, unacked = yield from self._queue_rows(ts)
         yield from self._exchange_rows(ts)
-        counted, paused, consumers = yield from self._connection_rows(ts)
-        totals, latencies = broker.context.totals, broker.context.latencies
+        counts, paused, consumers = yield from self._connection_rows(ts)
+        latencies = broker.context.latencies
         for mode, latency in latencies.confirm.items():
             yield from self._histogram(ts, "confirm", mode, latency.take())
-        if broker.disk is not None:
-            yield from self._histogram(ts, "commit", "", broker.disk.commits.duration.take())
+        yield from self._histogram(ts, "commit", "", disk.commits.duration.take())
         lag = latencies.loop_lag.take()
         yield from self._histogram(ts, "loop_lag", "", lag)
-        journal = None if broker.disk is None else broker.disk.journal
-        reads = [] if broker.disk is None else [broker.disk.pager.read_delta, broker.disk.pager.read_entries]
-        memory, disk = broker.resource_monitor.memory, broker.resource_monitor.disk
-        yield NodeInterval(
-            **self._common(ts),
-            connections=len(broker.clients.connections),
-            channels=broker.clients.channel_count,
-            queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
+        node = SimpleNamespace(
+            broker=broker,
+            clients=broker.clients,
+            totals=broker.context.totals,
+            resources=resources(broker.resource_monitor),
+            disk=disk,
+            process=process,
+            counts=counts,
             consumers=consumers,
             paused=paused,
             ready=ready,
             unacked=unacked,
-            mem_used=memory.used,
-            mem_limit=memory.limit,
-            disk_free=-1 if disk.free is None else disk.free,
-            disk_limit=disk.limit,
-            alarms=[name for name, alarm in (("memory", memory), ("disk", disk)) if alarm.raised],
-            **_messages(counted),
-            commits=0 if journal is None else journal.commits,
-            commit_bytes=0 if journal is None else journal.octets_written,
-            commit_messages=0 if journal is None else journal.written,
-            paged_out=0 if journal is None else journal.paged_out,
-            read_messages=sum([each.messages for each in reads]),
-            read_blocks=sum([each.blocks for each in reads]),
-            read_bodies=sum([each.bodies for each in reads]),
-            connections_opened=broker.clients.connections_opened,
-            connections_closed=broker.clients.connections_closed,
-            channels_opened=broker.clients.channels_opened,
-            channels_closed=broker.clients.channels_closed,
-            queues_created=totals.queues_created,
-            queues_deleted=totals.queues_deleted,
-            loop_lag_max_us=lag.greatest,
-            loop_lag_p99_us=lag.percentile(0.99),
-            export_lost=lost,
-            **process._asdict(),
+            lag=lag,
+            lost=lost,
         )
+        yield NODE.row(self._common(ts), node)
 
-    def _common(self, ts: int, now: int | None = None) -> dict[str, Any]:
+    def _common(self, ts: int, now: int | None = None) -> tuple[Any, ...]:
         """Return the common columns of all rows; their time is now, unless another is given (ns)."""
-        return {
-            "ts": ts,
-            "mono_us": (self._clock() if now is None else now) // 1000,
-            "node": self._node,
-            "boot_id": self._boot_id,
-        }
-
-    def _event(self, event: BrokerEvent) -> Event:
-        ts, now, kind, vhost, name, detail = event
-        return Event(**self._common(ts, now), kind=kind, vhost=vhost, name=name, detail=detail)
+        return 1, ts, (self._clock() if now is None else now) // 1000, self._node, self._boot_id
 
     def _histogram(
         self, ts: int, metric: str, mode: str, histogram: Histogram, queue: Queue | None = None
-    ) -> Iterator[LatencyHist]:
+    ) -> Iterator[Any]:
         if histogram.count:
-            yield LatencyHist(
-                **self._common(ts),
-                scope="node" if queue is None else "queue",
-                vhost="" if queue is None else queue.vhost,
-                name="" if queue is None else queue.name,
-                metric=metric,
-                mode=mode,
-                scheme="ll5",
-                count=histogram.count,
-                sum_us=histogram.total,
-                min_us=histogram.least,
-                max_us=histogram.greatest,
-                b=[Bucket(bucket, count) for bucket, count in histogram.buckets()],
+            yield LATENCY.row(
+                self._common(ts),
+                SimpleNamespace(
+                    scope="node" if queue is None else "queue",
+                    vhost="" if queue is None else queue.vhost,
+                    name="" if queue is None else queue.name,
+                    metric=metric,
+                    mode=mode,
+                    durations=histogram,
+                ),
             )
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
-    def _queue_rows(self, ts: int) -> Generator[Row | None, None, tuple[int, int]]:
+    def _queue_rows(self, ts: int) -> Generator[Any, None, tuple[int, int]]:
         """Yield the rows of queues; returns the numbers of ready and unacked messages in all of them."""
         seen = self._queues
         seen.begin()
@@ -186,30 +257,37 @@ class Rows:
             all_ready += ready
             all_unacked += unacked
             counts = queue.counts()
-            if seen.is_due(last, facts(queue, counts), ts):
-                yield self._queue_row(queue, counts, last.since, ts)
+            paging = queue.backing.paging_counts()
+            if last.is_due(_facts(queue, counts, paging), ts):
+                yield self._queue_row(queue, counts, paging, last.since, ts)
             else:
                 yield None
             if queue.meter is not None and queue.meter.has_times:
                 yield from self._queue_histograms(queue, queue.meter, ts)
         for queue, last in seen.gone():
-            yield self._queue_row(queue, queue.counts(), last.since, ts)
+            yield self._queue_row(queue, queue.counts(), queue.backing.paging_counts(), last.since, ts)
             if queue.meter is not None:
                 yield from self._queue_histograms(queue, queue.meter, ts)
         return all_ready, all_unacked
 
-    def _queue_row(self, queue: Queue, counts: QueueCounts, since: int, ts: int) -> QueueInterval:
-        now = self._clock()
-        return queue_row(queue, counts, now=now, first_seen=since, common=self._common(ts, now))
+    def _queue_row(self, queue: Queue, counts: QueueCounts, paging: PagingCounts, since: int, ts: int) -> Any:
+        now, meter = self._clock(), queue.meter
+        if meter is not None:
+            since = meter.since
+            if not queue.deleted:  # its messages at the deletion are included in its areas
+                meter.update(queue, now)
+        levels = queue_levels(queue, paging)
+        about = ExportedQueue(queue, since, _areas(meter), counts, levels, paging)
+        return QUEUE.row(self._common(ts, now), about)
 
-    def _queue_histograms(self, queue: Queue, meter: QueueMeter, ts: int) -> Iterator[LatencyHist]:
+    def _queue_histograms(self, queue: Queue, meter: QueueMeter, ts: int) -> Iterator[Any]:
         mode = queue.settings.confirm_mode
         for metric, histogram in zip(("deliver", "residence", "ack"), meter.take(), strict=True):
             yield from self._histogram(ts, metric, mode, histogram, queue)
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 
-    def _exchange_rows(self, ts: int) -> Iterator[Row | None]:
+    def _exchange_rows(self, ts: int) -> Iterator[Any]:
         seen = self._exchanges
         seen.begin()
         vhosts = list(self._broker.vhosts.values())
@@ -217,7 +295,7 @@ class Rows:
             key = vhost.name, exchange
             last = seen.visit(key, ts)
             bindings, published, returned = exchange.binding_count, exchange.published_in, exchange.returned
-            if not seen.is_due(last, (bindings, published, returned, exchange.lookups), ts):
+            if not last.is_due((bindings, published, returned, exchange.lookups), ts):
                 yield None
                 continue
             yield self._exchange_row(vhost.name, exchange, last.since, ts)
@@ -233,45 +311,23 @@ class Rows:
             self._patterns.pop(key, None)
             yield self._exchange_row(*key, last.since, ts)
 
-    def _exchange_row(self, vhost: str, exchange: Exchange, since: int, ts: int) -> ExchangeInterval:
-        published, unroutable = exchange.published_in, exchange.unroutable
-        return ExchangeInterval(
-            **self._common(ts),
-            vhost=vhost,
-            exchange=exchange.name,
-            since_ms=since,
-            type=exchange.type,
-            bindings=exchange.binding_count,
-            pub_in=published,
-            routed=published - unroutable,
-            unroutable_returned=exchange.returned,
-            unroutable_dropped=unroutable - exchange.returned,
-            fanout_sum=exchange.published_out,
-            route_lookups=exchange.lookups,
-        )
+    def _exchange_row(self, vhost: str, exchange: Exchange, since: int, ts: int) -> Any:
+        return EXCHANGE.row(self._common(ts), ExportedExchange(vhost, exchange, since))
 
     def _pattern_rows(
         self, vhost: str, exchange: Exchange, patterns: Patterns, since: int, ts: int
-    ) -> Iterator[TopicPattern]:
+    ) -> Iterator[Any]:
         for pattern, matches in patterns.most_matched:
-            yield TopicPattern(
-                **self._common(ts),
-                vhost=vhost,
-                exchange=exchange.name,
-                pattern=pattern,
-                since_ms=since,
-                matches=matches,
-                error=patterns.missed,
-            )
+            about = ExportedExchange(vhost, exchange, since, pattern, matches, patterns.missed)
+            yield TOPIC_PATTERN.row(self._common(ts), about)
 
     # -- connections ------------------------------------------------------------------------------------------------
 
-    def _connection_rows(self, ts: int) -> Generator[Row | None, None, tuple[ChannelCounts, int, int]]:
+    def _connection_rows(self, ts: int) -> Generator[Any, None, tuple[ChannelCounts, int, int]]:
         """Yield connection rows; returns channels' counters, and the numbers of paused connections and consumers."""
         broker, seen = self._broker, self._connections
         seen.begin()
-        totals: Totals = broker.context.totals
-        total = totals.channels
+        total: ChannelCounts = broker.context.totals.channels
         live = [
             (each, list(each.channels.values()), each.channels_gone) for each in broker.clients.connections
         ]
@@ -284,7 +340,7 @@ class Rows:
             state = connection_state(connection, broker.alarm, broker.now())
             paused += state in {"flow", "blocked"}
             consumers += sum([len(channel.consumers) for channel in channels])
-            if seen.is_due(last, (own, connection.counts(), len(channels), state), ts):
+            if last.is_due((own, connection.counts(), len(channels), state), ts):
                 yield self._connection_row(connection, own, state, last.since, ts)
             else:
                 yield None
@@ -294,33 +350,45 @@ class Rows:
 
     def _connection_row(
         self, connection: Connection, counts: ChannelCounts, state: str, since: int, ts: int
-    ) -> ConnInterval:
+    ) -> Any:
         channels = list(connection.channels.values())
-        octets = connection.counts()
-        confirming = [channel.confirms for channel in channels if channel.confirms is not None]
-        return ConnInterval(
-            **self._common(ts),
-            conn_id=connection.name,
-            since_ms=since,
-            user=connection.user.name,
-            vhost=connection.vhost.name,
-            peer=connection.peer[0],
-            client=client_name(connection),
-            state=state,
-            channels=len(channels),
-            consumers=sum([len(channel.consumers) for channel in channels]),
-            unacked=sum([len(channel.unacked) for channel in channels]),
-            unconfirmed=sum([confirms.unconfirmed_count for confirms in confirming]),
-            prefetch=sum(
-                [each.prefetch_count for channel in channels for each in channel.consumers.values()]
-            ),
-            write_buffer_bytes=connection.driver.unsent,
-            recv_bytes=octets.octets_in,
-            sent_bytes=octets.octets_out,
-            **_messages(counts),
+        about = ExportedConnection(
+            connection,
+            since,
+            state,
+            counts,
+            len(channels),
+            all_of([ChannelLevels(), *map(channel_levels, channels)]),
+            client_name(connection),
+            sum([each.prefetch_count for channel in channels for each in channel.consumers.values()]),
         )
+        return CONNECTION.row(self._common(ts), about)
 
 
-def _messages(counts: ChannelCounts) -> dict[str, Any]:
-    """Return the columns that connections and the node have of what their channels count."""
-    return {name: getattr(counts, name) for name in _MESSAGES}
+def _areas(meter: QueueMeter | None) -> Areas:
+    if meter is None:
+        return Areas()
+    ready, beta, gamma, delta = meter.ready, meter.beta, meter.gamma, meter.delta
+    return Areas(  # without a loop: of ten thousand queues every few seconds
+        ready // 1000 % AREA_MODULUS,
+        meter.unacked // 1000 % AREA_MODULUS,
+        (ready - beta - gamma - delta) // 1000 % AREA_MODULUS,
+        beta // 1000 % AREA_MODULUS,
+        gamma // 1000 % AREA_MODULUS,
+        delta // 1000 % AREA_MODULUS,
+    )
+
+
+def _facts(queue: Queue, counts: QueueCounts, paging: PagingCounts) -> tuple[object, ...]:
+    """Return the values that decide whether a queue needs a new row: unless they change, only its time would."""
+    awaiting, backing = queue.awaiting, queue.backing
+    return (
+        counts,
+        backing.ready_count,
+        backing.unacked_count,
+        queue.tally.requeued,
+        None if awaiting is None else (awaiting.promised, awaiting.refused),
+        sum(paging.transitions.values()),
+        len(queue.consumers),
+        queue.settings.confirm_mode,
+    )

@@ -18,7 +18,9 @@ import resource
 import time
 import uuid
 from collections.abc import Awaitable, Iterable
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import aiofiles
 import aiofiles.os
@@ -26,10 +28,8 @@ import msgspec
 
 from leveret import __version__
 from leveret.broker.counters.sampling import Events
-from leveret.broker.export.layout import UNFINISHED, Layout, Names, finished_name
 from leveret.broker.export.rows import Process, Rows
-from leveret.broker.export.schema import TABLES
-from leveret.broker.metrics.sampler import MeasuredBroker
+from leveret.broker.export.tables import TABLES
 from leveret.broker.process.resource_alarms import open_files, resident_memory
 
 log = logging.getLogger("leveret.export")
@@ -41,14 +41,53 @@ RETRY_SECONDS = 60.0
 TIDY_SECONDS = 3600.0
 """Interval of checks for files that are old enough to be removed."""
 _DAY_MS = 86_400_000
-_TABLE_OF = {struct: name for name, struct in TABLES.items()}
+HOUR = "dt=%Y-%m-%d/hour=%H"
+UNFINISHED = ".tmp"
+"""Suffix of unfinished files; their names begin with a dot, so that readers ignore them."""
+FINISHED = ".jsonl"
+_TABLE_OF = {table.struct: name for name, table in TABLES.items()}
 
 
-class ExportedBroker(MeasuredBroker, Protocol):
-    """The exported broker."""
+class Names(NamedTuple):
+    """The paths of a file: while it is written, and afterwards."""
 
-    def monotonic(self) -> int:
-        """Return nanoseconds of a clock that is never set."""
+    unfinished: Path
+    finished: Path
+
+
+class Layout:
+    """The paths of one broker's files.
+
+    Args:
+        directory: the root directory, which may contain files of other nodes as well.
+        node: the broker's name.
+
+    """
+
+    def __init__(self, directory: Path, node: str) -> None:
+        self.directory = directory
+        self.node_folder = f"node={quote(node, safe='@')}"
+
+    @staticmethod
+    def hour(ts: int) -> str:
+        """Return the folders of a time (epoch ms), UTC."""
+        return time.strftime(HOUR, time.gmtime(ts / 1000))
+
+    @staticmethod
+    def day(ts: float) -> str:
+        """Return the folder of the day; names sort in the order of days."""
+        return time.strftime("dt=%Y-%m-%d", time.gmtime(ts / 1000))
+
+    def names(self, table: str, hour: str, ts: int, number: int) -> Names:
+        """Return the paths of a file that begins at `ts`, in an hour's folders; `ts` and number are unique."""
+        name = f"{table}-{ts}-{number}{FINISHED}"
+        finished = self.directory / table / hour / self.node_folder / name
+        return Names(finished.with_name(f".{name}{UNFINISHED}"), finished)
+
+
+def finished_name(unfinished: Path) -> Path:
+    """Return the final name for the path of an unfinished file."""
+    return unfinished.with_name(unfinished.name.removeprefix(".").removesuffix(UNFINISHED))
 
 
 class _File:
@@ -93,7 +132,7 @@ class Export:
 
     def __init__(
         self,
-        broker: ExportedBroker,
+        broker: Any,
         layout: Layout,
         *,
         node: str,

@@ -15,17 +15,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
 from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, is_ours
-from leveret.broker.metrics.node import Identity, Process
-from leveret.broker.metrics.sampler import MeasuredBroker, Selection
-from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern
-from leveret.broker.metrics.text import CONTENT_TYPE
+from leveret.broker.metrics.aggregates import BUILD, REPLICATION
+from leveret.broker.metrics.sampler import Identity, Process, Selection
+from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, of_node, pattern
+from leveret.broker.metrics.text import CONTENT_TYPE, sums
 from leveret.broker.process.resource_alarms import open_files
 from leveret.broker.process.shares import Shares, origin
 from leveret.broker.tls.acceptor import Acceptor
@@ -52,18 +52,6 @@ STALL_SECONDS = 5.0
 """Delay of the event loop from which the broker counts as dead."""
 
 
-class MonitoredBroker(MeasuredBroker, Protocol):
-    """The monitored broker (`broker.server.server.Server`)."""
-
-    @property
-    def lag(self) -> float:
-        """Delay of the event loop's last tick in seconds."""
-
-    @property
-    def obstacle(self) -> str:
-        """Reason why clients may not connect; '' if they may."""
-
-
 class Monitor:
     """Serves HTTP requests about one broker.
 
@@ -74,9 +62,7 @@ class Monitor:
 
     """
 
-    def __init__(
-        self, broker: MonitoredBroker, identity: Callable[[], Identity], *, per_object: bool = False
-    ) -> None:
+    def __init__(self, broker: Any, identity: Callable[[], Identity], *, per_object: bool = False) -> None:
         self._broker = broker
         self._scraper = Scraper(broker, identity, per_object=per_object)
         self._scrapes = Shares.of_addresses(SCRAPES)
@@ -216,6 +202,35 @@ class Monitor:
         broker = self._broker
         short = "no file descriptors left for connections" if broker.out_of_files else ""
         return verdict(broker.obstacle or short, open_credentials(broker.users))
+
+
+class WaitingMonitor(Monitor):
+    """Serves HTTP requests about a node that waits to lead.
+
+    Args:
+        broker: the broker of the node (`broker.server.waiting_broker`).
+
+    """
+
+    def __init__(self, broker: Any) -> None:
+        super().__init__(broker, lambda: Identity("", "", ""))  # no scrape shows it
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        del request
+        text = "".join(of_node(self._broker, (BUILD,))) + sums(
+            "", REPLICATION, self._broker.cluster.figures()
+        )
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    _per_object = _metrics
+    _detailed = _metrics
+
+    async def _health(self, _request: web.Request) -> web.StreamResponse:
+        return verdict("")
+
+    async def _ready(self, request: web.Request) -> web.StreamResponse:
+        is_member = request.query.get("role") == "member"
+        return verdict(self._broker.cluster.member_problem() if is_member else self._broker.obstacle)
 
 
 def verdict(obstacle: str, warning: str = "") -> web.Response:

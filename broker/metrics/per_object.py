@@ -8,22 +8,17 @@ Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detail
 """
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
-from leveret.broker.metrics.text import COUNTER, GAUGE, Column
-from leveret.exchanges.base import Exchange
-
-T = TypeVar("T")
+from leveret.broker.metrics.text import Column, counter, gauge
 
 
-class Group(NamedTuple, Generic[T]):
+class Group(NamedTuple):
     """Columns that are requested together."""
 
     name: str
     labels: tuple[str, ...]
-    columns: Sequence[Column[T]]
+    columns: Sequence[Column]
     prefix: str = "rabbitmq_"
     always: bool = True
     """True if it is included when no group is requested."""
@@ -47,10 +42,10 @@ DELIVERIES: Mapping[str, tuple[str, str]] = {
 """Names and texts of counters of deliveries (`QueueCounts`); the counts of the whole broker have the same texts."""
 
 
-def _deliveries(kind: str, acked: str) -> list[Column[Any]]:
+def _deliveries(kind: str, acked: str) -> list[Column]:
     """Return the columns for the deliveries of a kind of objects; `acked` is its counter of acks."""
     return [
-        Column(f"{kind}_{name}", COUNTER, text, attrgetter(f"counts.{acked if each == 'settled' else each}"))
+        counter(f"{kind}_{name}", text, f"counts.{acked if each == 'settled' else each}")
         for name, (each, text) in DELIVERIES.items()
     ]
 
@@ -63,159 +58,133 @@ def queue_type_label(kind: str) -> str:
 QUEUE_LABELS = ("vhost", "queue")
 TARGET_LABELS = ("queue_vhost", "queue")
 """RabbitMQ's label names where exchanges have a vhost as well."""
-QUEUE_INFO: Group[QueueRow] = Group("", (*QUEUE_LABELS, "queue_type", "membership"), (
-    Column("queue_info", GAUGE, "1 for each queue, with its type and membership", lambda _: 1, adds_up=False),
+QUEUE_INFO: Group = Group("", (*QUEUE_LABELS, "queue_type", "membership"), (
+    gauge("queue_info", "1 for each queue, with its type and membership", lambda _: 1, adds_up=False),
 ))  # fmt: skip
 """With every group of queues."""
-QUEUES: tuple[Group[QueueRow], ...] = (
+QUEUES: tuple[Group, ...] = (
     Group("queue_coarse_metrics", QUEUE_LABELS, (
-        Column("queue_messages_ready", GAUGE, "Messages ready to be delivered to consumers", lambda q: q.levels.ready),
-        Column("queue_messages_unacked", GAUGE, "Messages delivered to consumers but not yet acknowledged",
-               lambda q: q.levels.unacked),
-        Column("queue_messages", GAUGE, "Ready and unacknowledged messages together",
-               lambda q: q.levels.ready + q.levels.unacked),
+        gauge("queue_messages_ready", "Messages ready to be delivered to consumers", "levels.ready"),
+        gauge("queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", "levels.unacked"),
+        gauge("queue_messages", "Ready and unacknowledged messages together",
+              lambda q: q.levels.ready + q.levels.unacked),
     )),
     Group("queue_consumer_count", QUEUE_LABELS, (
-        Column("queue_consumers", GAUGE, "Consumers on a queue", lambda q: q.levels.consumers),
+        gauge("queue_consumers", "Consumers on a queue", "levels.consumers"),
     )),
     Group("queue_metrics", QUEUE_LABELS, (
-        Column("queue_consumer_capacity", GAUGE,
-               "Consumer capacity: fraction of the last seconds (0 to 1) in which a message could be delivered "
-               "immediately",
-               lambda q: q.capacity, adds_up=False),
-        Column("queue_consumer_utilisation", GAUGE, "Same as consumer capacity", lambda q: q.capacity,
-               adds_up=False),
-        Column("queue_messages_ram", GAUGE, "Ready and unacknowledged messages stored in memory",
-               lambda q: q.levels.ready_ram + q.levels.unacked_ram),
-        Column("queue_messages_ram_bytes", GAUGE,
-               "Size of ready and unacknowledged messages stored in memory, with properties",
-               lambda q: q.levels.octets_ram),
-        Column("queue_messages_ready_ram", GAUGE, "Ready messages stored in memory",
-               lambda q: q.levels.ready_ram),
-        Column("queue_messages_unacked_ram", GAUGE, "Unacknowledged messages stored in memory",
-               lambda q: q.levels.unacked_ram),
-        Column("queue_messages_paged_out", GAUGE, "Ready and unacknowledged messages whose bodies are on disk only",
-               lambda q: q.levels.ready + q.levels.unacked - q.levels.ready_ram - q.levels.unacked_ram),
-        Column("queue_disk_reads_total", COUNTER, "Messages whose positions were read back from disk",
-               lambda q: q.transitions.get("from_delta", 0)),
+        gauge("queue_consumer_capacity", "Consumer capacity: fraction of the last seconds (0 to 1) in which a message "
+              "could be delivered immediately", "capacity", adds_up=False),
+        gauge("queue_consumer_utilisation", "Same as consumer capacity", "capacity", adds_up=False),
+        gauge("queue_messages_ram", "Ready and unacknowledged messages stored in memory",
+              lambda q: q.levels.ready_ram + q.levels.unacked_ram),
+        gauge("queue_messages_ram_bytes",
+              "Size of ready and unacknowledged messages stored in memory, with properties", "levels.octets_ram"),
+        gauge("queue_messages_ready_ram", "Ready messages stored in memory", "levels.ready_ram"),
+        gauge("queue_messages_unacked_ram", "Unacknowledged messages stored in memory", "levels.unacked_ram"),
+        gauge("queue_messages_paged_out", "Ready and unacknowledged messages whose bodies are on disk only",
+              lambda q: q.levels.ready + q.levels.unacked - q.levels.ready_ram - q.levels.unacked_ram),
+        counter("queue_disk_reads_total", "Messages whose positions were read back from disk",
+                lambda q: q.transitions.get("from_delta", 0)),
     )),
     Group("queue_delivery_metrics", QUEUE_LABELS, _deliveries("queue", "settled")),
     Group("channel_queue_exchange_metrics", TARGET_LABELS, (
-        Column("queue_messages_published_total", COUNTER, "Messages routed to a queue, including dead-lettered ones",
-               lambda q: q.counts.published),
+        counter("queue_messages_published_total", "Messages routed to a queue, including dead-lettered ones",
+                "counts.published"),
     )),
     Group("queue_discards", QUEUE_LABELS, (
-        Column("queue_messages_expired_total", COUNTER, "Messages discarded because their TTL expired",
-               lambda q: q.counts.expired),
-        Column("queue_messages_dropped_total", COUNTER, "Messages discarded because of the queue's length limit",
-               lambda q: q.counts.dropped),
-        Column("queue_messages_rejected_total", COUNTER, "Messages rejected by consumers without requeue",
-               lambda q: q.counts.rejected),
-        Column("queue_messages_dead_lettered_total", COUNTER,
-               "Messages dead-lettered after they expired, were dropped or were rejected",
-               lambda q: q.counts.dead_lettered),
-        Column("queue_dead_letters_cycled_total", COUNTER,
-               "Dead letters of a queue that were dropped, as they would have returned to a queue in which they had "
-               "died since they were published (a dead-letter cycle without a reject)",
-               lambda q: q.counts.cycled),
-        Column("queue_dead_letters_received_total", COUNTER, "Dead letters that were put into a queue",
-               lambda q: q.counts.forwarded),
-        Column("queue_messages_purged_total", COUNTER, "Messages removed by queue.purge",
-               lambda q: q.counts.purged),
+        counter("queue_messages_expired_total", "Messages discarded because their TTL expired", "counts.expired"),
+        counter("queue_messages_dropped_total", "Messages discarded because of the queue's length limit",
+                "counts.dropped"),
+        counter("queue_messages_rejected_total", "Messages rejected by consumers without requeue", "counts.rejected"),
+        counter("queue_messages_dead_lettered_total",
+                "Messages dead-lettered after they expired, were dropped or were rejected", "counts.dead_lettered"),
+        counter("queue_dead_letters_cycled_total", "Dead letters of a queue that were dropped, as they would have "
+                "returned to a queue in which they had died since they were published (a dead-letter cycle without a "
+                "reject)", "counts.cycled"),
+        counter("queue_dead_letters_received_total", "Dead letters that were put into a queue", "counts.forwarded"),
+        counter("queue_messages_purged_total", "Messages removed by queue.purge", "counts.purged"),
     ), prefix="leveret_"),
     Group("queue_states", QUEUE_LABELS, (
-        Column("queue_messages_alpha", GAUGE, "Ready messages fully in memory", lambda q: q.levels.alpha),
-        Column("queue_messages_beta", GAUGE,
-               "Ready transient messages with only their position in memory", lambda q: q.levels.beta),
-        Column("queue_messages_gamma", GAUGE,
-               "Ready persistent messages with only their position in memory", lambda q: q.levels.gamma),
-        Column("queue_messages_delta", GAUGE, "Ready messages on disk only", lambda q: q.levels.delta),
+        gauge("queue_messages_alpha", "Ready messages fully in memory", "levels.alpha"),
+        gauge("queue_messages_beta", "Ready transient messages with only their position in memory", "levels.beta"),
+        gauge("queue_messages_gamma", "Ready persistent messages with only their position in memory", "levels.gamma"),
+        gauge("queue_messages_delta", "Ready messages on disk only", "levels.delta"),
     ), prefix="leveret_"),
     Group("queue_retention", QUEUE_LABELS, (
-        Column("queue_messages_retained", GAUGE,
-               "Acknowledged messages retained for a replay; after a start at least so many",
-               lambda q: q.levels.retained),
-        Column("queue_messages_retained_bytes", GAUGE, "Size of the bodies of retained messages",
-               lambda q: q.levels.retained_octets),
+        gauge("queue_messages_retained", "Acknowledged messages retained for a replay; after a start at least so many",
+              "levels.retained"),
+        gauge("queue_messages_retained_bytes", "Size of the bodies of retained messages", "levels.retained_octets"),
     ), prefix="leveret_"),
     Group("queue_promises", QUEUE_LABELS, (
-        Column("queue_promises_open", GAUGE,
-               "Publishes not yet confirmed because they await acknowledgements by consumers of this queue",
-               lambda q: q.levels.promises),
-        Column("queue_light_rejects_total", COUNTER,
-               "Messages requeued in mode consumer-ack-light, which keeps no copy: removed, and their publishes nacked",
-               lambda q: q.counts.lost),
+        gauge("queue_promises_open",
+              "Publishes not yet confirmed because they await acknowledgements by consumers of this queue",
+              "levels.promises"),
+        counter("queue_light_rejects_total", "Messages requeued in mode consumer-ack-light, which keeps no copy: "
+                "removed, and their publishes nacked", "counts.lost"),
     ), prefix="leveret_"),
 )  # fmt: skip
 
 CHANNEL_LABELS = ("channel",)
 VHOST_CHANNEL_LABELS = ("channel", "vhost")
-CHANNELS: tuple[Group[ChannelRow], ...] = (
+CHANNELS: tuple[Group, ...] = (
     Group("channel_metrics", CHANNEL_LABELS, (
-        Column("channel_consumers", GAUGE, "Consumers on a channel", lambda c: c.levels.consumers),
-        Column("channel_messages_unacked", GAUGE, "Messages delivered to consumers but not yet acknowledged",
-               lambda c: c.levels.unacked),
-        Column("channel_messages_unconfirmed", GAUGE, "Messages published but not yet confirmed",
-               lambda c: c.levels.unconfirmed),
-        Column("channel_messages_uncommitted", GAUGE, "Messages received in a transaction but not yet committed",
-               lambda c: c.levels.uncommitted),
-        Column("channel_acks_uncommitted", GAUGE, "Acknowledgements in a transaction not yet committed",
-               lambda c: c.levels.acks_uncommitted),
-        Column("consumer_prefetch", GAUGE, "Limit of unacknowledged messages for each new consumer (prefetch count)",
-               lambda c: c.levels.prefetch),
-        Column("channel_prefetch", GAUGE, "Total limit of unacknowledged messages for all consumers on a channel",
-               lambda c: c.levels.global_prefetch),
+        gauge("channel_consumers", "Consumers on a channel", "levels.consumers"),
+        gauge("channel_messages_unacked", "Messages delivered to consumers but not yet acknowledged",
+              "levels.unacked"),
+        gauge("channel_messages_unconfirmed", "Messages published but not yet confirmed", "levels.unconfirmed"),
+        gauge("channel_messages_uncommitted", "Messages received in a transaction but not yet committed",
+              "levels.uncommitted"),
+        gauge("channel_acks_uncommitted", "Acknowledgements in a transaction not yet committed",
+              "levels.acks_uncommitted"),
+        gauge("consumer_prefetch", "Limit of unacknowledged messages for each new consumer (prefetch count)",
+              "levels.prefetch"),
+        gauge("channel_prefetch", "Total limit of unacknowledged messages for all consumers on a channel",
+              "levels.global_prefetch"),
     )),
     Group("channel_exchange_metrics", VHOST_CHANNEL_LABELS, (
-        Column("channel_messages_published_total", COUNTER, "Messages published on a channel",
-               lambda c: c.counts.published),
-        Column("channel_messages_confirmed_total", COUNTER, "Messages published on a channel and confirmed",
-               lambda c: c.counts.confirmed),
-        Column("channel_messages_unroutable_returned_total", COUNTER,
-               "Unroutable messages returned to the publisher (mandatory)", lambda c: c.counts.returned),
-        Column("channel_messages_unroutable_dropped_total", COUNTER,
-               "Unroutable messages dropped", lambda c: c.counts.dropped),
+        counter("channel_messages_published_total", "Messages published on a channel", "counts.published"),
+        counter("channel_messages_confirmed_total", "Messages published on a channel and confirmed",
+                "counts.confirmed"),
+        counter("channel_messages_unroutable_returned_total",
+                "Unroutable messages returned to the publisher (mandatory)", "counts.returned"),
+        counter("channel_messages_unroutable_dropped_total", "Unroutable messages dropped", "counts.dropped"),
     )),
     Group("channel_queue_metrics", VHOST_CHANNEL_LABELS, _deliveries("channel", "acked")),
     Group("channel_confirm_metrics", CHANNEL_LABELS, (
-        Column("channel_messages_nacked_total", COUNTER, "Publishes nacked", lambda c: c.counts.nacked),
+        counter("channel_messages_nacked_total", "Publishes nacked", "counts.nacked"),
     ), prefix="leveret_"),
 )  # fmt: skip
 
 CONNECTION_LABELS = ("channel",)
-CONNECTIONS: tuple[Group[ConnectionRow], ...] = (
+CONNECTIONS: tuple[Group, ...] = (
     Group("connection_coarse_metrics", CONNECTION_LABELS, (
-        Column("connection_incoming_bytes_total", COUNTER, "Total number of bytes received on a connection",
-               lambda c: c.counts.octets_in),
-        Column("connection_outgoing_bytes_total", COUNTER, "Total number of bytes sent on a connection",
-               lambda c: c.counts.octets_out),
+        counter("connection_incoming_bytes_total", "Total number of bytes received on a connection",
+                "counts.octets_in"),
+        counter("connection_outgoing_bytes_total", "Total number of bytes sent on a connection", "counts.octets_out"),
     )),
     Group("connection_metrics", CONNECTION_LABELS, (
-        Column("connection_incoming_packets_total", COUNTER, "Total number of reads from the socket",
-               lambda c: c.counts.reads),
-        Column("connection_outgoing_packets_total", COUNTER, "Total number of writes to the socket",
-               lambda c: c.counts.writes),
-        Column("connection_pending_packets", GAUGE, "Frames waiting to be sent", lambda c: c.levels.pending),
-        Column("connection_channels", GAUGE, "Channels on a connection", lambda c: c.levels.channels),
+        counter("connection_incoming_packets_total", "Total number of reads from the socket", "counts.reads"),
+        counter("connection_outgoing_packets_total", "Total number of writes to the socket", "counts.writes"),
+        gauge("connection_pending_packets", "Frames waiting to be sent", "levels.pending"),
+        gauge("connection_channels", "Channels on a connection", "levels.channels"),
     )),
 )  # fmt: skip
 
 EXCHANGE_LABELS = ("vhost", "exchange")
 TYPED_EXCHANGE_LABELS = ("vhost", "exchange", "type")
-EXCHANGES: tuple[Group[Exchange], ...] = (
+EXCHANGES: tuple[Group, ...] = (
     Group("exchange_metrics", EXCHANGE_LABELS, (
-        Column("exchange_messages_published_total", COUNTER, "Messages published to an exchange",
-               lambda x: x.published_in),
-        Column("exchange_messages_unroutable_returned_total", COUNTER,
-               "Unroutable messages returned to the publisher (mandatory)", lambda x: x.returned),
-        Column("exchange_messages_unroutable_dropped_total", COUNTER,
-               "Unroutable messages dropped", lambda x: x.unroutable - x.returned),
+        counter("exchange_messages_published_total", "Messages published to an exchange", "published_in"),
+        counter("exchange_messages_unroutable_returned_total",
+                "Unroutable messages returned to the publisher (mandatory)", "returned"),
+        counter("exchange_messages_unroutable_dropped_total", "Unroutable messages dropped",
+                lambda x: x.unroutable - x.returned),
     )),
     Group("exchange_names", TYPED_EXCHANGE_LABELS, (
-        Column("exchange_name", GAUGE, "1 for each exchange except internal ones and the default exchange",
-               lambda _: 1),
+        gauge("exchange_name", "1 for each exchange except internal ones and the default exchange", lambda _: 1),
     ), prefix="rabbitmq_cluster_", always=False),
     Group("exchange_bindings", TYPED_EXCHANGE_LABELS, (
-        Column("exchange_bindings", GAUGE, "Bindings with an exchange as the source", lambda x: x.binding_count),
+        gauge("exchange_bindings", "Bindings with an exchange as the source", "binding_count"),
     ), prefix="rabbitmq_cluster_", always=False),
 )  # fmt: skip

@@ -5,17 +5,14 @@ living are visited, and those that are deleted meanwhile are counted by the tota
 (`broker.counters.totals`). So counters never decrease from one sample to the next.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
-from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.channel.channel import Channel
-from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import connection_state
-from leveret.broker.counters.histogram import Histogram, Latency
-from leveret.broker.counters.totals import QueueCounts, Sizes
-from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.counters.histogram import Histogram
+from leveret.broker.counters.totals import QueueCounts
 from leveret.broker.metrics.per_object import (
     CHANNELS,
     CONNECTIONS,
@@ -24,11 +21,15 @@ from leveret.broker.metrics.per_object import (
     Group,
     queue_type_label,
 )
-from leveret.broker.metrics.rows import (
+from leveret.broker.metrics.text import labels_text
+from leveret.broker.process.resource_alarms import Resources, resources
+from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.time_slices import portions
+from leveret.broker.statistics.node_figures import disk_of
+from leveret.broker.statistics.rows import (
     ChannelLevels,
     ConnectionLevels,
     QueueLevels,
-    QueueRow,
     Row,
     all_of,
     channel_row,
@@ -36,92 +37,33 @@ from leveret.broker.metrics.rows import (
     queue_row,
     summed,
 )
-from leveret.broker.metrics.text import labels_text
-from leveret.broker.process.resource_alarms import Resources, resources
-from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.damage import Damages
-from leveret.storage.journal.journal import Journal
-from leveret.storage.queues.pager import Pager
 
 STEP = 100
 """Queues, channels or connections that are visited in one step."""
 NAMES = 10
 """Names matched against a pattern in one step: the worst pattern takes a millisecond for each."""
-T = TypeVar("T")
-R = TypeVar("R", bound=Row[Any, Any])
-Rows = list[tuple[str, T]]
+Rows = list[tuple[str, Any]]
 """Formatted labels, each with its object."""
 
 
-class Commits(Protocol):
-    """The committer (`broker.persistence.committer`)."""
+class Identity(NamedTuple):
+    """Identity of the broker: RabbitMQ's labels."""
 
-    duration: Latency
-    sizes: Sizes
-
-
-class MeasuredDisk(Protocol):
-    """The data store (`broker.persistence.data_store`)."""
-
-    @property
-    def journal(self) -> Journal:
-        """Data waiting to be written."""
-
-    @property
-    def commits(self) -> Commits:
-        """The committer."""
-
-    @property
-    def pager(self) -> Pager:
-        """Counters of reads."""
-
-    @property
-    def flushes(self) -> int:
-        """Number of flushes to disk."""
-
-    @property
-    def damages(self) -> Damages:
-        """Unreadable data."""
-
-    @property
-    def reader_lag(self) -> int:
-        """Number of commits by which the oldest reader is behind."""
+    node: str
+    cluster: str
+    cluster_id: str
 
 
-class MeasuredBroker(AdministeredBroker, Protocol):
-    """The measured broker (`broker.server.server.Server`)."""
+class Process(NamedTuple):
+    """Process figures from the operating system."""
 
-    blocked: set[Connection]
-
-    @property
-    def disk(self) -> MeasuredDisk | None:
-        """The data store; None for a broker without persistence."""
-
-    @property
-    def tls_reloads(self) -> Mapping[str, int]:
-        """The numbers of reloads of certificates since the start, by their outcome."""
-
-    @property
-    def auth_counts(self) -> Mapping[str, tuple[Mapping[str, int], float]]:
-        """The questions to authentication backends by outcome, and their seconds, by the name of the backend."""
-
-    @property
-    def waiting_for_disk(self) -> int:
-        """Number of publishers that are not read because of the backlog of the disk."""
-
-    @property
-    def most_sockets(self) -> int:
-        """Maximum number of clients that the file descriptors allow."""
-
-    @property
-    def out_of_files(self) -> bool:
-        """True while connections are refused for lack of file descriptors."""
-
-    @property
-    def uptime(self) -> float:
-        """Seconds since the start."""
+    open_files: int
+    max_files: int
+    user_seconds: float
+    system_seconds: float
+    began: float
+    """Start time; Unix time in seconds."""
 
 
 class Selection(NamedTuple):
@@ -138,12 +80,12 @@ class Selection(NamedTuple):
     vhosts: frozenset[str] | None = None
     queue: Callable[[bytes], object] | None = None
 
-    def vhosts_of(self, broker: MeasuredBroker) -> list[VHost]:
+    def vhosts_of(self, broker: Any) -> list[VHost]:
         """Return the requested vhosts."""
         return [each for name, each in broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
 
 
-class Kind(Generic[T, R]):
+class Kind:
     """The objects of one kind in a sample.
 
     Args:
@@ -162,20 +104,22 @@ class Kind(Generic[T, R]):
 
     def __init__(
         self,
-        groups: Sequence[Group[R]],
-        read: Callable[[T], R],
-        labels: Callable[[T], tuple[str, ...]],
-        total: R,
+        groups: Sequence[Group],
+        read: Callable[[Any], Row],
+        labels: Callable[[Any], tuple[str, ...]],
+        total: Row,
     ) -> None:
         self.groups, self.total = groups, total
-        self.rows: dict[tuple[str, ...], Rows[R]] = {group.labels: [] for group in groups}
+        self.rows: dict[tuple[str, ...], Rows] = {group.labels: [] for group in groups}
         self._read, self._labels = read, labels
 
-    def visit(self, objects: Sequence[T], *, keeps_rows: bool) -> Iterator[tuple[Sequence[T], Sequence[R]]]:
+    def visit(
+        self, objects: Sequence[Any], *, keeps_rows: bool
+    ) -> Iterator[tuple[Sequence[Any], Sequence[Row]]]:
         """Visit objects, a few in each step; yields them and their rows."""
         for some in portions(objects, STEP):
             rows = [self._read(each) for each in some]
-            self.total = summed([self.total, *rows])  # type: ignore[assignment] # of the same kind
+            self.total = summed([self.total, *rows])
             if keeps_rows:
                 shown = [
                     (values, row)
@@ -201,6 +145,7 @@ class Sampler:
     Attributes:
         broker, identity, endpoint, process: as given.
         clients: the connections, and how many came and went.
+        disk: the data store.
         totals: the counters of objects that are gone, and of the server.
         queues, channels, connections: the sampled objects.
         by_type: counters of all queues by type, including deleted ones.
@@ -210,7 +155,7 @@ class Sampler:
 
     def __init__(
         self,
-        broker: MeasuredBroker,
+        broker: Any,
         identity: Identity,
         endpoint: str,
         process: Process,
@@ -219,7 +164,7 @@ class Sampler:
         keeps_rows: bool = False,
     ) -> None:
         self.broker, self.identity, self.endpoint, self.process = broker, identity, endpoint, process
-        self.clients = broker.clients
+        self.clients, self.disk = broker.clients, disk_of(broker)
         self._selection = selection = selection or Selection()
         self._keeps_rows = keeps_rows
         self.totals = totals = broker.context.totals
@@ -242,7 +187,7 @@ class Sampler:
         self._channels = [channel for each in self._connections for channel in each.channels.values()]
 
     @property
-    def kinds(self) -> tuple[tuple[Kind[Any, Any], Callable[[], Iterator[str]]], ...]:
+    def kinds(self) -> tuple[tuple[Kind, Callable[[], Iterator[str]]], ...]:
         """The kinds of objects, each with what visits them, in steps."""
         return (
             (self.queues, self._visit_queues),
@@ -270,7 +215,7 @@ class Sampler:
                 self._count_types(queues, rows)
                 yield ""
 
-    def _count_types(self, queues: Sequence[Queue], rows: Sequence[QueueRow]) -> None:
+    def _count_types(self, queues: Sequence[Queue], rows: Sequence[Row]) -> None:
         for kind in {queue.type for queue in queues}:
             counts = [row.counts for row, queue in zip(rows, queues, strict=True) if queue.type == kind]
             self.by_type[kind] = all_of([self.by_type.get(kind, QueueCounts()), *counts])
@@ -294,13 +239,14 @@ class Sampler:
     @property
     def commit(self) -> Histogram:
         """The durations of commits."""
-        disk = self.broker.disk
-        return Histogram() if disk is None else disk.commits.duration.whole()
+        whole: Histogram = self.disk.commits.duration.whole()
+        return whole
 
     def confirm(self, mode: str) -> Histogram:
         """Return the times from a publish to its confirm in a confirm mode."""
         latency = self.broker.context.latencies.confirm.get(mode)
-        return Histogram() if latency is None else latency.whole()
+        whole: Histogram = Histogram() if latency is None else latency.whole()
+        return whole
 
 
 def _queue_labels(queue: Queue) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ A response is generated in steps of about a millisecond; the caller of the itera
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TypeVar
+from typing import Any
 
 from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
@@ -16,7 +16,6 @@ from leveret.broker.metrics.aggregates import (
     TOTALS,
     Family,
 )
-from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.per_object import (
     EXCHANGE_LABELS,
     EXCHANGES,
@@ -24,17 +23,15 @@ from leveret.broker.metrics.per_object import (
     TYPED_EXCHANGE_LABELS,
     Group,
 )
-from leveret.broker.metrics.sampler import MeasuredBroker, Rows, Sampler, Selection
+from leveret.broker.metrics.sampler import Identity, Process, Rows, Sampler, Selection
 from leveret.broker.metrics.text import GAUGE, LINES, columns, family, labels_text, sums
 from leveret.broker.vhost.vhost import VHost
-from leveret.exchanges.base import Exchange
 
 PATTERN_OCTETS = 512
 """Maximum length of a pattern for queue names."""
 PATTERN_MEMORY = 16_384
 """Maximum memory in bytes of a compiled pattern, which bounds the time of a match."""
 RABBITMQ, DETAILED = "rabbitmq_", "rabbitmq_detailed_"
-T = TypeVar("T")
 
 
 class UnusablePatternError(ValueError):
@@ -69,9 +66,7 @@ class Scraper:
 
     """
 
-    def __init__(
-        self, broker: MeasuredBroker, identity: Callable[[], Identity], *, per_object: bool = False
-    ) -> None:
+    def __init__(self, broker: Any, identity: Callable[[], Identity], *, per_object: bool = False) -> None:
         self._broker = broker
         self._identity = identity
         self._per_object = per_object
@@ -84,7 +79,7 @@ class Scraper:
         """Generate all families, summed up over all objects."""
         walk = Sampler(self._broker, self._identity(), "aggregated", process)
         yield from walk.everything()
-        yield from _of_node(
+        yield from of_node(
             walk, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
         )
         for kind, _ in walk.kinds:
@@ -95,7 +90,7 @@ class Scraper:
         """Generate all families, with a series per object where there are objects."""
         walk = Sampler(self._broker, self._identity(), "per-object", process, keeps_rows=True)
         yield from walk.everything()
-        yield from _of_node(walk, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
+        yield from of_node(walk, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
         for kind, _ in walk.kinds:
             for group in kind.groups:
                 yield from columns(group.prefix, group.columns, kind.rows[group.labels])
@@ -123,18 +118,18 @@ class Scraper:
             yield family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host", status)
         for name, families in NODE_GROUPS.items():
             if name in names:
-                yield from _of_node(walk, families, DETAILED)
-        yield from _of_node(walk, IDENTITY)
+                yield from of_node(walk, families, DETAILED)
+        yield from of_node(walk, IDENTITY)
 
 
-def _of_node(node: Sampler, families: Iterable[Family], prefix: str = RABBITMQ) -> Iterator[str]:
+def of_node(node: Any, families: Iterable[Family], prefix: str = RABBITMQ) -> Iterator[str]:
     """Generate families of the broker, RabbitMQ's with the given prefix; one per piece, as some have to count."""
     for each in families:
         name = each.name.replace(RABBITMQ, prefix, 1) if each.name.startswith(RABBITMQ) else each.name
         yield family(name, each.kind, each.text, each.samples(node))
 
 
-def _chosen(groups: Iterable[Group[T]], names: frozenset[str]) -> list[Group[T]]:
+def _chosen(groups: Iterable[Group], names: frozenset[str]) -> list[Group]:
     return [group for group in groups if group.name in names]
 
 
@@ -142,11 +137,11 @@ def _detailed(prefix: str) -> str:
     return f"{prefix}detailed_"
 
 
-def _of_exchanges(group: Group[Exchange], prefix: str, vhosts: Iterable[VHost]) -> Iterator[str]:
+def _of_exchanges(group: Group, prefix: str, vhosts: Iterable[VHost]) -> Iterator[str]:
     """Generate a group for all exchanges or, if it has a type label, only for named ones, as RabbitMQ does."""
     names_type = group.labels == TYPED_EXCHANGE_LABELS
     shown = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.router.exchanges.values()]
-    rows: Rows[Exchange] = []
+    rows: Rows = []
     for at in range(0, len(shown), LINES):
         yield ""
         for vhost, exchange in shown[at : at + LINES]:

@@ -4,7 +4,8 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text, vers
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTER, GAUGE, UNTYPED, HISTOGRAM = "counter", "gauge", "untyped", "histogram"
@@ -13,17 +14,20 @@ LINES = 1000
 
 Sample = tuple[str, str, float | None]
 """Suffix of the family's name (`_bucket`), formatted labels, and value; None if there is none."""
-T = TypeVar("T")
 
 
-class Column(NamedTuple, Generic[T]):
+Read = str | Callable[[Any], Any]
+"""How a value is read: a path of attributes, or a function."""
+
+
+class Column(NamedTuple):
     """A family with one sample per object of a kind.
 
     Attributes:
         name: its name, without the prefix of the endpoint.
         kind: its type.
         text: its help text, one line.
-        value: returns the value of an object.
+        value: returns the value of an object; None if it has none.
         adds_up: True if the sum over all objects is meaningful.
 
     """
@@ -31,8 +35,23 @@ class Column(NamedTuple, Generic[T]):
     name: str
     kind: str
     text: str
-    value: Callable[[T], float | None]
+    value: Callable[[Any], float | None]
     adds_up: bool = True
+
+
+def reader(read: Read) -> Callable[[Any], Any]:
+    """Return a function that reads a value."""
+    return attrgetter(read) if isinstance(read, str) else read
+
+
+def gauge(name: str, text: str, read: Read, *, adds_up: bool = True) -> Column:
+    """Return a column of current values."""
+    return Column(name, GAUGE, text, reader(read), adds_up)
+
+
+def counter(name: str, text: str, read: Read) -> Column:
+    """Return a column of counters."""
+    return Column(name, COUNTER, text, reader(read))
 
 
 def escape(text: str) -> str:
@@ -63,7 +82,7 @@ def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
     return head(name, kind, text) + "".join(lines) if lines else ""
 
 
-def columns(prefix: str, shown: Iterable[Column[T]], rows: Sequence[tuple[str, T]]) -> Iterator[str]:
+def columns(prefix: str, shown: Iterable[Column], rows: Sequence[tuple[str, Any]]) -> Iterator[str]:
     """Yield families with a sample for each row, in pieces of `LINES`; rows are labels and objects."""
     for column in shown:
         value = column.value
@@ -91,7 +110,7 @@ def _pieces(
         yield "".join(lines)
 
 
-def sums(prefix: str, shown: Iterable[Column[T]], total: T) -> str:
+def sums(prefix: str, shown: Iterable[Column], total: Any) -> str:
     """Return families with one sample each, for all objects together."""
     return "".join(
         [

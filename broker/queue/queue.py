@@ -191,17 +191,17 @@ class Queue:
         auto = tally.delivered_auto
         if self.consumers:
             auto += sum([each.delivered for each in self.consumers if each.no_ack])
-        return QueueCounts(  # by place: of ten thousand queues every few seconds, and names take longer
+        # Without the constructor, which takes a third of the time: of ten thousand queues every few seconds.
+        return tuple.__new__(QueueCounts, (
             self.published,
-            tally.forwarded,
-            self.delivered,
+            self.delivered - auto - tally.got_ack - tally.got_auto,
             auto,
             tally.got_ack,
             tally.got_auto,
             tally.get_empty,
             self.redelivered,
-            self.acked,
-            tally.discarded,
+            max(0, self.acked - tally.discarded),
+            tally.forwarded,
             0 if self.awaiting is None else self.awaiting.lost,
             tally.expired,
             tally.dropped,
@@ -209,7 +209,7 @@ class Queue:
             tally.dead_lettered,
             tally.cycled,
             tally.purged,
-        )
+        ))  # fmt: skip
 
     # -- the turn -----------------------------------------------------------------------------------------------
 

@@ -439,8 +439,7 @@ class Server:
         if config.dir is None:
             return None
         # Imported here, because that takes longer than the start of a server without it.
-        from leveret.broker.export.layout import Layout  # noqa: PLC0415
-        from leveret.broker.export.writer import Export  # noqa: PLC0415
+        from leveret.broker.export.writer import Export, Layout  # noqa: PLC0415
 
         return Export(
             self,

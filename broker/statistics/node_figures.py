@@ -5,10 +5,28 @@ A server is that of `broker.server.server`.
 
 import os
 import resource
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
 
-from leveret.broker.counters.histogram import Histogram, merged
+from leveret.broker.counters.histogram import Histogram, Latency, merged
+from leveret.broker.counters.totals import Sizes
 from leveret.broker.process.resource_alarms import Resources, resources
+from leveret.storage.damage import KINDS
+
+_JOURNAL = (
+    *("commits", "octets_written", "written", "paged_out", "early"),
+    *("octets", "octets_in_flight", "blob_octets"),
+)
+_NO_READS: Final = SimpleNamespace(messages=0, blocks=0, bodies=0)
+NO_DISK: Final = SimpleNamespace(
+    journal=SimpleNamespace(**dict.fromkeys(_JOURNAL, 0)),
+    pager=SimpleNamespace(read_delta=_NO_READS, read_entries=_NO_READS),
+    commits=SimpleNamespace(duration=Latency(), sizes=Sizes()),
+    damages=SimpleNamespace(counts=dict.fromkeys(KINDS, 0)),
+    flushes=0,
+    reader_lag=0,
+)
+"""What a broker without a data directory has written and read: nothing."""
 
 
 class ListenerFacts(NamedTuple):
@@ -67,36 +85,30 @@ def node_facts(server: Any) -> NodeFacts:
     )
 
 
+def disk_of(server: Any) -> Any:
+    """Return the data store (`broker.persistence.data_store`); that of a broker without one has counted nothing."""
+    return NO_DISK if server.disk is None else server.disk
+
+
 def node_counts(server: Any) -> dict[str, int]:
     """Return the figures that are sampled, by RabbitMQ's names, but `fd_used`."""
-    disk = server.disk
-    counts = {
+    disk = disk_of(server)
+    read, written = disk_counts(server)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
         "mem_used": server.resource_monitor.memory.used,
         "sockets_used": len(server.drivers),
         "proc_used": len(server.clients.connections) + server.clients.channel_count,
         "disk_free": server.resource_monitor.disk.free or 0,
         "gc_num": 0,
-        "context_switches": 0,
-        "io_read_count": 0,
-        "io_write_count": 0,
-        "io_write_bytes": 0,
-        "io_sync_count": 0,
-        "msg_store_read_count": 0,
-        "msg_store_write_count": 0,
+        "context_switches": usage.ru_nvcsw + usage.ru_nivcsw,
+        "io_read_count": read,
+        "io_write_count": disk.journal.commits,
+        "io_write_bytes": disk.journal.octets_written,
+        "io_sync_count": disk.flushes,
+        "msg_store_read_count": read,
+        "msg_store_write_count": written,
     }
-    if disk is not None:
-        journal = disk.journal
-        read, written = disk_counts(server)
-        counts |= {
-            "io_read_count": read,
-            "io_write_count": journal.commits,
-            "io_write_bytes": journal.octets_written,
-            "io_sync_count": disk.flushes,
-            "msg_store_read_count": read,
-            "msg_store_write_count": written,
-        }
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return counts | {"context_switches": usage.ru_nvcsw + usage.ru_nivcsw}
 
 
 def latencies(server: Any) -> dict[str, Histogram]:
@@ -104,15 +116,13 @@ def latencies(server: Any) -> dict[str, Histogram]:
     recorded = server.context.latencies
     return {
         "confirm": merged(latency.whole() for latency in recorded.confirm.values()),
-        "commit": Histogram() if server.disk is None else server.disk.commits.duration.whole(),
+        "commit": disk_of(server).commits.duration.whole(),
         "loop_lag": recorded.loop_lag.whole(),
     }
 
 
 def disk_counts(server: Any) -> tuple[int, int]:
     """Return the numbers of messages read from disk and written to it."""
-    disk = server.disk
-    if disk is None:
-        return 0, 0
+    disk = disk_of(server)
     reads = disk.pager.read_delta.messages + disk.pager.read_entries.messages
     return reads, disk.journal.written + disk.journal.paged_out

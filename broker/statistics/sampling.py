@@ -3,11 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any
 
 from leveret.broker.process.resource_alarms import open_files
-from leveret.broker.scheduling.turn import Turn
-from leveret.broker.statistics.statistics import Statistics
 
 SLICE = 1_000_000
 """Nanoseconds of a slice."""
@@ -15,26 +13,15 @@ START_SECONDS = 0.1
 """Time between two looks whether the broker has started."""
 
 
-class TickingBroker(Protocol):
-    """The broker (`broker.server.server.Server`)."""
-
-    turn: Turn
-    statistics: Statistics
-
-    @property
-    def obstacle(self) -> str:
-        """Reason why clients may not connect; '' if they may."""
-
-
 class Sampling:
     """Samples a broker until it is stopped.
 
     Args:
-        broker: the broker.
+        broker: the broker (`broker.server.server.Server`).
 
     """
 
-    def __init__(self, broker: TickingBroker) -> None:
+    def __init__(self, broker: Any) -> None:
         self._broker = broker
         self._task: asyncio.Task[None] | None = None
 

@@ -1,12 +1,10 @@
 """The page of the exported tables, from their declaration."""
 # ruff: noqa: E501 - a page of prose and tables, in lines as docs have them
 
-import inspect
 from collections.abc import Iterator
 
 from leveret.broker.counters.sampling import SAMPLE_EVERY
-from leveret.broker.export.schema import EVENTS, TABLES, columns
-from leveret.broker.export.tables import AREA_MODULUS
+from leveret.broker.export.tables import AREA_MODULUS, EVENTS, TABLES, columns
 
 _HEAD = f"""\
 # Exported tables
@@ -114,14 +112,14 @@ def render() -> str:
 
 def _lines() -> Iterator[str]:
     yield _HEAD
-    for table, struct in TABLES.items():
-        yield f"### {table}"
+    for name, table in TABLES.items():
+        yield f"### {name}"
         yield ""
-        yield " ".join((inspect.getdoc(struct) or "").split())
+        yield table.doc
         yield ""
         yield "| Column | Type | Kind | Description |"
         yield "|---|---|---|---|"
-        for column in columns(table):
+        for column in columns(name):
             unit = f" ({column.unit})" if column.unit else ""
             yield f"| `{column.name}` | `{column.type}` | {column.kind} | {column.doc}{unit} |"
         yield ""

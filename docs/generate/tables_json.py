@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from leveret.broker.export.schema import TABLES, columns, spark_schema
+from leveret.broker.export.tables import TABLES, columns, spark_schema
 
 
 def declared(table: str) -> list[dict[str, Any]]:
     """Return the columns of a table, in the order they are written: `name`, Spark's `type`, `kind`, `optional`."""
-    described = msgspec.inspect.type_info(TABLES[table])
+    described = msgspec.inspect.type_info(TABLES[table].struct)
     if not isinstance(described, msgspec.inspect.StructType):
         raise TypeError(f"{table} is no struct")
     return [

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from running import Running
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
-from leveret.broker.metrics.rows import queue_row
+from leveret.broker.statistics.rows import queue_row
 from leveret.confirm.deadlock import TRAP_SECONDS, is_forsaken, is_trapped
 from leveret.confirm.timeouts import ConfirmTimeouts
 

@@ -17,8 +17,8 @@ from leveret.analytics.command import main as analyze
 from leveret.broker.cli.main import main
 from leveret.broker.config.config import load
 from leveret.broker.config.sections import METRICS_PORT
-from leveret.broker.export.layout import Layout
-from leveret.broker.export.schema import TABLES
+from leveret.broker.export.tables import TABLES
+from leveret.broker.export.writer import Layout
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.export.layout import Layout, finished_name
+from leveret.broker.export.writer import Layout, finished_name
 
 LAYOUT = Layout(Path("/x"), "rabbit@host")
 MOMENT = 1_763_740_799_999  # 2025-11-21 15:59:59.999 UTC

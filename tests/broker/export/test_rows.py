@@ -8,12 +8,11 @@ from fakes import Client, DiskNode, Node
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, make
 from leveret.broker.config.config import ExportConfig, StorageConfig
-from leveret.broker.export.change_tracker import FULL_MS
-from leveret.broker.export.rows import Process, Rows
-from leveret.broker.export.schema import TABLES
+from leveret.broker.export.rows import FULL_MS, Process, Rows
+from leveret.broker.export.tables import TABLES
 
 PROCESS = Process(rss=1, fds=2, cpu_user_us=3, cpu_sys_us=4)
-NAMES = {struct: name for name, struct in TABLES.items()}
+NAMES = {table.struct: name for name, table in TABLES.items()}
 
 
 class Looking:

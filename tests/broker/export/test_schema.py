@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leveret.broker.export.schema import EVENTS, TABLES, columns, spark_schema
-from leveret.broker.export.tables import BenchCost, Bucket, Event, LatencyHist, Row
+from leveret.broker.export.tables import EVENTS, TABLES, Bucket, columns, spark_schema
 
 ROOT = Path(__file__).parents[3]
 COMMON = ["v", "ts", "mono_us", "node", "boot_id"]
@@ -23,7 +22,7 @@ def test_every_column_is_described(table):
     assert len(described) == len({column.name for column in described})
 
 
-@pytest.mark.parametrize("table", [name for name, struct in TABLES.items() if issubclass(struct, Row)])
+@pytest.mark.parametrize("table", [name for name in TABLES if not name.startswith("bench_")])
 def test_the_broker_s_tables_begin_alike(table):
     """All tables that the broker writes itself have time, node and run in the same columns."""
     assert COMMON == [column.name for column in columns(table)][:5]
@@ -32,10 +31,10 @@ def test_the_broker_s_tables_begin_alike(table):
 @pytest.mark.parametrize("table", TABLES)
 def test_what_is_written_has_the_columns_of_the_schema(table):
     """A row as JSON has exactly the documented columns, in that order, and values of their types."""
-    struct = TABLES[table]
+    struct = TABLES[table].struct
     values = {int: 1, float: 1.5, str: "s", bool: True, list[str]: ["a"], dict[str, str]: {"k": "v"}}
     made = {
-        field.name: next((value for kind, value in values.items() if kind == bare(field.type)), None)
+        field.name: next((value for kind, value in values.items() if kind == field.type), None)
         for field in msgspec.structs.fields(struct)
     }
     made |= {name: value for name, value in (("b", [Bucket(1, 2)]), ("counters", {"a": 1})) if name in made}
@@ -45,11 +44,6 @@ def test_what_is_written_has_the_columns_of_the_schema(table):
     assert list(row) == [field["name"] for field in schema["fields"]]
     assert [] == [field for field in schema["fields"] if not fits(row[field["name"]], field["type"])]
     assert struct(**made) == msgspec.json.decode(msgspec.json.encode(struct(**made)), type=struct)
-
-
-def bare(kind: object) -> object:
-    """Return the type of a column without its description."""
-    return getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
 
 
 def fits(value: object, kind: object) -> bool:
@@ -86,7 +80,6 @@ def test_only_what_may_be_missing_is_null():
     types = {column.name: column.type for column in columns("bench_cost")}
 
     assert "bigint" == types["flushes"]
-    assert BenchCost in TABLES.values()
 
 
 def test_events_are_described():
@@ -101,4 +94,3 @@ def test_events_are_described():
     noted |= {"alarm_raised", "alarm_cleared", "connection_opened", "connection_closed"}
 
     assert set(EVENTS) == noted
-    assert {Event, LatencyHist} < set(TABLES.values())

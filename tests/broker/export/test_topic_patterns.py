@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from leveret.broker.amqp.commands import Queue, make
 from leveret.broker.config.config import ExportConfig
 from leveret.broker.export.rows import Process, Rows
-from leveret.broker.export.tables import TopicPattern
+from leveret.broker.export.tables import TOPIC_PATTERN
 from leveret.broker.export.topic_patterns import MOST, Patterns
 from leveret.exchanges import base
 from leveret.exchanges.base import MOST_COUNTED_KEYS
@@ -221,7 +221,7 @@ def test_publishers_count_with_what_the_exchange_knows(few, tmp_path_factory, ro
         found = [
             row
             for row in rows.take(node.wall_clock(), Process(0, 0, 0, 0), 0)
-            if isinstance(row, TopicPattern) and row.pattern == "k.1.*"
+            if isinstance(row, TOPIC_PATTERN.struct) and row.pattern == "k.1.*"
         ]
 
         assert (published.total(), published[True]) == (exchange.published_in, exchange.published_out)

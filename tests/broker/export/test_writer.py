@@ -21,9 +21,8 @@ from leveret.broker.amqp.tables import encode_table
 from leveret.broker.config.config import ExportConfig
 from leveret.broker.counters.sampling import MOST_EVENTS
 from leveret.broker.export import writer
-from leveret.broker.export.layout import Layout
-from leveret.broker.export.schema import TABLES, columns
-from leveret.broker.export.writer import Export, look_at_process, recover, remove_old
+from leveret.broker.export.tables import TABLES, columns
+from leveret.broker.export.writer import Export, Layout, look_at_process, recover, remove_old
 
 HOUR = 3_600_000
 NODE = "rabbit@test"

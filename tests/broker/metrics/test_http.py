@@ -18,7 +18,7 @@ from running import Running, command, environment, watched
 
 from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor
-from leveret.broker.metrics.node import Identity
+from leveret.broker.metrics.sampler import Identity
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.process.shares import Shares
 from leveret.broker.server.server import RESERVED_FILES, TICK_SECONDS

@@ -7,7 +7,7 @@ from grafana.exposition import Scraped
 
 from docs.generate.metrics import render
 from leveret.broker.metrics.aggregates import REPLICATION
-from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.metrics.sampler import Identity, Process
 from leveret.broker.metrics.scrape import Scraper
 
 NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)

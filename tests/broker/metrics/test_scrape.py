@@ -14,9 +14,8 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
 from leveret.broker.metrics.aggregates import NODE_GROUPS, SIZE_LABELS
-from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
-from leveret.broker.metrics.sampler import Selection
+from leveret.broker.metrics.sampler import Identity, Process, Selection
 from leveret.broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
 from leveret.broker.process.garbage_collector import THRESHOLDS
 

@@ -20,7 +20,7 @@ from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER
-from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.metrics.sampler import Identity, Process
 from leveret.broker.metrics.scrape import Scraper
 
 ODD = "ä &=%+?/#\n'\""

@@ -1,11 +1,11 @@
-"""Rows of plain numbers for queues, channels and connections, read during a scrape.
+"""Rows of plain numbers for queues, channels and connections, from which metrics and the export select.
 
 Counters are those of `broker.counters.totals`; the levels beside them are current values.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
@@ -62,63 +62,59 @@ class ConnectionLevels(NamedTuple):
     """Frames that have not been passed to the socket."""
 
 
-Counts = TypeVar("Counts", QueueCounts, ChannelCounts, ConnectionCounts)
-Levels = TypeVar("Levels", QueueLevels, ChannelLevels, ConnectionLevels)
 Numbers = TypeVar(
     "Numbers", QueueCounts, QueueLevels, ChannelCounts, ChannelLevels, ConnectionCounts, ConnectionLevels
 )
 
 
-class Row(NamedTuple, Generic[Counts, Levels]):
-    """One object, or the sum of several."""
+class Row(NamedTuple):
+    """One object, or the sum of several: the counters and the levels of its kind."""
 
-    counts: Counts
-    levels: Levels
+    counts: Any
+    levels: Any
     transitions: Mapping[str, int] = {}
     """Messages of a queue that changed their state in memory and on disk, by kind."""
     capacity: float = 0.0
     """The consumer capacity of a queue; 0 for a sum."""
 
 
-QueueRow = Row[QueueCounts, QueueLevels]
-ChannelRow = Row[ChannelCounts, ChannelLevels]
-ConnectionRow = Row[ConnectionCounts, ConnectionLevels]
-
-
-def queue_row(queue: Queue) -> QueueRow:
-    """Return the row of a queue; a deleted one has no levels."""
+def queue_row(queue: Queue) -> Row:
+    """Return the row of a queue."""
     paging = queue.backing.paging_counts()
-    levels = QueueLevels() if queue.deleted else _queue_levels(queue, paging)
-    return Row(queue.counts(), levels, paging.transitions, queue.consumer_capacity)
+    return Row(queue.counts(), queue_levels(queue, paging), paging.transitions, queue.consumer_capacity)
 
 
-def _queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
+def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
+    """Return the levels of a queue; a deleted one has none."""
+    if queue.deleted:
+        return QueueLevels()
     backing, retained = queue.backing, queue.retained
     ready, unacked = backing.ready_count, backing.unacked_count
-    alpha, beta, gamma, delta = backing.state_counts() if ready or unacked else (0, 0, 0, 0)
     promises = 0 if queue.awaiting is None else queue.awaiting.open_count
-    return QueueLevels(
-        ready=ready,
-        unacked=unacked,
-        consumers=len(queue.consumers),
-        ready_ram=paging.ram_msg_count,
-        unacked_ram=paging.ram_ack_count,
-        octets_ram=paging.ram_octets + paging.unacked_octets,
-        alpha=alpha,
-        beta=beta,
-        gamma=gamma,
-        delta=delta,
-        promises=promises,
-        forsaken=int(promises > 0 and not queue.consumer_count),
-        retained=0 if retained is None else queue.retained_count,
-        retained_octets=0 if retained is None or retained.limits is None else retained.limits.octets,
+    return QueueLevels(  # by place, as `Queue.counts`
+        ready,
+        unacked,
+        len(queue.consumers),
+        paging.ram_msg_count,
+        paging.ram_ack_count,
+        paging.ram_octets + paging.unacked_octets,
+        *(backing.state_counts() if ready or unacked else (0, 0, 0, 0)),
+        promises,
+        int(promises > 0 and not queue.consumer_count),
+        0 if retained is None else queue.retained_count,
+        0 if retained is None or retained.limits is None else retained.limits.octets,
     )
 
 
-def channel_row(channel: Channel) -> ChannelRow:
+def channel_row(channel: Channel) -> Row:
     """Return the row of a channel; a closed one has only its counters."""
+    return Row(channel.counts(), channel_levels(channel))
+
+
+def channel_levels(channel: Channel) -> ChannelLevels:
+    """Return the levels of a channel."""
     confirms, tx = channel.confirms, channel.tx
-    levels = ChannelLevels(
+    return ChannelLevels(
         consumers=len(channel.consumers),
         unacked=len(channel.unacked),
         unconfirmed=0 if confirms is None else confirms.unconfirmed_count,
@@ -128,15 +124,14 @@ def channel_row(channel: Channel) -> ChannelRow:
         global_prefetch=channel.global_prefetch,
         publishers=int(channel.published > 0),
     )
-    return Row(channel.counts(), levels)
 
 
-def connection_row(connection: Connection) -> ConnectionRow:
+def connection_row(connection: Connection) -> Row:
     """Return the row of a connection."""
     return Row(connection.counts(), ConnectionLevels(len(connection.channels), len(connection.outbox.frames)))
 
 
-def summed(rows: Sequence[Row[Counts, Levels]]) -> Row[Counts, Levels]:
+def summed(rows: Sequence[Row]) -> Row:
     """Return the sum of rows (at least one)."""
     transitions: Counter[str] = Counter()
     for row in rows:
