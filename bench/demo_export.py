@@ -35,8 +35,7 @@ from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.embedded_server import EmbeddedServer
 from leveret.broker.embedded.faulty_store import FaultyStore
 from leveret.broker.embedded.settable_time import MILLISECOND, SECOND
-from leveret.broker.export.writer import Layout
-from leveret.broker.export.writer import Export
+from leveret.broker.export.writer import Export, Layout
 from leveret.broker.server.startup import open_data_store
 
 START = datetime(2026, 11, 24, 14, tzinfo=UTC)

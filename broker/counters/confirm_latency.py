@@ -1,15 +1,23 @@
-"""Sampling of confirm latency: of each channel at most one sequence number in `SAMPLE_EVERY` is timed.
+"""Confirm latency: of each channel at most one sequence number in `SAMPLE_EVERY` is timed.
 
 Theory. As with a queue's messages (`broker.counters.sampling`), any number published in a turn may be the sample, and
 it represents all numbers since the previous sample. Where confirms take long, fewer are sampled, so that a channel
 with a million unconfirmed numbers costs no more than one with a hundred.
 """
 
-from leveret.broker.counters.sampling import SAMPLE_EVERY, MeteringContext, next_place, one_of
+from collections.abc import Mapping
+from typing import Any
+
+from leveret.broker.counters.histogram import Histogram, Latency
+from leveret.broker.counters.sampling import SAMPLE_EVERY, next_place, one_of
 from leveret.confirm.channel_confirms import ChannelConfirms
 
 WATCHED_CONFIRMS = 8
 """Maximum number of pending samples of a channel; beyond it every other sample is dropped."""
+SHARE = 3
+"""The wait is at most this part of the mean latency."""
+LEAST_US, MOST_US = 10_000, 100_000
+"""Microseconds of a wait; a shorter one gathers too little."""
 
 
 class ConfirmTimes:
@@ -31,7 +39,7 @@ class ConfirmTimes:
         self._every = SAMPLE_EVERY
         self._place = 0
 
-    def look(self, confirms: ChannelConfirms, came: int, context: MeteringContext) -> None:
+    def look(self, confirms: ChannelConfirms, came: int, context: Any) -> None:
         """Record the latency of the samples that are confirmed by now; `came` as for `watch`."""
         latencies = context.latencies
         waiting = []
@@ -46,9 +54,7 @@ class ConfirmTimes:
             self._last = confirms.seq_no - came  # numbers of a long wait do not represent later ones
             self.due = self._last + SAMPLE_EVERY
 
-    def watch(
-        self, confirms: ChannelConfirms, came: int, mode: str, context: MeteringContext, since: int = 0
-    ) -> None:
+    def watch(self, confirms: ChannelConfirms, came: int, mode: str, context: Any, since: int = 0) -> None:
         """Sample one of the numbers that came: record its latency, or watch it until it is confirmed.
 
         Args:
@@ -78,3 +84,39 @@ class ConfirmTimes:
         early, late = self.watched[::2], self.watched[1::2]
         self.watched = [(*two[:3], one[3] + two[3]) for one, two in zip(early, late, strict=True)]
         self._every *= 2
+
+
+class ConfirmWait:
+    """The time for which confirms of busy channels wait for others, as the latest confirm latencies allow.
+
+    With many publishers each turn confirms one or two messages of each, mostly out of order, so each in a frame of its
+    own; publishers are woken for one message at a time. If confirms take long anyway, a part of that time gathers them:
+    one frame for many, and all publishers at once. The wait is a part of the latency that it adds to, so it does not
+    grow by itself, and there is none where confirms are quick or few sockets are busy.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Histogram, int, int]] = {}
+        """By confirm mode, the histogram that the last tick has seen, and its count and sum then."""
+
+    def next(self, latencies: Mapping[str, Latency], *, is_shared: bool) -> int:
+        """Return the wait in nanoseconds until the next tick; 0 for none.
+
+        Args:
+            latencies: confirm latencies by mode.
+            is_shared: whether many sockets have taken turns since the last tick.
+
+        """
+        count = total = 0
+        for mode, latency in latencies.items():
+            recent = latency.recent
+            histogram, seen_count, seen_total = self._seen.get(mode, (recent, 0, 0))
+            if histogram is not recent:  # an export has taken what the last tick saw
+                seen_count = seen_total = 0
+            self._seen[mode] = recent, recent.count, recent.total
+            count += recent.count - seen_count
+            total += recent.total - seen_total
+        wait = total // (count * SHARE) if count and is_shared else 0
+        return min(wait, MOST_US) * 1000 if wait >= LEAST_US else 0

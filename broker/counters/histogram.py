@@ -8,6 +8,7 @@ percentiles are not.) Recording costs 0.1 us, so it is done for a sample of mess
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 LINEAR_BITS = 5
@@ -38,6 +39,7 @@ def highest(bucket: int) -> int:
     return lowest(bucket) + (1 << ((bucket >> LINEAR_BITS) - 2)) - 1
 
 
+@dataclass(slots=True, eq=False)
 class Histogram:
     """A histogram of durations in microseconds.
 
@@ -48,14 +50,11 @@ class Histogram:
 
     """
 
-    __slots__ = ("count", "counts", "greatest", "least", "total")
-
-    def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
-        self.count = 0
-        self.total = 0
-        self.least = 0
-        self.greatest = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    count: int = 0
+    total: int = 0
+    least: int = 0
+    greatest: int = 0
 
     def record(self, value: int, weight: int = 1) -> None:
         """Count a duration in microseconds, `weight` times; negative ones count as 0."""
@@ -114,17 +113,15 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
     return total
 
 
+@dataclass(slots=True, eq=False)
 class Latency:
     """Histograms of one kind of duration, for the last interval and since the start of the broker.
 
     Durations are recorded in `recent`, which `take` returns for each interval. `whole` has all since the start.
     """
 
-    __slots__ = ("_before", "recent")
-
-    def __init__(self) -> None:
-        self.recent = Histogram()
-        self._before = Histogram()
+    recent: Histogram = field(default_factory=Histogram)
+    _before: Histogram = field(default_factory=Histogram)
 
     def record(self, value: int, weight: int = 1) -> None:
         """Count a duration in microseconds, `weight` times."""

@@ -14,10 +14,10 @@ Times are nanoseconds of the driver's monotonic clock (`NodeContext.now`); histo
 
 from collections import defaultdict, deque
 from collections.abc import Collection
-from typing import Any, NamedTuple, Protocol
+from dataclasses import InitVar, dataclass, field
+from typing import Any, NamedTuple
 
 from leveret.broker.counters.histogram import Histogram, Latency
-from leveret.storage.queues.backing_queue import BackingQueue
 
 SAMPLE_EVERY = 17
 """One in so many messages is sampled, and at most one per turn; fewer in a long queue. A prime, because otherwise a
@@ -41,20 +41,6 @@ def one_of(last: int, count: int, place: int) -> int:
     return last - (count * place >> 32)
 
 
-class Recorder(Protocol):
-    """Records durations."""
-
-    def record(self, value: int, weight: int = 1) -> None:
-        """Record a duration in microseconds that represents `weight` durations."""
-
-
-class TurnEndListener(Protocol):
-    """A meter whose measurements last until the turn's frames are written."""
-
-    def turn_ended(self, now: int) -> None:
-        """Called when they are written, with the time (ns)."""
-
-
 class Latencies:
     """Latencies of the node, and the durations that end with the current turn.
 
@@ -69,14 +55,14 @@ class Latencies:
     def __init__(self) -> None:
         self.confirm: defaultdict[str, Latency] = defaultdict(Latency)
         self.loop_lag = Latency()
-        self._ending: list[tuple[Recorder, int, int]] = []
-        self._turning: list[TurnEndListener] = []
+        self._ending: list[tuple[Histogram | Latency, int, int]] = []
+        self._turning: list[QueueMeter] = []
 
-    def ended(self, recorder: Recorder, since: int, weight: int = 1) -> None:
+    def ended(self, recorder: Histogram | Latency, since: int, weight: int = 1) -> None:
         """Record a duration from `since` (ns) until this turn's frames are written, `weight` times."""
         self._ending.append((recorder, since, weight))
 
-    def notify_at_end(self, meter: TurnEndListener) -> None:
+    def notify_at_end(self, meter: "QueueMeter") -> None:
         """Notify a meter when this turn's frames are written."""
         self._turning.append(meter)
 
@@ -134,22 +120,9 @@ class Events:
         return taken
 
 
-class SampledQueue(Protocol):
-    """A queue, as its meter sees it."""
-
-    published: int
-    backing: BackingQueue
-
-
-class MeteringContext(Protocol):
-    """The context of the node, as meters see it: the start of the turn (ns), and its latencies."""
-
-    now: int
-    latencies: Latencies
-
-
+@dataclass(slots=True, eq=False)
 class QueueMeter:
-    """Meter of one queue: areas and latencies.
+    """Meter of one queue: areas and latencies. The context that methods take is that of the node.
 
     Args:
         now: time of creation, ns.
@@ -164,68 +137,49 @@ class QueueMeter:
 
     """
 
-    __slots__ = (
-        "_at",
-        "_awaits_end",
-        "_began",
-        "_came",
-        "_discarded",
-        "_leaving",
-        "_leaving_ready",
-        "_leaving_unacked",
-        "_left",
-        "_next",
-        "_paged_now",
-        "_place",
-        "_probe",
-        "_ready_now",
-        "_settled",
-        "_since_probe",
-        "_spacing",
-        "_unacked_now",
-        "_waiting",
-        "ack",
-        "beta",
-        "deliver",
-        "delta",
-        "gamma",
-        "ready",
-        "residence",
-        "since",
-        "unacked",
-    )
+    now: InitVar[int]
+    since: int
+    ready: int = 0
+    unacked: int = 0
+    beta: int = 0
+    gamma: int = 0
+    delta: int = 0
+    deliver: Histogram = field(default_factory=Histogram)
+    residence: Histogram = field(default_factory=Histogram)
+    ack: Histogram = field(default_factory=Histogram)
+    _at: int = 0
+    _ready_now: int = 0
+    _unacked_now: int = 0
+    _paged_now: tuple[int, int, int] = _NOT_PAGED
+    _came: int = 0
+    _began: int = 0
+    _leaving_ready: int = 0
+    """Ready and, below, unacked messages that are counted until the turn ends, but not afterwards."""
+    _leaving_unacked: int = 0
+    _awaits_end: bool = False
+    _next: int = 1
+    _spacing: int = SAMPLE_EVERY
+    _place: int = 0
+    _left: int = 0
+    """The last number represented by the samples so far, of those delivered and, below, of those settled."""
+    _settled: int = 0
+    _since_probe: int = 0
+    """Deliveries settled since the last ack was timed."""
+    _discarded: int = 0
+    """Messages that left the queue without an ack."""
+    _waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
+    """Watched messages that are ready: number, time of arrival, and the last number that each represents."""
+    _leaving: deque[tuple[int, int, int]] = field(default_factory=deque)
+    """Watched messages that are no longer ready, but not settled yet."""
+    _probe: tuple[Any, int] | None = None
+    """The delivery whose ack is being timed: its key and time."""
 
-    def __init__(self, now: int, since: int) -> None:
-        self.since = since
-        self.ready = self.unacked = self.beta = self.gamma = self.delta = 0
-        self.deliver, self.residence, self.ack = Histogram(), Histogram(), Histogram()
+    def __post_init__(self, now: int) -> None:
         self._at = now
-        self._ready_now = self._unacked_now = 0
-        self._paged_now = _NOT_PAGED
-        self._came = 0
-        self._began = now
-        self._leaving_ready = self._leaving_unacked = 0
-        """Ready and unacked messages that are counted until the turn ends, but not afterwards."""
-        self._awaits_end = False
-        self._next = 1
-        self._spacing = SAMPLE_EVERY
-        self._place = 0
-        self._left = self._settled = 0
-        """The last numbers represented by the samples so far, of those delivered and of those settled."""
-        self._since_probe = 0
-        """Deliveries settled since the last ack was timed."""
-        self._discarded = 0
-        """Messages that left the queue without an ack."""
-        self._waiting: deque[tuple[int, int, int]] = deque()
-        """Watched messages that are ready: number, time of arrival, and the last number that each represents."""
-        self._leaving: deque[tuple[int, int, int]] = deque()
-        """Watched messages that are no longer ready, but not settled yet."""
-        self._probe: tuple[Any, int] | None = None
-        """The delivery whose ack is being timed: its key and time."""
 
     # -- areas ------------------------------------------------------------------------------------------------------
 
-    def update(self, queue: SampledQueue, now: int) -> None:
+    def update(self, queue: Any, now: int) -> None:
         """Add the time since the last update to the areas, and record the current counts."""
         elapsed = now - self._at
         if elapsed > 0:
@@ -242,7 +196,7 @@ class QueueMeter:
         self._unacked_now = backing.unacked_count
         self._paged_now = backing.state_counts()[1:] if ready else _NOT_PAGED
 
-    def ended(self, queue: SampledQueue, now: int) -> None:
+    def ended(self, queue: Any, now: int) -> None:
         """Update the areas when the queue is deleted; from then on it counts as empty."""
         self.update(queue, now)
         self._ready_now = self._unacked_now = 0
@@ -258,7 +212,7 @@ class QueueMeter:
 
     # -- times ------------------------------------------------------------------------------------------------------
 
-    def ran(self, queue: SampledQueue, context: MeteringContext) -> None:
+    def ran(self, queue: Any, context: Any) -> None:
         """Update the areas and the watched messages after a run of the queue."""
         now, latencies = context.now, context.latencies
         ready, unacked = self._ready_now, self._unacked_now

@@ -11,6 +11,7 @@ Hot path: see docs/performance.md. Message sizes are the one thing that is count
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from operator import add
 from typing import NamedTuple, TypeVar
 
@@ -105,32 +106,27 @@ def added(one: Counts, other: Counts) -> Counts:
     return type(one)(*map(add, one, other))
 
 
+@dataclass(slots=True, eq=False)
 class QueueTally:
     """Counters of a queue for less frequent events: the parts of `QueueCounts` that change rarely.
 
     `delivered_auto` counts the deliveries of consumers that have been cancelled.
     """
 
-    __slots__ = (
-        "cycled",
-        "dead_lettered",
-        "delivered_auto",
-        "discarded",
-        "dropped",
-        "expired",
-        "forwarded",
-        "get_empty",
-        "got_ack",
-        "got_auto",
-        "purged",
-        "rejected",
-        "requeued",
-    )
-
-    def __init__(self) -> None:
-        self.forwarded = self.delivered_auto = self.got_ack = self.got_auto = self.get_empty = 0
-        self.discarded = self.expired = self.dropped = self.rejected = self.dead_lettered = self.purged = 0
-        self.requeued = self.cycled = 0
+    forwarded: int = 0
+    delivered_auto: int = 0
+    got_ack: int = 0
+    got_auto: int = 0
+    get_empty: int = 0
+    discarded: int = 0
+    """Messages counted as acked that were discarded instead."""
+    expired: int = 0
+    dropped: int = 0
+    rejected: int = 0
+    dead_lettered: int = 0
+    purged: int = 0
+    requeued: int = 0
+    cycled: int = 0
 
 
 class Sizes:
@@ -175,46 +171,31 @@ class Sizes:
         return self._octets
 
 
+@dataclass(slots=True, eq=False)
 class Totals:
     """Counters of closed connections, closed channels and deleted queues, plus server-wide counters. One per server."""
 
-    __slots__ = (
-        "auth_failed",
-        "auth_succeeded",
-        "channels",
-        "connections",
-        "dead_letters",
-        "lost",
-        "pauses_disk",
-        "pauses_queue",
-        "queues",
-        "queues_created",
-        "queues_declared",
-        "queues_deleted",
-        "sizes",
-        "transitions",
-    )
-
-    def __init__(self) -> None:
-        self.connections = ConnectionCounts()
-        self.channels = ChannelCounts()
-        self.queues: dict[str, QueueCounts] = {}
-        """Counters of deleted queues, by queue type."""
-        self.transitions: dict[str, int] = {}
-        """Changes of state (in memory, on disk) of messages of deleted queues, by kind."""
-        self.queues_declared = self.queues_created = self.queues_deleted = 0
-        """Counts over all vhosts, deleted ones included."""
-        self.lost = 0
-        """Light deliveries that were requeued after their queue was deleted."""
-        self.dead_letters: dict[tuple[str, str], int] = {}
-        """Dead-lettered messages, by queue type and reason."""
-        self.sizes = Sizes()
-        self.auth_succeeded = 0
-        self.auth_failed = 0
-        self.pauses_queue = 0
-        """Pauses of publishers because of a queue."""
-        self.pauses_disk = 0
-        """Pauses of publishers because of the disk."""
+    connections: ConnectionCounts = field(default_factory=ConnectionCounts)
+    channels: ChannelCounts = field(default_factory=ChannelCounts)
+    queues: dict[str, QueueCounts] = field(default_factory=dict)
+    """Counters of deleted queues, by queue type."""
+    transitions: dict[str, int] = field(default_factory=dict)
+    """Changes of state (in memory, on disk) of messages of deleted queues, by kind."""
+    queues_declared: int = 0
+    """Counts over all vhosts, deleted ones included; as the next two."""
+    queues_created: int = 0
+    queues_deleted: int = 0
+    lost: int = 0
+    """Light deliveries that were requeued after their queue was deleted."""
+    dead_letters: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Dead-lettered messages, by queue type and reason."""
+    sizes: Sizes = field(default_factory=Sizes)
+    auth_succeeded: int = 0
+    auth_failed: int = 0
+    pauses_queue: int = 0
+    """Pauses of publishers because of a queue."""
+    pauses_disk: int = 0
+    """Pauses of publishers because of the disk."""
 
     def connection_closed(self, counts: ConnectionCounts) -> None:
         """Add the counters of a closed connection; must be called once for each."""

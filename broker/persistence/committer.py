@@ -41,7 +41,7 @@ log = logging.getLogger("leveret.storage")
 MIN_GAP = 0.002
 """Minimum time between the starts of two commits under load."""
 WAITS = 6
-"""Waits of confirms for others (`broker.counters.confirm_wait`) between the starts of two commits under load: twice the
+"""Waits of confirms for others (`broker.counters.confirm_latency`) between the starts of two commits under load: twice the
 mean latency of confirms."""
 MOST_GAP = 0.2
 """Maximum of that time; RabbitMQ 3.6 flushed every 200 ms."""

@@ -38,7 +38,7 @@ from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.node import Backends
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
-from leveret.broker.counters.confirm_wait import ConfirmWait
+from leveret.broker.counters.confirm_latency import ConfirmWait
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers

@@ -8,6 +8,7 @@ had its last values all the time: ten thousand queues, of which a hundred move, 
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Row = tuple[int, ...]
@@ -48,6 +49,7 @@ class Ticks(NamedTuple):
         return max(1, round(tier.seconds / self.interval))
 
 
+@dataclass(slots=True, eq=False)
 class Ring:
     """The last rows of an object, as one array of unsigned numbers.
 
@@ -57,15 +59,12 @@ class Ring:
 
     """
 
-    __slots__ = ("_most", "_next", "_values", "_width", "newest")
-
-    def __init__(self, width: int, most: int) -> None:
-        self._width = width
-        self._most = most
-        self._values = array("Q")
-        self._next = 0
-        self.newest = 0
-        """Multiple of the step at which the newest row was taken."""
+    _width: int
+    _most: int
+    _values: "array[int]" = field(default_factory=lambda: array("Q"))
+    _next: int = 0
+    newest: int = 0
+    """Multiple of the step at which the newest row was taken."""
 
     def __len__(self) -> int:
         return len(self._values) // self._width
@@ -92,6 +91,7 @@ class Ring:
         return self._values[at : at + self._width]
 
 
+@dataclass(slots=True, eq=False)
 class Series:
     """The samples of one object.
 
@@ -104,27 +104,16 @@ class Series:
 
     """
 
-    __slots__ = (
-        "_base",
-        "_rings",
-        "changed",
-        "changed_wall",
-        "last",
-        "last_at",
-        "previous",
-        "previous_at",
-        "since",
-    )
-
-    def __init__(self) -> None:
-        self.last: Row = ()
-        self.previous: Row = ()
-        self.last_at = self.previous_at = 0.0
-        self.since = self.changed = 0
-        self.changed_wall = 0
-        self._base: Row = ()
-        """Row of the time before the rings."""
-        self._rings: tuple[Ring, ...] = ()
+    last: Row = ()
+    previous: Row = ()
+    last_at: float = 0.0
+    previous_at: float = 0.0
+    since: int = 0
+    changed: int = 0
+    changed_wall: int = 0
+    _base: Row = ()
+    """Row of the time before the rings."""
+    _rings: tuple[Ring, ...] = ()
 
     def add(self, row: Row, now: float, ticks: Ticks, tiers: tuple[Tier, ...]) -> None:
         """Add the sample of a tick.

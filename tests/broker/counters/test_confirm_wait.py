@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.counters.confirm_wait import MOST_US, SHARE, ConfirmWait
+from leveret.broker.counters.confirm_latency import MOST_US, SHARE, ConfirmWait
 from leveret.broker.counters.histogram import Latency
 
 MS = 1_000_000
