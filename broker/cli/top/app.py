@@ -19,9 +19,8 @@ from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.top.cells import Line
 from leveret.broker.cli.top.fetch import Poller, Source
-from leveret.broker.cli.top.help import KEYS, TYPING_KEYS, help_lines, key_line
 from leveret.broker.cli.top.model import Answer, Model
-from leveret.broker.cli.top.views import VIEWS
+from leveret.broker.cli.top.views import KEYS, TYPING_KEYS, VIEWS, help_lines, key_line
 
 STYLES = {
     "": "",

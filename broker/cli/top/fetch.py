@@ -3,10 +3,10 @@
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiError
+from leveret.broker.cli.ctl.client import ApiClient, ApiError
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.top.model import Answer, Question
 from leveret.broker.cli.top.summary import Broker
@@ -19,16 +19,6 @@ _NODE: Final = (
 _BAD_REQUEST: Final = 400
 
 
-class Api(Protocol):
-    """The part of `ApiClient` that is needed."""
-
-    def get(self, *path: str, **query: str) -> Any:
-        """Return the answer to a GET."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
 class Source:
     """Asks the API.
 
@@ -38,7 +28,7 @@ class Source:
 
     """
 
-    def __init__(self, api: Api, vhost: str | None = None) -> None:
+    def __init__(self, api: ApiClient, vhost: str | None = None) -> None:
         self._api = api
         self._vhost = vhost
         self._may_see_node = True

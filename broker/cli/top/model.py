@@ -251,7 +251,7 @@ class Model:
         line: Line = []
         for view in VIEWS:
             style = "chosen" if view is self.view else "label"
-            line += [(f" {view.key} {view.title} {grouped(objects.get(view.total))} ", style), (" ", "")]
+            line += [(f" {view.key} {view.title} {grouped(objects.get(view.resource))} ", style), (" ", "")]
         told = self._range()
         space = self._cells - shown_width(line) - len(told)
         return [*line, (" " * space + told, "label")] if space >= 0 else line
@@ -294,7 +294,7 @@ class Model:
         if self._shown.view is not self.view or self.cursor >= len(self._items):
             return []
         line: Line = []
-        for label, value in self.view.details(self._items[self.cursor]):
+        for label, value in self.view.details_of(self._items[self.cursor]):
             if value:
                 line += [(f"{label} ", "label"), (f"{value}  ", "value")]
         return _cut(line, self._cells)

@@ -1,13 +1,15 @@
-"""The lists that can be shown, and their columns: what is asked for, what it is sorted by, and how it reads."""
+"""The lists that can be shown and their columns, which are selections of the API's keys; keys, and the help."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from leveret.broker.cli.top.cells import count, octets, rate, safe, share
+from leveret.broker.cli.top.cells import Line, count, octets, rate, safe, share
 
 Item = Mapping[str, Any]
 Kind = Literal["name", "text", "number"]
+Read = str | Callable[[Item], Any]
+"""How a value is read of an item: the path of a key, with dots, or a function."""
 
 
 class Column(NamedTuple):
@@ -46,13 +48,12 @@ class View(NamedTuple):
     Attributes:
         title: heading.
         key: key that chooses it.
-        resource: path of the API.
-        total: key of the number of all in `object_totals`.
+        resource: path of the API, and key of the number of all in `object_totals`.
         columns: in their order; the first is the name.
         first: titles of those that a narrow terminal shows, the most important first; the others are shown where the
             names have enough space.
         sort: title of the column that it is sorted by at first.
-        details: makes the line about the chosen item.
+        details: what the line about the chosen item tells: labels, and how the texts are read.
         needs: further keys that `details` needs.
 
     """
@@ -60,11 +61,10 @@ class View(NamedTuple):
     title: str
     key: str
     resource: str
-    total: str
     columns: tuple[Column, ...]
     first: tuple[str, ...]
     sort: str
-    details: Callable[[Item], list[tuple[str, str]]]
+    details: Mapping[str, Read]
     needs: tuple[str, ...] = ()
 
     @property
@@ -76,6 +76,13 @@ class View(NamedTuple):
     def column(self, title: str) -> Column:
         """Return the column of this title."""
         return next(each for each in self.columns if each.title == title)
+
+    def details_of(self, item: Item) -> list[tuple[str, str]]:
+        """Return the labels and texts about an item; a text may be empty."""
+        reads = self.details.items()
+        return [
+            (label, _text(at(item, read) if isinstance(read, str) else read(item))) for label, read in reads
+        ]
 
 
 def at(item: Any, path: str) -> Any:
@@ -111,49 +118,37 @@ def _peer(item: Item) -> str:
     return f"{peer} ({number})" if arrow and rest and number is not None else peer
 
 
-def _moment(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _mode(item: Item) -> str:
     return "tx" if item.get("transactional") else "confirm" if item.get("confirm") else ""
 
 
-def _reads(per_delivered: Any) -> str:
-    return f"{per_delivered:.2f} per delivery" if per_delivered else ""
+def _durable(item: Item) -> str:
+    return "" if item.get("durable") is None else "yes" if item["durable"] else "no"
 
 
-def _queue_details(item: Item) -> list[tuple[str, str]]:
-    arguments = item.get("arguments") or {}
-    return [
-        ("queue", _text(item.get("name"))),
-        ("vhost", _text(item.get("vhost"))),
-        ("type", _text(item.get("type"))),
-        ("policy", _text(item.get("policy"))),
-        ("durable", "" if item.get("durable") is None else "yes" if item["durable"] else "no"),
-        ("read back", _reads(item.get("disk_reads_per_delivered"))),
-        ("arguments", ", ".join([f"{safe(name)}={_text(value)}" for name, value in arguments.items()])),
-    ]
+def _read_back(item: Item) -> str:
+    reads = item.get("disk_reads_per_delivered")
+    return f"{reads:.2f} per delivery" if reads else ""
 
 
-def _connection_details(item: Item) -> list[tuple[str, str]]:
+def _arguments(item: Item) -> str:
+    return ", ".join([f"{name}={_text(value)}" for name, value in (item.get("arguments") or {}).items()])
+
+
+def _since(item: Item) -> str:
+    milliseconds = item.get("connected_at")
+    if not milliseconds:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _library(item: Item) -> str:
     properties = item.get("client_properties") or {}
-    product = f"{_text(properties.get('product'))} {_text(properties.get('version'))}".strip()
-    since = item.get("connected_at")
-    return [
-        ("connection", _text(item.get("name"))),
-        ("since", _moment(since) if since else ""),
-        ("name", _text(item.get("user_provided_name"))),
-        ("library", product),
-    ]
+    return f"{_text(properties.get('product'))} {_text(properties.get('version'))}".strip()
 
 
-def _channel_details(item: Item) -> list[tuple[str, str]]:
-    return [
-        ("channel", _text(item.get("name"))),
-        ("vhost", _text(item.get("vhost"))),
-        ("uncommitted", count(item.get("messages_uncommitted") or None).strip("-")),
-    ]
+def _uncommitted(item: Item) -> str:
+    return count(item.get("messages_uncommitted") or None).strip("-")
 
 
 _VHOST = Column("VHOST", "vhost", _text, 14, "virtual host", "text")
@@ -161,12 +156,8 @@ _USER = Column("USER", "user", _text, 12, "user", "text")
 _STATE = Column(
     "STATE", "state", _text, 8, "running, idle, paused, flow (publishers are slowed down), blocked", "text"
 )
-
 QUEUES = View(
-    "Queues",
-    "1",
-    "queues",
-    "queues",
+    "Queues", "1", "queues",
     (
         Column("NAME", "name", _text, 10, "queue", "name"),
         _VHOST,
@@ -186,26 +177,18 @@ QUEUES = View(
     ),
     ("READY", "UNACKED", "IN/S", "OUT/S", "ACK/S", "CONS", "VHOST", "STATE", "MEMORY"),
     "READY",
-    _queue_details,
+    {
+        "queue": "name", "vhost": "vhost", "type": "type", "policy": "policy", "durable": _durable,
+        "read back": _read_back, "arguments": _arguments,
+    },
     ("durable", "arguments", "disk_reads_per_delivered"),
-)
+)  # fmt: skip
 CONNECTIONS = View(
-    "Connections",
-    "2",
-    "connections",
-    "connections",
+    "Connections", "2", "connections",
     (
         Column("PEER", "name", _text, 21, "address of the client", "text", whole=_peer),
-        Column(
-            "CLIENT",
-            "user_provided_name",
-            _text,
-            10,
-            "name that the client gave, or its library",
-            "name",
-            ("client_properties.connection_name", "client_properties.product"),
-            _client,
-        ),
+        Column("CLIENT", "user_provided_name", _text, 10, "name that the client gave, or its library", "name",
+               ("client_properties.connection_name", "client_properties.product"), _client),
         _USER,
         _VHOST,
         Column("CHANS", "channels", count, 5, "channels"),
@@ -216,37 +199,68 @@ CONNECTIONS = View(
     ),
     ("USER", "IN B/S", "OUT B/S", "STATE", "PEER", "CHANS", "VHOST"),
     "IN B/S",
-    _connection_details,
+    {"connection": "name", "since": _since, "name": "user_provided_name", "library": _library},
     ("connected_at", "client_properties.version"),
-)
+)  # fmt: skip
 CHANNELS = View(
-    "Channels",
-    "3",
-    "channels",
-    "channels",
+    "Channels", "3", "channels",
     (
         Column("CHANNEL", "name", _text, 10, "address of the client, and number", "name", ("number",), _peer),
         _USER,
         _VHOST,
-        Column(
-            "UNACKED", "messages_unacknowledged", count, 7, "messages at its consumers, not acknowledged yet"
-        ),
-        Column(
-            "UNCONF", "messages_unconfirmed", count, 6, "messages that were published and not confirmed yet"
-        ),
+        Column("UNACKED", "messages_unacknowledged", count, 7, "messages at its consumers, not acknowledged yet"),
+        Column("UNCONF", "messages_unconfirmed", count, 6, "messages that were published and not confirmed yet"),
         Column("IN/S", _rate_of("publish"), rate, 6, "messages a second that it published"),
         Column("OUT/S", _rate_of("deliver_get"), rate, 6, "messages a second that it got"),
         Column("ACK/S", _rate_of("ack"), rate, 6, "messages a second that it acknowledged"),
         Column("CONS", "consumer_count", count, 5, "consumers"),
         Column("PREFETCH", "prefetch_count", count, 8, "prefetch count of new consumers; 0 is no limit"),
-        Column(
-            "MODE", "confirm", _text, 7, "confirm or tx (transactions)", "text", ("transactional",), _mode
-        ),
+        Column("MODE", "confirm", _text, 7, "confirm or tx (transactions)", "text", ("transactional",), _mode),
         _STATE,
     ),
     ("UNACKED", "IN/S", "OUT/S", "ACK/S", "UNCONF", "CONS", "USER", "STATE"),
     "UNACKED",
-    _channel_details,
+    {"channel": "name", "vhost": "vhost", "uncommitted": _uncommitted},
     ("messages_uncommitted",),
-)
+)  # fmt: skip
 VIEWS = (QUEUES, CONNECTIONS, CHANNELS)
+
+KEYS = (
+    ("q", "quit"),
+    ("?", "help"),
+    ("1 2 3", "list"),
+    ("/", "filter"),
+    ("← →", "sort by"),
+    ("r", "reverse"),
+    ("p", "pause"),
+)
+"""The keys of the last line, the most important of them."""
+TYPING_KEYS = (("enter", "keep this filter"), ("esc", "show all"))
+"""The keys of the last line while somebody types a filter."""
+_ALL = (
+    ("1 2 3  tab", "queues, connections, channels"),
+    ("/", "type a part of the name; enter keeps it, esc shows all"),
+    ("← →  < >", "sort by the column to the left, to the right"),
+    ("r", "reverse the order"),
+    ("↑ ↓  home end", "choose an item; the line below the table has its details"),
+    ("page up, down", "turn the page"),
+    ("p  space", "pause, and go on"),
+    ("q  ctrl-c", "quit"),
+    ("ctrl-z", "leave it for the shell, where `fg` comes back to it"),
+)
+_KEY_CELLS = 15
+
+
+def key_line(keys: Sequence[tuple[str, str]]) -> Line:
+    """Return a line of keys and what they do."""
+    return [span for key, text in keys for span in ((f"{key} ", "key"), (f"{text}  ", "label"))]
+
+
+def help_lines(view: View) -> list[Line]:
+    """Return the help, with the columns of this list."""
+    lines: list[Line] = [[(f"{key:<{_KEY_CELLS}}", "key"), (text, "")] for key, text in _ALL]
+    lines += [[], [(f"Columns of {view.title.lower()} (a narrow terminal has not all)", "heading")]]
+    lines += [[(f"{column.title:<{_KEY_CELLS}}", "key"), (column.meaning, "")] for column in view.columns]
+    lines += [[], [("Rates are those of the broker's last sample (5 s).", "label")]]
+    lines += [[("k, M, G are thousands of messages; of bytes units of 1024.", "label")]]
+    return lines
