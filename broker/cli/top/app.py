@@ -94,19 +94,19 @@ class Top(App[None]):
         *(Binding(view.key, f"view({at})") for at, view in enumerate(VIEWS)),
         Binding("tab", "next_view(1)", priority=True),
         Binding("shift+tab", "next_view(-1)", priority=True),
-        Binding("right,greater_than_sign,s", "sort(1)"),
-        Binding("left,less_than_sign,S", "sort(-1)"),
-        Binding("r", "flip"),
+        Binding("right,greater_than_sign,s", "change('sort_next', 1)"),
+        Binding("left,less_than_sign,S", "change('sort_next', -1)"),
+        Binding("r", "change('flip')"),
         Binding("slash,f", "narrow"),
         Binding("escape", "widen", priority=True),
         Binding("p,space", "pause"),
         Binding("ctrl+z", "suspend_process"),
-        Binding("up,k", "move(-1)"),
-        Binding("down,j", "move(1)"),
-        Binding("pageup", "turn(-1)"),
-        Binding("pagedown", "turn(1)"),
-        Binding("home,g", "first"),
-        Binding("end,G", "last"),
+        Binding("up,k", "change('move', -1)"),
+        Binding("down,j", "change('move', 1)"),
+        Binding("pageup", "change('turn', -1)"),
+        Binding("pagedown", "change('turn', 1)"),
+        Binding("home,g", "change('go_first')"),
+        Binding("end,G", "change('go_last')"),
     ]
 
     class Arrived(Message):
@@ -237,16 +237,6 @@ class Top(App[None]):
         self._type(is_typing=False)
         self._ask()
 
-    def action_sort(self, step: int) -> None:
-        """Sort by another column."""
-        self._model.sort_next(step)
-        self._ask()
-
-    def action_flip(self) -> None:
-        """Turn the order round."""
-        self._model.flip()
-        self._ask()
-
     def action_narrow(self) -> None:
         """Let the user type a filter."""
         self._type(is_typing=True)
@@ -267,27 +257,9 @@ class Top(App[None]):
         self._ask_again()
         self._draw()
 
-    def action_move(self, step: int) -> None:
-        """Choose another item."""
-        self._model.move(step)
-        self._ask_if_other_page()
-
-    def action_turn(self, step: int) -> None:
-        """Show another page."""
-        self._model.turn(step)
-        self._ask_if_other_page()
-
-    def action_first(self) -> None:
-        """Show the first page."""
-        self._model.go_first()
-        self._ask_if_other_page()
-
-    def action_last(self) -> None:
-        """Show the last page."""
-        self._model.go_last()
-        self._ask_if_other_page()
-
-    def _ask_if_other_page(self) -> None:
+    def action_change(self, what: str, *arguments: int) -> None:
+        """Change what is shown, by the method of the model with this name."""
+        getattr(self._model, what)(*arguments)
         if self._model.is_outdated:
             self._ask()
         else:

@@ -114,18 +114,18 @@ class Model:
         at = shown.index(order.sort) if order.sort in shown else 0
         order.sort = shown[(at + step) % len(shown)]
         order.is_descending = order.sort.kind == "number"
-        self._first_page()
+        self.go_first()
 
     def flip(self) -> None:
         """Turn the order round."""
         self._order.is_descending = not self._order.is_descending
-        self._first_page()
+        self.go_first()
 
     def narrow(self, text: str) -> None:
         """Show only what has this text in its name."""
         if text != self._order.filter:
             self._order.filter = text
-            self._first_page()
+            self.go_first()
 
     def move(self, step: int) -> None:
         """Choose the item that stands so many after this one; it may be on the next page, or on the one before."""
@@ -148,16 +148,13 @@ class Model:
 
     def go_first(self) -> None:
         """Show the first page."""
-        self._first_page()
+        self._order.page = 1
+        self.cursor = 0
 
     def go_last(self) -> None:
         """Show the last page."""
         self._order.page = self.pages
         self.cursor = self.rows - 1
-
-    def _first_page(self) -> None:
-        self._order.page = 1
-        self.cursor = 0
 
     @property
     def _order(self) -> _Order:
