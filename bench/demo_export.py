@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from pamqp import commands
 
 from bench.client import METHOD, Client, ack_frame, publish_frames
@@ -35,7 +36,7 @@ from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.embedded_server import EmbeddedServer
 from leveret.broker.embedded.faulty_store import FaultyStore
 from leveret.broker.embedded.settable_time import MILLISECOND, SECOND
-from leveret.broker.export.writer import Export, Layout
+from leveret.broker.export.writer import Export
 from leveret.broker.server.startup import open_data_store
 
 START = datetime(2026, 11, 24, 14, tzinfo=UTC)
@@ -150,16 +151,8 @@ class DemoServer(EmbeddedServer):
         return self.time_source.elapsed
 
     def _make_export(self) -> SteppedExport:
-        config = self.config.export
-        return SteppedExport(
-            self,
-            Layout(config.dir, self.config.node_name),
-            node=self.config.node_name,
-            interval=config.interval,
-            rotate_interval=config.rotate_interval,
-            rotate_size=config.rotate_size,
-            retention=0,
-        )
+        settings = msgspec.structs.replace(self.config.export, retention=0)
+        return SteppedExport(self, settings, self.config.node_name)
 
     def _schedule_tick(self) -> None:
         super()._schedule_tick()

@@ -64,13 +64,13 @@ class AsyncQueueView(View):
 
     async def consumers(self) -> list[dict[str, Any]]:
         """Return the consumers, under RabbitMQ's names."""
-        from leveret.broker.management.rows import consumer_rows  # noqa: PLC0415 - loaded when it is used first
+        from leveret.broker.management.client_fields import consumer_rows  # noqa: PLC0415 - loaded when it is used first
 
         return self._see(lambda _: consumer_rows(self._core.server, self._vhost, self._name))
 
     async def details(self) -> dict[str, Any]:
         """Return type, arguments, counters and state, under RabbitMQ's names."""
-        from leveret.broker.management.rows import queue_row  # noqa: PLC0415 - loaded when it is used first
+        from leveret.broker.management.client_fields import queue_row  # noqa: PLC0415 - loaded when it is used first
 
         return self._see(lambda _: queue_row(self._core.server, self._vhost, self._name))
 

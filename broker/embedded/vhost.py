@@ -105,7 +105,7 @@ class AsyncVHost(View):
 
     async def connections(self) -> list[dict[str, Any]]:
         """Return the connections to the virtual host, under RabbitMQ's names."""
-        from leveret.broker.management.rows import connection_rows  # noqa: PLC0415 - loaded when it is used first
+        from leveret.broker.management.client_fields import connection_rows  # noqa: PLC0415 - loaded when it is used first
 
         return self._see(lambda _: connection_rows(self._core.server, self._vhost))
 

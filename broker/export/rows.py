@@ -7,9 +7,9 @@ possible pause, too. Deleted objects get a last row with their final state.
 """
 
 from collections.abc import Callable, Generator, Iterator
-from functools import reduce
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import client_name
@@ -30,8 +30,8 @@ from leveret.broker.export.tables import (
 from leveret.broker.export.topic_patterns import Patterns
 from leveret.broker.process.resource_alarms import resources
 from leveret.broker.queue.queue import Queue
-from leveret.broker.statistics.node_figures import disk_of
-from leveret.broker.statistics.rows import ChannelLevels, QueueLevels, all_of, channel_levels, queue_levels
+from leveret.broker.statistics.node_figures import Process, disk_of
+from leveret.broker.statistics.rows import ChannelLevels, all_of, channel_levels, queue_levels
 from leveret.exchanges.base import Exchange
 from leveret.storage.queues.backing_queue import PagingCounts
 
@@ -40,25 +40,14 @@ FULL_MS = 60_000
 T = TypeVar("T")
 
 
-class Process(NamedTuple):
-    """Process figures from the operating system: bytes, descriptors, microseconds."""
-
-    rss: int
-    fds: int
-    cpu_user_us: int
-    cpu_sys_us: int
-
-
+@dataclass(slots=True)
 class Last:
     """The latest row of an object."""
 
-    __slots__ = ("facts", "round", "since", "written")
-
-    def __init__(self, since: int) -> None:
-        self.since = since
-        self.facts: object = None
-        self.written = 0
-        self.round = 0
+    since: int
+    facts: object = None
+    written: int = 0
+    round: int = 0
 
     def is_due(self, facts: object, ts: int) -> bool:
         """Return whether the object needs a row, because its facts changed or are old. The caller then writes it."""
@@ -70,8 +59,6 @@ class Last:
 
 class Seen(Generic[T]):
     """Tracks the rows written for the objects of one kind."""
-
-    __slots__ = ("_last", "_round")
 
     def __init__(self) -> None:
         self._last: dict[T, Last] = {}
@@ -100,52 +87,6 @@ class Seen(Generic[T]):
         """Note that written rows were lost: every object gets a row in the next round."""
         for last in self._last.values():
             last.facts = None
-
-
-class Areas(NamedTuple):
-    """The areas of a queue, in message-microseconds; none of a queue without a meter."""
-
-    ready: int = 0
-    unacked: int = 0
-    alpha: int = 0
-    beta: int = 0
-    gamma: int = 0
-    delta: int = 0
-
-
-class ExportedQueue(NamedTuple):
-    """What the columns of a queue are read of."""
-
-    queue: Queue
-    since: int
-    areas: Areas
-    counts: QueueCounts
-    levels: QueueLevels
-    paging: PagingCounts
-
-
-class ExportedExchange(NamedTuple):
-    """What the columns of an exchange, or of one of its patterns, are read of."""
-
-    vhost: str
-    exchange: Exchange
-    since: int
-    pattern: str = ""
-    matches: int = 0
-    missed: int = 0
-
-
-class ExportedConnection(NamedTuple):
-    """What the columns of a connection are read of: counters and levels are those of its channels together."""
-
-    connection: Connection
-    since: int
-    state: str
-    counts: ChannelCounts
-    channels: int
-    levels: ChannelLevels
-    client: str
-    prefetch: int
 
 
 class Rows:
@@ -272,12 +213,24 @@ class Rows:
 
     def _queue_row(self, queue: Queue, counts: QueueCounts, paging: PagingCounts, since: int, ts: int) -> Any:
         now, meter = self._clock(), queue.meter
-        if meter is not None:
-            since = meter.since
-            if not queue.deleted:  # its messages at the deletion are included in its areas
-                meter.update(queue, now)
-        levels = queue_levels(queue, paging)
-        about = ExportedQueue(queue, since, _areas(meter), counts, levels, paging)
+        if meter is None:
+            meter = QueueMeter(now, since)  # which has measured nothing
+        elif not queue.deleted:  # its messages at the deletion are included in its areas
+            meter.update(queue, now)
+        ready, beta, gamma, delta = meter.ready, meter.beta, meter.gamma, meter.delta
+        about = SimpleNamespace(
+            queue=queue,
+            since=meter.since,
+            counts=counts,
+            levels=queue_levels(queue, paging),
+            paging=paging,
+            area_ready=ready // 1000 % AREA_MODULUS,
+            area_unacked=meter.unacked // 1000 % AREA_MODULUS,
+            area_alpha=(ready - beta - gamma - delta) // 1000 % AREA_MODULUS,
+            area_beta=beta // 1000 % AREA_MODULUS,
+            area_gamma=gamma // 1000 % AREA_MODULUS,
+            area_delta=delta // 1000 % AREA_MODULUS,
+        )
         return QUEUE.row(self._common(ts, now), about)
 
     def _queue_histograms(self, queue: Queue, meter: QueueMeter, ts: int) -> Iterator[Any]:
@@ -298,7 +251,8 @@ class Rows:
             if not last.is_due((bindings, published, returned, exchange.lookups), ts):
                 yield None
                 continue
-            yield self._exchange_row(vhost.name, exchange, last.since, ts)
+            about = SimpleNamespace(vhost=vhost.name, exchange=exchange, since=last.since)
+            yield EXCHANGE.row(self._common(ts), about)
             if exchange.counts_keys and published:
                 patterns = self._patterns.get(key)
                 if patterns is None:
@@ -306,20 +260,14 @@ class Rows:
                 yield from patterns.count(exchange, vhost.router.generation)
                 if patterns.make_room(exchange):
                     vhost.router.generation += 1  # cached routes refer to the tallies
-                yield from self._pattern_rows(vhost.name, exchange, patterns, last.since, ts)
+                about.missed = patterns.missed
+                for pattern, matches in patterns.most_matched:
+                    about.pattern, about.matches = pattern, matches
+                    yield TOPIC_PATTERN.row(self._common(ts), about)
         for key, last in seen.gone():
             self._patterns.pop(key, None)
-            yield self._exchange_row(*key, last.since, ts)
-
-    def _exchange_row(self, vhost: str, exchange: Exchange, since: int, ts: int) -> Any:
-        return EXCHANGE.row(self._common(ts), ExportedExchange(vhost, exchange, since))
-
-    def _pattern_rows(
-        self, vhost: str, exchange: Exchange, patterns: Patterns, since: int, ts: int
-    ) -> Iterator[Any]:
-        for pattern, matches in patterns.most_matched:
-            about = ExportedExchange(vhost, exchange, since, pattern, matches, patterns.missed)
-            yield TOPIC_PATTERN.row(self._common(ts), about)
+            about = SimpleNamespace(vhost=key[0], exchange=key[1], since=last.since)
+            yield EXCHANGE.row(self._common(ts), about)
 
     # -- connections ------------------------------------------------------------------------------------------------
 
@@ -334,7 +282,7 @@ class Rows:
         paused = consumers = 0
         for connection, channels, gone in live:
             last = seen.visit(connection, ts)
-            own = reduce(added, [channel.counts() for channel in channels], ChannelCounts())
+            own = all_of([ChannelCounts(), *[channel.counts() for channel in channels]])
             total = added(total, own)
             own = added(own, gone)
             state = connection_state(connection, broker.alarm, broker.now())
@@ -352,31 +300,19 @@ class Rows:
         self, connection: Connection, counts: ChannelCounts, state: str, since: int, ts: int
     ) -> Any:
         channels = list(connection.channels.values())
-        about = ExportedConnection(
-            connection,
-            since,
-            state,
-            counts,
-            len(channels),
-            all_of([ChannelLevels(), *map(channel_levels, channels)]),
-            client_name(connection),
-            sum([each.prefetch_count for channel in channels for each in channel.consumers.values()]),
+        about = SimpleNamespace(
+            connection=connection,
+            since=since,
+            state=state,
+            counts=counts,
+            channels=len(channels),
+            levels=all_of([ChannelLevels(), *map(channel_levels, channels)]),
+            client=client_name(connection),
+            prefetch=sum(
+                [each.prefetch_count for channel in channels for each in channel.consumers.values()]
+            ),
         )
         return CONNECTION.row(self._common(ts), about)
-
-
-def _areas(meter: QueueMeter | None) -> Areas:
-    if meter is None:
-        return Areas()
-    ready, beta, gamma, delta = meter.ready, meter.beta, meter.gamma, meter.delta
-    return Areas(  # without a loop: of ten thousand queues every few seconds
-        ready // 1000 % AREA_MODULUS,
-        meter.unacked // 1000 % AREA_MODULUS,
-        (ready - beta - gamma - delta) // 1000 % AREA_MODULUS,
-        beta // 1000 % AREA_MODULUS,
-        gamma // 1000 % AREA_MODULUS,
-        delta // 1000 % AREA_MODULUS,
-    )
 
 
 def _facts(queue: Queue, counts: QueueCounts, paging: PagingCounts) -> tuple[object, ...]:

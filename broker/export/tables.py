@@ -177,12 +177,12 @@ QUEUE: Final = Table(
     counter("refused", "Publishes nacked because their copy in this queue was discarded, in a consumer-ack mode",
             lambda each: 0 if each.queue.awaiting is None else each.queue.awaiting.refused),
     counter("damaged", "Messages or blocks that could not be read from disk", "queue.backing.damaged", unit=""),
-    area("area_ready", "Time integral of `ready`", "areas.ready"),
-    area("area_unacked", "Time integral of `unacked`", "areas.unacked"),
-    area("area_alpha", "Time integral of `alpha`", "areas.alpha"),
-    area("area_beta", "Time integral of `beta`", "areas.beta"),
-    area("area_gamma", "Time integral of `gamma`", "areas.gamma"),
-    area("area_delta", "Time integral of `delta`", "areas.delta"),
+    area("area_ready", "Time integral of `ready`"),
+    area("area_unacked", "Time integral of `unacked`"),
+    area("area_alpha", "Time integral of `alpha`"),
+    area("area_beta", "Time integral of `beta`"),
+    area("area_gamma", "Time integral of `gamma`"),
+    area("area_delta", "Time integral of `delta`"),
     counter("t_ab", "Transitions from alpha to beta", _moved("alpha_to_beta")),
     counter("t_ag", "Transitions from alpha to gamma", _moved("alpha_to_gamma")),
     counter("t_to_delta", "Transitions from beta or gamma to delta", _moved("to_delta")),
@@ -251,6 +251,11 @@ def _alarms(node: Any) -> list[str]:
     return [name for name, is_raised in alarms if is_raised]
 
 
+def _microseconds(name: str) -> Callable[[Any], int]:
+    read = attrgetter(name)
+    return lambda node: int(read(node.process) * 1e6)
+
+
 def _read(what: str) -> Callable[[Any], int]:
     """Return a function for a number of reads from disk, whatever the state of the messages was."""
     read = attrgetter(what)
@@ -273,7 +278,7 @@ NODE: Final = Table(
     gauge("disk_free", "Free disk space; -1 for a broker without a data directory",
           lambda node: -1 if node.resources.disk_free is None else node.resources.disk_free, unit="bytes"),
     gauge("disk_limit", "Free disk space below which publishers are blocked", "resources.disk_limit", unit="bytes"),
-    gauge("fds", "Open file descriptors", "process.fds"),
+    gauge("fds", "Open file descriptors", "process.open_files"),
     info("alarms", "Alarms in effect: `memory`, `disk`", _alarms, of=list[str]),
     counter("published", "Messages published by clients", "counts.published"),
     counter("returned", "Messages returned as unroutable", "counts.returned"),
@@ -281,8 +286,8 @@ NODE: Final = Table(
     counter("nacked", "Publishes nacked", "counts.nacked"),
     counter("delivered", "Messages delivered to clients", "counts.delivered"),
     counter("acked", "Deliveries acknowledged by clients", "counts.acked"),
-    counter("cpu_user_us", "CPU time in user mode", "process.cpu_user_us", unit="µs"),
-    counter("cpu_sys_us", "CPU time in kernel mode", "process.cpu_sys_us", unit="µs"),
+    counter("cpu_user_us", "CPU time in user mode", _microseconds("user_seconds"), unit="µs"),
+    counter("cpu_sys_us", "CPU time in kernel mode", _microseconds("system_seconds"), unit="µs"),
     counter("commits", "Commits", "disk.journal.commits", unit=""),
     counter("commit_bytes", "Bytes written by commits", "disk.journal.octets_written", unit="bytes"),
     counter("commit_messages", "Copies of persistent messages written", "disk.journal.written"),

@@ -14,10 +14,10 @@ import errno
 import fcntl
 import logging
 import os
-import resource
 import time
 import uuid
 from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -28,9 +28,9 @@ import msgspec
 
 from leveret import __version__
 from leveret.broker.counters.sampling import Events
-from leveret.broker.export.rows import Process, Rows
+from leveret.broker.export.rows import Rows
 from leveret.broker.export.tables import TABLES
-from leveret.broker.process.resource_alarms import open_files, resident_memory
+from leveret.broker.statistics.node_figures import process_figures
 
 log = logging.getLogger("leveret.export")
 
@@ -90,30 +90,26 @@ def finished_name(unfinished: Path) -> Path:
     return unfinished.with_name(unfinished.name.removeprefix(".").removesuffix(UNFINISHED))
 
 
+@dataclass(slots=True)
 class _File:
     """An unfinished file in the folders of an hour, begun at a time in epoch ms."""
 
-    __slots__ = ("file", "hour", "names", "rows", "since", "size")
-
-    def __init__(self, names: Names, file: Any, hour: str, since: int) -> None:
-        self.names = names
-        self.file = file
-        self.hour = hour
-        self.since = since
-        self.rows = 0
-        self.size = 0
-        """Bytes of whole rows."""
+    names: Names
+    file: Any
+    hour: str
+    since: int
+    rows: int = 0
+    size: int = 0
+    """Bytes of whole rows."""
 
 
+@dataclass(slots=True)
 class _Batch:
     """The rows of one round for one file."""
 
-    __slots__ = ("octets", "rows")
-
-    def __init__(self) -> None:
-        self.octets = bytearray()
-        self.rows = 0
-        """Number of rows; counting lines afterwards would keep the loop busy."""
+    octets: bytearray = field(default_factory=bytearray)
+    rows: int = 0
+    """Number of rows; counting lines afterwards would keep the loop busy."""
 
 
 class Export:
@@ -121,32 +117,15 @@ class Export:
 
     Args:
         broker: the broker.
-        layout: where files go.
+        settings: where and how often it writes (`config.sections.ExportConfig`).
         node: the broker's name.
-        interval: seconds between two rounds.
-        rotate_interval: seconds after which a file is finished.
-        rotate_size: size in bytes after which it is.
-        retention: seconds that files are kept; 0 for no limit.
 
     """
 
-    def __init__(
-        self,
-        broker: Any,
-        layout: Layout,
-        *,
-        node: str,
-        interval: float,
-        rotate_interval: float,
-        rotate_size: int,
-        retention: float,
-    ) -> None:
+    def __init__(self, broker: Any, settings: Any, node: str) -> None:
         self._broker = broker
-        self._layout = layout
-        self._interval = interval
-        self._rotate_ms = rotate_interval * 1000
-        self._rotate_size = rotate_size
-        self._retention_ms = retention * 1000
+        self._settings = settings
+        self._layout = Layout(settings.dir, node)
         self._encoder = msgspec.json.Encoder()
         self._rows = Rows(broker, node=node, boot_id=uuid.uuid4().hex, clock=broker.monotonic)
         self._files: dict[str, _File] = {}
@@ -184,7 +163,7 @@ class Export:
             await self._try(self._prepare())
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), self._interval)
+                    await asyncio.wait_for(self._stopping.wait(), self._settings.interval)
                 if time.monotonic() >= self._again and not self._stopping.is_set():
                     await self._try(self._look())
             await self._try(self._look())
@@ -223,7 +202,7 @@ class Export:
     async def _look(self) -> None:
         """Run one round, writing the rows that are due."""
         await self._prepare()
-        process = await asyncio.to_thread(look_at_process)
+        process = await asyncio.to_thread(process_figures)
         ts = self._broker.wall_clock()
         batches: dict[tuple[str, str], _Batch] = {}
         slices = self._broker.turn.slices
@@ -264,11 +243,10 @@ class Export:
             log.info("export resumed: lost_rows=%d", self.lost)
             self._broker.context.note("export_gap", "", "", lost=str(self.lost))
         await self._finish([name for name, file in self._files.items() if self._is_full(file, ts)])
-        if self._retention_ms and time.monotonic() >= self._tidy_at:
+        if self._settings.retention and time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + TIDY_SECONDS
-            await asyncio.to_thread(
-                remove_old, self._layout, self._layout.day(ts - self._retention_ms - _DAY_MS)
-            )
+            last = self._layout.day(ts - self._settings.retention * 1000 - _DAY_MS)
+            await asyncio.to_thread(remove_old, self._layout, last)
 
     async def _append(self, table: str, hour: str, ts: int, batch: _Batch) -> None:
         file = self._files.get(table)
@@ -289,7 +267,9 @@ class Export:
 
     def _is_full(self, file: _File, ts: int) -> bool:
         """Return whether a file is old or large enough to be finished; always if the clock was set back."""
-        return not 0 <= ts - file.since < self._rotate_ms or file.size >= self._rotate_size
+        settings = self._settings
+        is_young = 0 <= ts - file.since < settings.rotate_interval * 1000
+        return not is_young or file.size >= settings.rotate_size
 
     async def _finish(self, tables: Iterable[str]) -> None:
         """Finish files, so that readers see them."""
@@ -328,17 +308,6 @@ def _readable(value: Any) -> Any:
 
 
 # -- in threads ------------------------------------------------------------------------------------------------------
-
-
-def look_at_process() -> Process:
-    """Return the operating system's figures of this process."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return Process(
-        rss=resident_memory(),
-        fds=open_files(),
-        cpu_user_us=int(usage.ru_utime * 1e6),
-        cpu_sys_us=int(usage.ru_stime * 1e6),
-    )
 
 
 def lock_folders(layout: Layout) -> int:

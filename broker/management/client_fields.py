@@ -1,9 +1,14 @@
-"""The keys of connections, channels and consumers in the API."""
+"""The keys of connections, channels and consumers in the API, and rows for callers in the same process.
+
+Those act as the operator on the host; their broker is the managed one (`http.call.ManagedBroker`), whatever kinds of
+users and clocks it has.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
+from leveret.broker.administration.messages import found_queue
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.channel.channel import Channel
@@ -11,11 +16,10 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import connection_state
 from leveret.broker.http.call import Call
 from leveret.broker.http.listing import ABSENT
-from leveret.broker.management.queue_fields import NO_COLLECTIONS, idle_since
+from leveret.broker.management.queue_fields import ERLANG, idle_since, queue_fields
 from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.statistics import families
-from leveret.broker.statistics.rates import NO_RATE
 
 Fields = Mapping[str, Callable[[Any], Any]]
 
@@ -74,9 +78,7 @@ def connection_fields(call: Call) -> Fields:
         "peer_cert_subject": certificate("subject"),
         "peer_cert_issuer": certificate("issuer"),
         "peer_cert_validity": certificate("validity"),
-        "garbage_collection": lambda _each: NO_COLLECTIONS,
-        "reductions": lambda _each: 0,
-        "reductions_details": lambda _each: NO_RATE,
+        **ERLANG,
     }
 
 
@@ -123,9 +125,7 @@ def channel_fields(call: Call) -> Fields:
         "pending_raft_commands": lambda _each: 0,
         "idle_since": lambda each: idle_since(statistics, statistics.series(each)),
         "message_stats": lambda each: statistics.message_stats(families.CHANNELS, each, span),
-        "garbage_collection": lambda _each: NO_COLLECTIONS,
-        "reductions": lambda _each: 0,
-        "reductions_details": lambda _each: NO_RATE,
+        **ERLANG,
     }
 
 
@@ -141,11 +141,7 @@ def channel_name(channel: Channel) -> str:
 
 def _connection_details(channel: Channel) -> dict[str, Any]:
     connection = connection_of(channel)
-    return {
-        "name": connection.name,
-        "peer_host": connection.peer[0],
-        "peer_port": connection.peer[1],
-    }
+    return {"name": connection.name, "peer_host": connection.peer[0], "peer_port": connection.peer[1]}
 
 
 def consumer_fields(call: Call) -> Fields:
@@ -192,3 +188,22 @@ def consumer_counts(consumer: Consumer) -> dict[str, int]:
 def shown(fields: Fields, row: Any) -> dict[str, Any]:
     """Return the item of a row."""
     return {name: value for name, compute in fields.items() if (value := compute(row)) is not ABSENT}
+
+
+def queue_row(broker: Any, vhost: str, name: str) -> dict[str, Any]:
+    """Return the row of a queue. Raises NotFoundError if it or its vhost does not exist."""
+    _, queue = found_queue(broker, None, vhost, name)
+    return shown(queue_fields(Call(broker, None)), queue)
+
+
+def consumer_rows(broker: Any, vhost: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of the consumers of a queue, with their counts, which RabbitMQ has not. Raises as `queue_row`."""
+    _, queue = found_queue(broker, None, vhost, name)
+    fields = {**consumer_fields(Call(broker, None)), "message_stats": consumer_counts}
+    return [shown(fields, consumer) for consumer in tuple(queue.consumers)]
+
+
+def connection_rows(broker: Any, vhost: str) -> list[dict[str, Any]]:
+    """Return the rows of the connections to a vhost."""
+    fields = connection_fields(Call(broker, None))
+    return [shown(fields, each) for each in broker.administration.listings.connections(None, vhost)]

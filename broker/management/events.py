@@ -43,6 +43,19 @@ QUEUE_COLUMNS = (
     *("messages_ready", "messages_unacknowledged", "publish", "deliver_get", "redeliver", "ack"),
     *("dead_letter_exchange", "confirm_mode"),
 )
+_NODE = (
+    *(
+        "name",
+        "uptime",
+        "mem_used",
+        "mem_limit",
+        "mem_alarm",
+        "disk_free",
+        "disk_free_limit",
+        "disk_free_alarm",
+    ),
+    *("fd_used", "fd_total", "sockets_used", "sockets_total"),
+)
 _LATENCIES = (0.5, 0.99)
 
 Vhosts = tuple[str, ...] | None
@@ -182,24 +195,12 @@ def _read_overview(broker: ManagedBroker, names: Vhosts, recent: "_Recent") -> R
 
 
 def _node(broker: ManagedBroker, recent: "_Recent") -> dict[str, Any]:
-    facts = node_facts(broker)
-    resources, counts = facts.resources, node_counts(broker)
+    facts = {"name": broker.node_name, **node_counts(broker), **node_facts(broker)}
+    if broker.resource_monitor.disk.free is None:
+        facts["disk_free"] = None
     return {
         "churn": broker.statistics.churn(),
-        "node": {
-            "name": broker.node_name,
-            "uptime": round(facts.uptime * 1000),
-            "mem_used": counts["mem_used"],
-            "mem_limit": resources.memory_limit,
-            "mem_alarm": resources.memory_alarm,
-            "disk_free": None if resources.disk_free is None else counts["disk_free"],
-            "disk_free_limit": resources.disk_limit,
-            "disk_free_alarm": resources.disk_alarm,
-            "fd_used": broker.statistics.files,
-            "fd_total": facts.files_total,
-            "sockets_used": facts.sockets_used,
-            "sockets_total": facts.sockets_total,
-        },
+        "node": {name: facts[name] for name in _NODE},
         "latencies": {name: recent(name, whole) for name, whole in latencies(broker).items()},
     }
 

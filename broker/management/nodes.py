@@ -84,34 +84,25 @@ def get_node(call: Call) -> Answer:
 
 
 def _shown(call: Call) -> dict[str, Any]:
-    broker, statistics = call.broker, call.broker.statistics
-    facts = node_facts(broker)
+    broker: Any = call.broker
+    statistics = broker.statistics
+    counts, config = node_counts(broker), broker.config
     span = asked_ranges(call.query, one="node" in call.names).node
-    counts = {"fd_used": statistics.files, "gc_num": 0} | dict(node_counts(broker))
     shown: dict[str, Any] = {
         "name": broker.node_name,
         "type": "disc",
         "running": True,
         "being_drained": False,
         "partitions": [],
-        "os_pid": str(facts.process_id),
-        "fd_total": facts.files_total,
-        "sockets_total": facts.sockets_total,
-        "mem_limit": facts.resources.memory_limit,
-        "mem_alarm": facts.resources.memory_alarm,
-        "mem_calculation_strategy": facts.strategy,
-        "disk_free_limit": facts.resources.disk_limit,
-        "disk_free_alarm": facts.resources.disk_alarm,
-        "proc_total": facts.sockets_total,
+        **node_facts(broker),
         "rates_mode": "basic",
-        "uptime": round(facts.uptime * 1000),
         "run_queue": 0,
         "processors": os.cpu_count() or 1,
         "exchange_types": exchange_types(),
         "auth_mechanisms": [
-            {"name": name, "description": description, "enabled": name in facts.mechanisms}
+            {"name": name, "description": description, "enabled": name in config.auth_mechanisms}
             for name, description in _MECHANISMS.items()
-            if name in facts.mechanisms or name != EXTERNAL
+            if name in config.auth_mechanisms or name != EXTERNAL
         ],
         "applications": [
             {"name": "rabbit", "description": "RabbitMQ", "version": COMPATIBLE_VERSION},
@@ -123,9 +114,6 @@ def _shown(call: Call) -> dict[str, Any]:
             {key: value for key, value in context.items() if key not in {"node", "ssl_opts"}}
             for context in contexts(call)
         ],
-        "log_files": list(facts.log_files),
-        "db_dir": facts.data_dir,
-        "config_files": list(facts.config_files),
         "net_ticktime": 60,
         "enabled_plugins": ["rabbitmq_management"],
         "ra_open_file_metrics": {"ra_log_wal": 0, "ra_log_segment_writer": 0},
@@ -160,11 +148,10 @@ def get_memory(call: Call) -> Answer:
 
 
 def _memory(call: Call) -> dict[str, Any]:
-    facts = node_facts(call.broker)
-    used = facts.resources.memory_used
+    used = call.broker.resource_monitor.memory.used
     parts: dict[str, Any] = dict.fromkeys(_PARTS, 0) | {_WHOLE: used}
     total = {"erlang": used, "rss": used, "allocated": used}
-    return {"memory": {**parts, "strategy": facts.strategy, "total": total}}
+    return {"memory": {**parts, "strategy": "rss", "total": total}}
 
 
 @ROUTES.get("nodes/{node}/memory/relative")

@@ -12,7 +12,7 @@ from leveret.broker.http.route import Routes
 from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
-from leveret.broker.statistics.node_figures import disk_counts, node_facts
+from leveret.broker.statistics.node_figures import disk_counts
 from leveret.broker.statistics.series import Row
 from leveret.broker.statistics.statistics import named, summed
 from leveret.broker.vhost.vhost import VHost
@@ -49,7 +49,7 @@ def contexts(call: Call) -> list[dict[str, Any]]:
             "cowboy_opts": "[]",
             "ssl_opts": [],
         }
-        for each in node_facts(call.broker).listeners
+        for each in call.broker.listeners
         if each.protocol == "http"
     ]
 
@@ -64,7 +64,7 @@ def listeners(call: Call) -> list[dict[str, Any]]:
             "port": each.port,
             "socket_opts": [],
         }
-        for each in node_facts(call.broker).listeners
+        for each in call.broker.listeners
     ]
 
 

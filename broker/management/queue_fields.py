@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import inf
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
@@ -14,9 +15,11 @@ from leveret.broker.http.call import Call, flag
 from leveret.broker.http.listing import ABSENT
 from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.queue.arguments import QUORUM
+from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import NO_RATE
+from leveret.broker.statistics.rows import queue_levels
 from leveret.broker.statistics.series import Series
 from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.policies import NOTHING, Applied
@@ -29,12 +32,13 @@ QUEUE_OCTETS = 2000
 """Estimated memory of an empty queue in bytes."""
 MESSAGE_OCTETS = 300
 """Estimated memory of a message in bytes, beside its content."""
-NO_COLLECTIONS: Mapping[str, int] = {
-    "fullsweep_after": 0,
-    "max_heap_size": 0,
-    "min_bin_vheap_size": 0,
-    "min_heap_size": 0,
-    "minor_gcs": 0,
+_NO_COLLECTIONS = dict.fromkeys(
+    ("fullsweep_after", "max_heap_size", "min_bin_vheap_size", "min_heap_size", "minor_gcs"), 0
+)
+ERLANG: Mapping[str, Callable[[Any], Any]] = {
+    "garbage_collection": lambda _each: _NO_COLLECTIONS,
+    "reductions": lambda _each: 0,
+    "reductions_details": lambda _each: NO_RATE,
 }
 """The figures about an Erlang process, which clients expect."""
 _UNDEFINED = "undefined"
@@ -60,10 +64,22 @@ def queue_fields(call: Call) -> Fields:
         vhost = broker.vhosts.get(queue.vhost)
         return NOTHING if vhost is None else vhost.queue_policies(queue)
 
-    counts = _once_a_row(lambda queue: queue.backing.paging_counts())
+    @_once_a_row
+    def counts(queue: Queue) -> PagingCounts:
+        queue.settle()
+        return queue.backing.paging_counts()
+
+    levels = _once_a_row(lambda queue: queue_levels(queue, counts(queue)))
 
     def paging(read: Callable[[PagingCounts], int]) -> Callable[[Queue], int]:
         return lambda queue: read(counts(queue))
+
+    def level(name: str) -> Callable[[Queue], int]:
+        read = attrgetter(name)
+        return lambda queue: read(levels(queue))
+
+    def quorum(value: Any) -> Callable[[Queue], Any]:
+        return lambda queue: value if queue.type == QUORUM else ABSENT
 
     def length(name: str) -> Callable[[Queue], Any]:
         return lambda queue: statistics.detail(
@@ -73,9 +89,7 @@ def queue_fields(call: Call) -> Fields:
     fields: Fields = {
         "name": lambda queue: json_text(queue.name),
         "vhost": lambda queue: json_text(queue.vhost),
-        "type": lambda queue: queue.type,
-        "durable": lambda queue: queue.durable,
-        "auto_delete": lambda queue: queue.auto_delete,
+        **{name: attrgetter(name) for name in ("type", "durable", "auto_delete")},
         "exclusive": lambda queue: queue.exclusive_owner is not None,
         "arguments": lambda queue: plain_arguments(queue.arguments),
         "node": lambda _queue: node,
@@ -91,46 +105,46 @@ def queue_fields(call: Call) -> Fields:
         "idle_since": lambda queue: (
             ABSENT if queue.type == QUORUM else idle_since(statistics, statistics.series(queue))
         ),
-        "messages_ram": paging(_ram),
-        "messages_ready_ram": paging(lambda paging: paging.ram_msg_count),
-        "messages_unacknowledged_ram": paging(lambda paging: paging.ram_ack_count),
+        "messages_ram": level("ram"),
+        "messages_ready_ram": level("ready_ram"),
+        "messages_unacknowledged_ram": level("unacked_ram"),
         "messages_persistent": _messages_persistent,
-        "messages_paged_out": _messages_paged_out,
+        "messages_paged_out": level("paged_out"),
         "disk_reads_per_delivered": _reads_per_delivered,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": paging(_octets),
         "message_bytes_ready": paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),
         "message_bytes_unacknowledged": paging(lambda each: each.unacked_octets + each.unacked_away_octets),
-        "message_bytes_ram": paging(_ram_octets),
+        "message_bytes_ram": level("octets_ram"),
         "message_bytes_persistent": _message_bytes_persistent,
         "message_bytes_retained": lambda queue: (
-            ABSENT if queue.retained is None else _retained_octets(queue.retained)
+            ABSENT if queue.retained is None else levels(queue).retained_octets
         ),
         "message_bytes_paged_out": paging(_paged_out),
         "head_message_timestamp": _head_message_timestamp,
         "consumers": lambda queue: queue.consumer_count,
         "consumer_capacity": lambda queue: queue.consumer_capacity,
         "consumer_utilisation": lambda queue: queue.consumer_capacity,
-        "exclusive_consumer_tag": _exclusive_tag,
-        "single_active_consumer_tag": _active_tag,
+        "exclusive_consumer_tag": lambda queue: _tag(queue.consumers.exclusive),
+        "single_active_consumer_tag": lambda queue: _tag(queue.consumers.active),
         "policy": lambda queue: _named(policies(queue).policy),
         "operator_policy": lambda queue: _named(policies(queue).operator_policy),
         "effective_policy_definition": lambda queue: policies(queue).definition,
         "memory": _memory,
-        "slave_nodes": _none,
-        "synchronised_slave_nodes": _none,
-        "recoverable_slaves": _nothing,
-        "single_active_consumer_ctag": lambda queue: _active_tag(queue) if queue.type == QUORUM else ABSENT,
-        "leader": lambda queue: node if queue.type == QUORUM else ABSENT,
-        "members": lambda queue: [node] if queue.type == QUORUM else ABSENT,
-        "online": lambda queue: [node] if queue.type == QUORUM else ABSENT,
-        "open_files": lambda queue: {node: 0} if queue.type == QUORUM else ABSENT,
-        "messages_dlx": lambda queue: 0 if queue.type == QUORUM else ABSENT,
-        "message_bytes_dlx": lambda queue: 0 if queue.type == QUORUM else ABSENT,
+        "slave_nodes": lambda _queue: [],
+        "synchronised_slave_nodes": lambda _queue: [],
+        "recoverable_slaves": lambda _queue: None,
+        "single_active_consumer_ctag": lambda queue: (
+            _tag(queue.consumers.active) if queue.type == QUORUM else ABSENT
+        ),
+        "leader": quorum(node),
+        "members": quorum([node]),
+        "online": quorum([node]),
+        "open_files": quorum({node: 0}),
+        "messages_dlx": quorum(0),
+        "message_bytes_dlx": quorum(0),
         "owner_pid_details": _owner,
-        "garbage_collection": lambda _queue: NO_COLLECTIONS,
-        "reductions": lambda _queue: 0,
-        "reductions_details": lambda _queue: NO_RATE,
+        **ERLANG,
         "backing_queue_status": lambda queue: (
             ABSENT if queue.type == QUORUM else _backing_queue_status(queue)
         ),
@@ -171,14 +185,6 @@ def _owner(queue: Queue) -> Any:
     return {"name": owner.name, "peer_host": owner.peer[0], "peer_port": owner.peer[1]}
 
 
-def _nothing(_queue: Queue) -> None:
-    return None
-
-
-def _none(_queue: Queue) -> list[str]:
-    return []
-
-
 def _named(policy: Any) -> str | None:
     return None if policy is None else json_text(policy.name)
 
@@ -196,24 +202,12 @@ def _once_a_row(compute: Callable[[Queue], T]) -> Callable[[Queue], T]:
     return value
 
 
-def _ram(paging: PagingCounts) -> int:
-    return paging.ram_msg_count + paging.ram_ack_count
-
-
-def _ram_octets(paging: PagingCounts) -> int:
-    return paging.ram_octets + paging.unacked_octets
-
-
 def _paged_out(paging: PagingCounts) -> int:
     return paging.away_octets + paging.unacked_away_octets + paging.delta_octets
 
 
 def _octets(paging: PagingCounts) -> int:
-    return _ram_octets(paging) + _paged_out(paging)
-
-
-def _messages_paged_out(queue: Queue) -> int:
-    return max(0, queue.ready_count + queue.backing.unacked_count - _ram(queue.backing.paging_counts()))
+    return paging.ram_octets + paging.unacked_octets + _paged_out(paging)
 
 
 def _reads_per_delivered(queue: Queue) -> float:
@@ -247,23 +241,13 @@ def _head_message_timestamp(queue: Queue) -> int | None:
         return None
 
 
-def _retained_octets(retained: Queue) -> int:
-    return 0 if retained.limits is None else retained.limits.octets
-
-
 def _memory(queue: Queue) -> int:
-    paging = queue.backing.paging_counts()
-    own = QUEUE_OCTETS + _ram(paging) * MESSAGE_OCTETS + _ram_octets(paging)
+    levels = queue_levels(queue, queue.backing.paging_counts())
+    own = QUEUE_OCTETS + levels.ram * MESSAGE_OCTETS + levels.octets_ram
     return own if queue.retained is None else own + _memory(queue.retained)
 
 
-def _exclusive_tag(queue: Queue) -> str | None:
-    consumer = queue.consumers.exclusive
-    return None if consumer is None else consumer.tag
-
-
-def _active_tag(queue: Queue) -> str | None:
-    consumer = queue.consumers.active
+def _tag(consumer: Consumer | None) -> str | None:
     return None if consumer is None else consumer.tag
 
 

@@ -10,7 +10,6 @@ and patterns are limited, and none of it may use up the file descriptors or the 
 
 import asyncio
 import logging
-import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -23,11 +22,11 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, is_ours
 from leveret.broker.metrics.aggregates import BUILD, REPLICATION
-from leveret.broker.metrics.sampler import Identity, Process, Selection
+from leveret.broker.metrics.sampler import Identity, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, of_node, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE, sums
-from leveret.broker.process.resource_alarms import open_files
 from leveret.broker.process.shares import Shares, origin
+from leveret.broker.statistics.node_figures import Process, process_figures
 from leveret.broker.tls.acceptor import Acceptor
 from leveret.broker.tls.credentials import Credentials
 
@@ -187,10 +186,7 @@ class Monitor:
 
     async def _process(self) -> Process:
         """Return the system's figures of this process; a long list of files is read in a thread."""
-        files = await asyncio.to_thread(open_files)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return Process(files, limit, usage.ru_utime, usage.ru_stime, self._began)
+        return (await asyncio.to_thread(process_figures))._replace(began=self._began)
 
     # -- health -----------------------------------------------------------------------------------------------------
 

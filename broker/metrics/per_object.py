@@ -66,8 +66,7 @@ QUEUES: tuple[Group, ...] = (
     Group("queue_coarse_metrics", QUEUE_LABELS, (
         gauge("queue_messages_ready", "Messages ready to be delivered to consumers", "levels.ready"),
         gauge("queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", "levels.unacked"),
-        gauge("queue_messages", "Ready and unacknowledged messages together",
-              lambda q: q.levels.ready + q.levels.unacked),
+        gauge("queue_messages", "Ready and unacknowledged messages together", "levels.messages"),
     )),
     Group("queue_consumer_count", QUEUE_LABELS, (
         gauge("queue_consumers", "Consumers on a queue", "levels.consumers"),
@@ -76,14 +75,13 @@ QUEUES: tuple[Group, ...] = (
         gauge("queue_consumer_capacity", "Consumer capacity: fraction of the last seconds (0 to 1) in which a message "
               "could be delivered immediately", "capacity", adds_up=False),
         gauge("queue_consumer_utilisation", "Same as consumer capacity", "capacity", adds_up=False),
-        gauge("queue_messages_ram", "Ready and unacknowledged messages stored in memory",
-              lambda q: q.levels.ready_ram + q.levels.unacked_ram),
+        gauge("queue_messages_ram", "Ready and unacknowledged messages stored in memory", "levels.ram"),
         gauge("queue_messages_ram_bytes",
               "Size of ready and unacknowledged messages stored in memory, with properties", "levels.octets_ram"),
         gauge("queue_messages_ready_ram", "Ready messages stored in memory", "levels.ready_ram"),
         gauge("queue_messages_unacked_ram", "Unacknowledged messages stored in memory", "levels.unacked_ram"),
         gauge("queue_messages_paged_out", "Ready and unacknowledged messages whose bodies are on disk only",
-              lambda q: q.levels.ready + q.levels.unacked - q.levels.ready_ram - q.levels.unacked_ram),
+              "levels.paged_out"),
         counter("queue_disk_reads_total", "Messages whose positions were read back from disk",
                 lambda q: q.transitions.get("from_delta", 0)),
     )),

@@ -25,7 +25,7 @@ from leveret.broker.metrics.text import labels_text
 from leveret.broker.process.resource_alarms import Resources, resources
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import portions
-from leveret.broker.statistics.node_figures import disk_of
+from leveret.broker.statistics.node_figures import Process, disk_of
 from leveret.broker.statistics.rows import (
     ChannelLevels,
     ConnectionLevels,
@@ -53,17 +53,6 @@ class Identity(NamedTuple):
     node: str
     cluster: str
     cluster_id: str
-
-
-class Process(NamedTuple):
-    """Process figures from the operating system."""
-
-    open_files: int
-    max_files: int
-    user_seconds: float
-    system_seconds: float
-    began: float
-    """Start time; Unix time in seconds."""
 
 
 class Selection(NamedTuple):

@@ -23,8 +23,9 @@ from leveret.broker.metrics.per_object import (
     TYPED_EXCHANGE_LABELS,
     Group,
 )
-from leveret.broker.metrics.sampler import Identity, Process, Rows, Sampler, Selection
+from leveret.broker.metrics.sampler import Identity, Rows, Sampler, Selection
 from leveret.broker.metrics.text import GAUGE, LINES, columns, family, labels_text, sums
+from leveret.broker.statistics.node_figures import Process
 from leveret.broker.vhost.vhost import VHost
 
 PATTERN_OCTETS = 512

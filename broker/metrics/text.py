@@ -85,40 +85,24 @@ def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
 def columns(prefix: str, shown: Iterable[Column], rows: Sequence[tuple[str, Any]]) -> Iterator[str]:
     """Yield families with a sample for each row, in pieces of `LINES`; rows are labels and objects."""
     for column in shown:
-        value = column.value
-        yield from _pieces(
-            prefix + column.name,
-            column.kind,
-            column.text,
-            (
-                [(labels, value(row)) for labels, row in rows[at : at + LINES]]
-                for at in range(0, len(rows), LINES)
-            ),
-        )
-
-
-def _pieces(
-    name: str, kind: str, text: str, parts: Iterable[Sequence[tuple[str, float | None]]]
-) -> Iterator[str]:
-    start = f"{name}{{"
-    begun = False
-    for samples in parts:
-        lines = [f"{start}{labels}}} {value}\n" for labels, value in samples if value is not None]
-        if lines and not begun:
-            begun = True
-            lines.insert(0, head(name, kind, text))
-        yield "".join(lines)
+        name, value = prefix + column.name, column.value
+        begun = False
+        for at in range(0, len(rows), LINES):
+            lines = [
+                f"{name}{{{labels}}} {found}\n"
+                for labels, row in rows[at : at + LINES]
+                if (found := value(row)) is not None
+            ]
+            if lines and not begun:
+                begun = True
+                lines.insert(0, head(name, column.kind, column.text))
+            yield "".join(lines)
 
 
 def sums(prefix: str, shown: Iterable[Column], total: Any) -> str:
     """Return families with one sample each, for all objects together."""
-    return "".join(
-        [
-            family(prefix + column.name, column.kind, column.text, [("", "", column.value(total))])
-            for column in shown
-            if column.adds_up
-        ]
-    )
+    found = [column for column in shown if column.adds_up]
+    return "".join([family(prefix + c.name, c.kind, c.text, [("", "", c.value(total))]) for c in found])
 
 
 def buckets(

@@ -41,8 +41,8 @@ log = logging.getLogger("leveret.storage")
 MIN_GAP = 0.002
 """Minimum time between the starts of two commits under load."""
 WAITS = 6
-"""Waits of confirms for others (`broker.counters.confirm_latency`) between the starts of two commits under load: twice the
-mean latency of confirms."""
+"""Waits of confirms for others (`broker.counters.confirm_latency`) between the starts of two commits under load:
+twice the mean latency of confirms."""
 MOST_GAP = 0.2
 """Maximum of that time; RabbitMQ 3.6 flushed every 200 ms."""
 BUSY_OPERATIONS = 16

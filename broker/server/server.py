@@ -435,21 +435,12 @@ class Server:
 
     def _make_export(self) -> Telemetry | None:
         """Create the telemetry export if it is configured."""
-        config = self.config.export
-        if config.dir is None:
+        if self.config.export.dir is None:
             return None
         # Imported here, because that takes longer than the start of a server without it.
-        from leveret.broker.export.writer import Export, Layout  # noqa: PLC0415
+        from leveret.broker.export.writer import Export  # noqa: PLC0415
 
-        return Export(
-            self,
-            Layout(config.dir, self.config.node_name),
-            node=self.config.node_name,
-            interval=config.interval,
-            rotate_interval=config.rotate_interval,
-            rotate_size=config.rotate_size,
-            retention=config.retention,
-        )
+        return Export(self, self.config.export, self.config.node_name)
 
     def _make_event_exchange(self) -> "EventExchange | None":
         """Create what publishes events, if that is configured; nothing is published before it is opened."""

@@ -1,6 +1,6 @@
 """Facts and figures of a node in the management API, read where they are kept.
 
-A server is that of `broker.server.server`.
+A server is that of `broker.server.server`, if nothing else is said.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from leveret.broker.counters.histogram import Histogram, Latency, merged
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.process.resource_alarms import Resources, resources
+from leveret.broker.process.resource_alarms import open_files, resident_memory, resources
 from leveret.storage.damage import KINDS
 
 _JOURNAL = (
@@ -37,52 +37,45 @@ class ListenerFacts(NamedTuple):
     port: int
 
 
-class NodeFacts(NamedTuple):
-    """The node now.
+class Process(NamedTuple):
+    """Figures of this process from the operating system."""
 
-    Attributes:
-        uptime: seconds since the start.
-        process_id: of the process.
-        files_total: file descriptors that the process may have.
-        sockets_used, sockets_total: client connections, and how many there may be.
-        resources: memory and disk.
-        data_dir, log_files, config_files: paths.
-        listeners: the listeners.
-        mechanisms: names of the authentication mechanisms that are offered.
-        strategy: RabbitMQ's name for how memory is measured.
-
-    """
-
-    uptime: float
-    process_id: int
-    files_total: int
-    sockets_used: int
-    sockets_total: int
-    resources: Resources
-    data_dir: str
-    log_files: tuple[str, ...]
-    config_files: tuple[str, ...]
-    listeners: tuple[ListenerFacts, ...]
-    mechanisms: tuple[str, ...]
-    strategy: str = "rss"
+    open_files: int
+    max_files: int
+    user_seconds: float
+    system_seconds: float
+    began: float = 0.0
+    """Start of the broker; Unix time in seconds."""
+    rss: int = 0
+    """Resident memory in bytes."""
 
 
-def node_facts(server: Any) -> NodeFacts:
-    """Return facts about the node of a server."""
-    config = server.config
-    return NodeFacts(
-        uptime=server.uptime,
-        process_id=os.getpid(),
-        files_total=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        sockets_used=len(server.drivers),
-        sockets_total=server.most_sockets,
-        resources=resources(server.resource_monitor),
-        data_dir=str(config.data_dir.absolute()),
-        log_files=(str(config.log.file),) if config.log.file else ("<stdout>",),
-        config_files=tuple(map(str, config.files)),
-        listeners=tuple(server.listeners),
-        mechanisms=tuple(config.auth_mechanisms),
-    )
+def process_figures() -> Process:
+    """Return the figures but for `began`; takes long if many files are open: call it in a thread."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return Process(open_files(), most, usage.ru_utime, usage.ru_stime, rss=resident_memory())
+
+
+def node_facts(server: Any) -> dict[str, Any]:
+    """Return what the API says about the node of a server beside its counters, by RabbitMQ's names."""
+    config, files_total = server.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    now = resources(server.resource_monitor)
+    return {
+        "os_pid": str(os.getpid()),
+        "fd_total": files_total,
+        "sockets_total": server.most_sockets,
+        "mem_limit": now.memory_limit,
+        "mem_alarm": now.memory_alarm,
+        "mem_calculation_strategy": "rss",
+        "disk_free_limit": now.disk_limit,
+        "disk_free_alarm": now.disk_alarm,
+        "proc_total": server.most_sockets,
+        "uptime": round(server.uptime * 1000),
+        "log_files": [str(config.log.file or "<stdout>")],
+        "db_dir": str(config.data_dir.absolute()),
+        "config_files": list(map(str, config.files)),
+    }
 
 
 def disk_of(server: Any) -> Any:
@@ -91,12 +84,13 @@ def disk_of(server: Any) -> Any:
 
 
 def node_counts(server: Any) -> dict[str, int]:
-    """Return the figures that are sampled, by RabbitMQ's names, but `fd_used`."""
+    """Return the figures that are sampled, by RabbitMQ's names."""
     disk = disk_of(server)
     read, written = disk_counts(server)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "mem_used": server.resource_monitor.memory.used,
+        "fd_used": server.statistics.files,
         "sockets_used": len(server.drivers),
         "proc_used": len(server.clients.connections) + server.clients.channel_count,
         "disk_free": server.resource_monitor.disk.free or 0,

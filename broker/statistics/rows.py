@@ -39,6 +39,21 @@ class QueueLevels(NamedTuple):
     retained_octets: int = 0
     """Bytes of their bodies."""
 
+    @property
+    def messages(self) -> int:
+        """Ready and unacked messages."""
+        return self.ready + self.unacked
+
+    @property
+    def ram(self) -> int:
+        """Messages whose bodies are in memory."""
+        return self.ready_ram + self.unacked_ram
+
+    @property
+    def paged_out(self) -> int:
+        """Messages whose bodies are on disk only."""
+        return max(0, self.ready + self.unacked - self.ready_ram - self.unacked_ram)
+
 
 class ChannelLevels(NamedTuple):
     """Current levels of a channel."""

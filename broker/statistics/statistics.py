@@ -23,6 +23,7 @@ Read = Callable[[Sequence[int]], int]
 Totals = Generator[None, None, Row]
 _LENGTHS = slice(families.VHOSTS.columns.index(families.LENGTHS[0]), -len(families.OCTETS))
 """Place of the lengths in the row of a vhost."""
+_BROKER, _NODE = "broker", "node"
 NOTHING: Mapping[Any, Series] = {}
 
 
@@ -40,9 +41,7 @@ class Statistics:
         self.ticks = Ticks(0, 0.0, 0, interval)
         self._origin: float | None = None
         self._series: dict[Any, Series] = {}
-        """Samples of queues, channels, connections, exchanges and vhosts."""
-        self._broker_series = Series()
-        self._node_series = Series()
+        """Samples of queues, channels, connections, exchanges and vhosts, and of the broker and the node."""
         self.is_sampled = False
         """True while a `Sampling` runs: of several listeners only the first has one."""
         self.files = 0
@@ -79,22 +78,21 @@ class Statistics:
         for vhost in vhosts:
             row = yield from self._vhost_totals(vhost, found)
             lengths = tuple(map(add, lengths, row[_LENGTHS]))
-            found[vhost] = self._added(self._series.get(vhost), families.VHOSTS, row)
+            self._add(found, vhost, families.VHOSTS, row)
+        stats = yield from self.channel_totals(None, found)
+        row = (*stats, *lengths, *disk_counts(broker), *families.churn(broker))
+        self._add(found, _BROKER, families.BROKER, row)
+        node = node_counts(broker)
+        self._add(found, _NODE, families.NODE, tuple([node[name] for name in families.NODE.columns]))
         self._series = found if resets == self._resets else {}
         self._forgotten = {
             each: rows for each, rows in self._forgotten.items() if each is None or each in found
         }
-        stats = yield from self.channel_totals(None, found)
-        row = (*stats, *lengths, *disk_counts(broker), *families.churn(broker))
-        self._added(self._broker_series, families.BROKER, row)
-        node = {"fd_used": self.files, **node_counts(broker)}
-        self._added(self._node_series, families.NODE, tuple([node[name] for name in families.NODE.columns]))
 
     def forgetting(self) -> Iterator[None]:
         """Forget all samples, in steps, and the counts of what is gone; those of living objects go on."""
         self._resets += 1
         known, self._series = self._series, {}
-        self._broker_series, self._node_series = Series(), Series()
         totals = self._broker.context.totals
         self._forgotten = {None: (families.channel_row(totals.channels), ())} | {
             vhost: (
@@ -118,11 +116,9 @@ class Statistics:
                 series.add(read(each), now, ticks, tiers)
             yield
 
-    def _added(self, series: Series | None, family: Family, row: Row) -> Series:
-        if series is None:
-            series = Series()
+    def _add(self, found: dict[Any, Series], key: Any, family: Family, row: Row) -> None:
+        found[key] = series = self._series.get(key) or Series()
         series.add(row, self._broker.now(), self.ticks, family.tiers)
-        return series
 
     # -- totals of this moment --------------------------------------------------------------------------------------
 
@@ -179,12 +175,12 @@ class Statistics:
     @property
     def broker(self) -> Series | None:
         """The samples of the broker; None before the first."""
-        return self._broker_series if self._broker_series.last else None
+        return self._series.get(_BROKER)
 
     @property
     def node(self) -> Series | None:
         """The samples of the node; None before the first."""
-        return self._node_series if self._node_series.last else None
+        return self._series.get(_NODE)
 
     def detail(
         self, series: Series | None, family: Family, name: str, span: Span | None = None

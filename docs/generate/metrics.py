@@ -1,7 +1,6 @@
 """The page of the metrics, from their declarations."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from docs.generate.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES
 from leveret.broker.metrics.aggregates import (
@@ -103,7 +102,7 @@ def _section(title: str, text: str, families: Iterable[Family]) -> Iterator[str]
     yield ""
 
 
-def _groups(title: str, groups: Sequence[Group[Any]]) -> Iterator[str]:
+def _groups(title: str, groups: Sequence[Group]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
     yield "One series for each object; `/metrics` has their sums, without labels."

@@ -8,10 +8,11 @@ from fakes import Client, DiskNode, Node
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, make
 from leveret.broker.config.config import ExportConfig, StorageConfig
-from leveret.broker.export.rows import FULL_MS, Process, Rows
+from leveret.broker.export.rows import FULL_MS, Rows
 from leveret.broker.export.tables import TABLES
+from leveret.broker.statistics.node_figures import Process
 
-PROCESS = Process(rss=1, fds=2, cpu_user_us=3, cpu_sys_us=4)
+PROCESS = Process(open_files=2, max_files=9, user_seconds=3e-6, system_seconds=4e-6, rss=1)
 NAMES = {table.struct: name for name, table in TABLES.items()}
 
 

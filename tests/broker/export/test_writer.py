@@ -22,10 +22,12 @@ from leveret.broker.config.config import ExportConfig
 from leveret.broker.counters.sampling import MOST_EVENTS
 from leveret.broker.export import writer
 from leveret.broker.export.tables import TABLES, columns
-from leveret.broker.export.writer import Export, Layout, look_at_process, recover, remove_old
+from leveret.broker.export.writer import Export, Layout, finished_name, recover, remove_old
 
 HOUR = 3_600_000
 NODE = "rabbit@test"
+LAYOUT = Layout(Path("/x"), "rabbit@host")
+MOMENT = 1_763_740_799_999  # 2025-11-21 15:59:59.999 UTC
 
 
 def finished(directory: Path) -> list[Path]:
@@ -295,15 +297,6 @@ async def test_retention_is_kept_to_the_day(tmp_path):
     assert [2, 3] == [row["pub"] for row in rows["queue_interval"]]
 
 
-def test_the_process_is_looked_at():
-    """Memory, descriptors and processor time are those of this process."""
-    process = look_at_process()
-
-    assert process.rss > 1_000_000
-    assert process.fds >= 3
-    assert process.cpu_user_us > 0
-
-
 @pytest.mark.parametrize("where", ["file", "file/below"])
 async def test_a_directory_that_is_none_is_reported_at_the_start(tmp_path, where, caplog):
     """An unusable directory is named in one warning before the first sample, and is retried later."""
@@ -438,3 +431,49 @@ def test_a_broker_writes_down_what_clients_do(tmp_path):
     assert written == set(rows) - {"conn_interval"}  # a connection that no look met has events only
     assert {"confirm", "deliver", "commit"} <= {row["metric"] for row in rows["latency_hist"]}
     assert set(rows) < set(TABLES)
+
+
+# -- paths ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_lies_in_its_hour():
+    """Table, day, hour and node are directories, in UTC."""
+    names = LAYOUT.names("event", Layout.hour(MOMENT), MOMENT, 7)
+
+    assert (
+        Path("/x/event/dt=2025-11-21/hour=15/node=rabbit@host/event-1763740799999-7.jsonl") == names.finished
+    )
+    assert ".event-1763740799999-7.jsonl.tmp" == names.unfinished.name
+    assert names.finished.parent == names.unfinished.parent
+
+
+def test_hours_end_on_the_millisecond():
+    """A file of the next millisecond lies in the next hour."""
+    assert "dt=2025-11-21/hour=16" == Layout.hour(MOMENT + 1)
+
+
+def test_the_name_follows_from_that_of_the_unfinished_file():
+    """An unfinished file of an earlier run can be finished by its name alone."""
+    names = LAYOUT.names("event", Layout.hour(MOMENT), MOMENT, 7)
+
+    assert names.finished == finished_name(names.unfinished)
+
+
+@pytest.mark.parametrize(
+    ("node", "folder"),
+    [
+        ("rabbit@a-b.c_d", "node=rabbit@a-b.c_d"),
+        ("../x", "node=..%2Fx"),
+        ("a=b c", "node=a%3Db%20c"),
+        ("é", "node=%C3%A9"),
+    ],
+)
+def test_no_name_of_a_node_leaves_its_folder(node, folder):
+    """Characters with a meaning in paths or for readers of partitions are percent-encoded."""
+    assert folder == Layout(Path("/x"), node).node_folder
+
+
+def test_days_are_in_order():
+    """The directory of an earlier day sorts before that of a later one."""
+    assert Layout.day(MOMENT - 86_400_000) < Layout.day(MOMENT)
+    assert "dt=2025-11-21" == Layout.day(MOMENT)
