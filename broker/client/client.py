@@ -1,4 +1,4 @@
-"""A client's connection: handshake, calls, and what the broker sends without being asked (driver)."""
+"""A client's connection: handshake, calls, heartbeats, and what the broker sends without being asked (driver)."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,21 @@ from typing import Any, Final, cast
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, Frame, make
+from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.tables import plain, typed
 from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
 from leveret.broker.client.frames import Incoming
-from leveret.broker.client.handover import connected, handed_over
-from leveret.broker.client.heartbeats import Heartbeats
-from leveret.broker.client.login import properties_of, response_of
-from leveret.broker.client.options import DEFAULT, FRAME_MAX, Options, negotiated
-from leveret.broker.client.product import Product, product_of
-from leveret.broker.client.tls import Contexts
+from leveret.broker.client.options import (
+    DEFAULT,
+    FRAME_MAX,
+    Options,
+    Product,
+    negotiated,
+    product_of,
+    properties_of,
+    response_of,
+)
+from leveret.broker.client.sockets import Contexts, connected, handed_over
 from leveret.broker.client.uri import Address
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
@@ -41,19 +47,16 @@ def clock() -> int:
 class Client(asyncio.Protocol):
     """One connection. Await `connect`, then `call`.
 
-    Args:
-        incoming: its receiving side.
-        options: its options.
-
     Attributes:
         failed: fails with a ClientError once the connection, or a channel without a call, was closed.
         blocked: reason if the broker blocks this connection, otherwise None.
         is_writable: False while more than `HIGH_WATER` bytes wait for the socket.
+        is_paused: True while nothing is read.
         server: product and version of the broker.
         frame_max: negotiated maximum size of a frame, in bytes.
+        reads: number of reads so far.
         on_ready: called when more can be written: after each read, when the socket is writable, when unblocked.
         on_blocked: called with the reason, or None, when the broker blocks or unblocks the connection.
-
     """
 
     def __init__(self, incoming: Incoming, options: Options = DEFAULT) -> None:
@@ -106,10 +109,7 @@ class Client(asyncio.Protocol):
 
     @classmethod
     async def attach(cls, sock: socket.socket, incoming: Incoming, options: Options = DEFAULT) -> "Client":
-        """Open channel 1 of a connection that needs no login, on a socket that is connected to its other end.
-
-        Raises what `connect` raises.
-        """
+        """Open channel 1 of a connection that needs no login, on a connected socket; raises what `connect` raises."""
         client = await cls._over(sock, incoming, options)
         try:
             await client.open_channel()
@@ -127,24 +127,17 @@ class Client(asyncio.Protocol):
         address: Address | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> "Client":
-        """Return a client on a connected socket, which is closed if that fails; of an address with TLS if it has."""
+        """Return a client on a connected socket, which is closed if that fails."""
         loop = asyncio.get_running_loop()
         client = cls(incoming, options)
+        more: dict[str, Any] = {}
+        if tls is not None and options.tls is not None and address is not None:
+            name = options.tls.server_name
+            host = (address.host if name == "" else name) or ""
+            more = {"ssl": tls, "server_hostname": host, "ssl_handshake_timeout": options.seconds}
+        connect = loop.create_unix_connection if sock.family == socket.AF_UNIX else loop.create_connection
         try:
-            if sock.family == socket.AF_UNIX:
-                await handed_over(sock, loop.create_unix_connection(lambda: client, sock=sock))
-            elif options.tls is None or tls is None or address is None:
-                await handed_over(sock, loop.create_connection(lambda: client, sock=sock))
-            else:
-                name = options.tls.server_name
-                making = loop.create_connection(
-                    lambda: client,
-                    sock=sock,
-                    ssl=tls,
-                    server_hostname=(address.host if name == "" else name) or "",
-                    ssl_handshake_timeout=options.seconds,
-                )
-                await handed_over(sock, making)
+            await handed_over(sock, connect(lambda: client, sock=sock, **more))
         except (ssl.SSLError, OSError) as error:
             reason = getattr(error, "verify_message", "") or error.strerror or str(error)
             if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
@@ -179,12 +172,11 @@ class Client(asyncio.Protocol):
         await self.open_channel()
 
     def _be_silent(self) -> None:
-        """End the connection: the broker sends no heartbeats."""
         self._fail(UnreachableError("missed heartbeats from the broker"))
         self._transport.abort()
 
     async def open_channel(self) -> int:
-        """Open another channel and return its number; raises what `call` raises."""
+        """Open another channel; returns its number."""
         self._channels += 1
         await self.call(make(Channel.Open, ""), self._channels)
         return self._channels
@@ -192,10 +184,7 @@ class Client(asyncio.Protocol):
     async def call(self, method: Frame, channel: int = 1, replies: Collection[str] = ()) -> Any:
         """Send a method and return the reply; `replies`: names of methods, if they are not those of the protocol.
 
-        Raises:
-            UnreachableError: the connection was lost, or no reply came in time.
-            RefusedError: the broker refused it for lack of permission.
-            ReplyError: the broker closed the channel or the connection for another reason.
+        Raises what `connect` raises: RefusedError also for a permission, ReplyError also for the channel.
         """
         reply = self._expect(channel, replies or method.valid_responses)
         if not reply.done():
@@ -245,7 +234,6 @@ class Client(asyncio.Protocol):
                 self._read_again()
 
     def _read_again(self) -> None:
-        """Read, if everything is processed and nobody has asked for a pause."""
         if not self._unread and not self.is_paused and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -267,7 +255,7 @@ class Client(asyncio.Protocol):
         await self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport and limit its buffer."""
+        """Keep the transport, and limit its buffer."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(HIGH_WATER)
 
@@ -316,7 +304,6 @@ class Client(asyncio.Protocol):
                 return
 
     def _go_on(self) -> None:
-        """Process what was left."""
         if self.is_paused or not self._unread or self._transport.is_closing():
             return
         data, self._unread = self._unread, b""
@@ -398,3 +385,40 @@ def _ignore(future: "asyncio.Future[Any]") -> None:
     """Mark the exception of a future as seen, so that it is not logged."""
     if not future.cancelled():
         future.exception()
+
+
+SILENT_TICKS = 4
+"""Half intervals without input after which the broker counts as gone (spec 4.2.7)."""
+
+
+class Heartbeats:
+    """Sends a heartbeat at each half interval, whatever else is sent, and notices a broker that is silent.
+
+    `on_silence` is called once if the broker has been silent for two intervals. While nothing is read silence says
+    nothing.
+    """
+
+    def __init__(self, connection: Client, seconds: float, on_silence: Callable[[], object]) -> None:
+        self._connection = connection
+        self._half = seconds / 2
+        self._on_silence = on_silence
+        self._reads = connection.reads
+        self._silent = 0
+        self._timer = asyncio.get_running_loop().call_later(self._half, self._tick)
+
+    def stop(self) -> None:
+        """Send none any more."""
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        connection = self._connection
+        if connection.reads != self._reads or connection.is_paused:
+            self._reads = connection.reads
+            self._silent = 0
+        else:
+            self._silent += 1
+            if self._silent >= SILENT_TICKS:
+                self._on_silence()
+                return
+        connection.write(HEARTBEAT)
+        self._timer = asyncio.get_running_loop().call_later(self._half, self._tick)

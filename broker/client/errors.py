@@ -14,13 +14,7 @@ class RefusedError(ClientError):
 
 
 class ReplyError(ClientError):
-    """The broker closed a channel or the connection with an AMQP reply code.
-
-    Args:
-        code: reply code, such as 404.
-        text: reply text, such as `NOT_FOUND - no queue 'a' in vhost '/'`.
-
-    """
+    """The broker closed a channel or the connection with an AMQP reply code and text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"the broker replied {code} {text}")

@@ -43,7 +43,6 @@ class Incoming:
 
     Attributes:
         frame_max: maximum size of a frame in bytes, with a grace of eight, as brokers grant it to clients.
-
     """
 
     def __init__(self) -> None:
@@ -58,14 +57,9 @@ class Incoming:
         self._replies: list[bytes] = []
 
     def feed(self, data: bytes, now: int) -> list[Received]:
-        """Process received bytes and return the methods that `handle` has left.
+        """Process received bytes and return the methods that `handle` has left; `now` is in nanoseconds.
 
-        Args:
-            data: the next bytes of the connection.
-            now: time of their arrival, in nanoseconds.
-
-        Raises:
-            UnreachableError: they are not AMQP 0-9-1, are more than was negotiated, or are too many.
+        Raises UnreachableError: they are not AMQP 0-9-1, are more than was negotiated, or are too many.
         """
         rest = self._rest
         if rest:
@@ -80,7 +74,6 @@ class Incoming:
             raise UnreachableError("the server sent a frame that is not valid AMQP 0-9-1") from None
 
     def _read(self, data: bytes, now: int) -> list[Received]:
-        """Process whole frames, and keep the rest."""
         methods: list[Received] = []
         at, size = 0, len(data)
         if size and data[0] not in _KINDS:

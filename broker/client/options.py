@@ -1,7 +1,13 @@
-"""Options of a client's connection beside the address."""
+"""What a client and a broker say at the handshake: options, properties, the SASL response, the product."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
+
+from leveret import __version__
+from leveret.broker.amqp.tables import encode_table
 
 FRAME_MAX = 131_072
 CHANNEL_MAX = 2047
@@ -21,7 +27,6 @@ class TLS:
         is_verified: whether the broker's certificate must be valid and for this host.
         directory: the directory that the files must be in; '' if none may be named, None for any.
         server_name: name in the broker's certificate, and for SNI; '' for the host of the address, None for neither.
-
     """
 
     cacertfile: str = ""
@@ -50,7 +55,6 @@ class Options:
         frame_max, channel_max: limits that the client proposes; frame_max in bytes.
         mechanisms: names of SASL mechanisms; the first that the broker offers is used.
         tls: None for no encryption.
-
     """
 
     product: str = "leveret"
@@ -69,3 +73,43 @@ DEFAULT = Options()
 def negotiated(ours: int, theirs: int) -> int:
     """Return the value of a limit or heartbeat that both sides accept: 0 means no limit or no heartbeat."""
     return min(ours, theirs) if ours and theirs else ours or theirs
+
+
+def properties_of(options: Options) -> dict[str, object]:
+    """Return the properties that the broker shows to operators."""
+    return {
+        "product": options.product,
+        "version": __version__,
+        **({"connection_name": options.name} if options.name else {}),
+        "capabilities": {
+            "authentication_failure_close": True,
+            "basic.nack": True,
+            "connection.blocked": True,
+            "consumer_cancel_notify": True,
+            "publisher_confirms": True,
+        },
+    }
+
+
+def response_of(mechanism: str, user: str, password: str) -> str:
+    """Return the response of a SASL mechanism."""
+    if mechanism == EXTERNAL:
+        return ""
+    if mechanism == AMQPLAIN:
+        fields = encode_table({"LOGIN": ("longstr", user), "PASSWORD": ("longstr", password)})
+        return fields[4:].decode("utf-8", "surrogateescape")  # without its length
+    return f"\0{user}\0{password}"
+
+
+class Product(msgspec.Struct, frozen=True):
+    """Product and version of the broker, as it reports them; empty if it reports none."""
+
+    product: str
+    version: str
+
+
+def product_of(properties: Mapping[str, object]) -> Product:
+    """Return what the broker is; Leveret's product and version are RabbitMQ's, whose behaviour it has."""
+    if "leveret_version" in properties:
+        return Product("Leveret", str(properties["leveret_version"]))
+    return Product(str(properties.get("product", "")), str(properties.get("version", "")))

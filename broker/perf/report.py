@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from leveret.broker.client.product import Product
+from leveret.broker.client.options import Product
 from leveret.broker.perf.load import Load
 from leveret.broker.perf.results import Interval, Percentiles, Result
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from leveret.broker.client.product import Product
+from leveret.broker.client.options import Product
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.perf.load import Load
 

@@ -10,8 +10,7 @@ from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.client.client import Client, clock
 from leveret.broker.client.errors import ClientError
 from leveret.broker.client.frames import Incoming
-from leveret.broker.client.options import TLS, Options
-from leveret.broker.client.product import Product
+from leveret.broker.client.options import TLS, Options, Product
 from leveret.broker.client.uri import Address
 from leveret.broker.perf.confirms import Confirms
 from leveret.broker.perf.deliveries import Deliveries

@@ -1,11 +1,14 @@
-"""The definition of a shovel, from its parameter."""
+"""The definition of a shovel, from its parameter, and the changes of messages on their way that it asks for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from leveret.broker.amqp.tables import Table, typed
-from leveret.broker.client.amqp_uri import Endpoint, parse
+from leveret.broker.amqp.errors import WireError
+from leveret.broker.amqp.fastpath import FRAME_OVERHEAD
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.amqp.tables import Table, decode_value, encode_value, join_fields, typed
+from leveret.broker.client.uri import Endpoint, endpoint_of
 from leveret.broker.vhost.shovel_keys import NEVER, QUEUE_LENGTH, uris
 
 PREFETCH = 1000
@@ -27,9 +30,7 @@ class Source:
         exchange, routing_key: what the shovel's own queue is bound to.
         prefetch: most messages under way.
         consumer_arguments: of the consumer.
-        delete_after: number of messages after which the shovel deletes itself; None for none, `AS_LONG` for as many
-            as the queue has when the shovel starts.
-
+        delete_after: number of messages after which the shovel deletes itself; None for none, or `AS_LONG`.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -48,13 +49,11 @@ class Destination:
 
     Attributes:
         endpoints: brokers, of which one is chosen.
-        queue: name of a queue that is declared if it does not exist; None for none.
-        arguments: its arguments.
+        queue, arguments: a queue that is declared if it does not exist; None for none.
         exchange, routing_key: of publishes; None for those of each message.
         properties: properties that are set in each message.
         adds_headers: whether each message gets a header that says where it comes from.
         adds_timestamp: whether it gets one that says when it was moved.
-
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -76,7 +75,6 @@ class Definition:
         ack_mode: one of `ON_CONFIRM`, `ON_PUBLISH`, `NO_ACK`.
         setter: name of the user who has set it; '' for an administrator.
         reconnect_seconds: time until it connects again after a failure; 0 for never.
-
     """
 
     vhost: str
@@ -90,16 +88,8 @@ class Definition:
     @classmethod
     def of(cls, vhost: str, name: str, value: Mapping[str, Any], setter: str = "") -> Self:
         """Return the definition of a valid parameter (`broker.vhost.shovel_keys`)."""
-        delay = value.get("reconnect-delay", RECONNECT_SECONDS)
-        return cls(
-            vhost,
-            name,
-            _source(value),
-            _destination(value),
-            value.get("ack-mode", ON_CONFIRM),
-            delay,
-            setter,
-        )
+        mode, delay = value.get("ack-mode", ON_CONFIRM), value.get("reconnect-delay", RECONNECT_SECONDS)
+        return cls(vhost, name, _source(value), _destination(value), mode, delay, setter)
 
     def ends(self) -> dict[str, str]:
         """Return both ends under RabbitMQ's names, as status and forward headers have them."""
@@ -123,7 +113,7 @@ def _first(value: Mapping[str, Any], *keys: str, default: Any = None) -> Any:
 def _source(value: Mapping[str, Any]) -> Source:
     after = _first(value, "src-delete-after", "delete-after", default=NEVER)
     return Source(
-        tuple(map(parse, uris(value, "src-uri"))),
+        tuple(map(endpoint_of, uris(value, "src-uri"))),
         value.get("src-queue", ""),
         typed(value.get("src-queue-args") or {}),
         value.get("src-exchange", ""),
@@ -137,7 +127,7 @@ def _source(value: Mapping[str, Any]) -> Source:
 def _destination(value: Mapping[str, Any]) -> Destination:
     queue = value.get("dest-queue")
     return Destination(
-        tuple(map(parse, uris(value, "dest-uri"))),
+        tuple(map(endpoint_of, uris(value, "dest-uri"))),
         queue,
         typed(value.get("dest-queue-args") or {}),
         value.get("dest-exchange") if queue is None else "",
@@ -146,3 +136,90 @@ def _destination(value: Mapping[str, Any]) -> Destination:
         _first(value, "dest-add-forward-headers", "add-forward-headers", default=False),
         _first(value, "dest-add-timestamp-header", "add-timestamp-header", default=False),
     )
+
+
+SHOVELLED = b"x-shovelled"
+TIMESTAMP = b"x-shovelled-timestamp"
+INVALID = b"x-invalid-headers"
+_ARRAY = b"A"
+_LENGTH_SIZE = 5
+"""Bytes of the type and the length of an array."""
+
+Rewrite = Callable[[bytes], bytes]
+"""Given the payload of a content header, returns the changed one."""
+
+
+def rewriting(
+    definition: Definition,
+    cluster: str,
+    shown: tuple[str, str],
+    seconds: Callable[[], float],
+    frame_max: int,
+) -> Rewrite | None:
+    """Return what changes the messages of a shovel; None if they stay as they are.
+
+    A message whose header would need more than a frame goes on as it is, rather than end the connection each time.
+
+    Args:
+        definition: the shovel.
+        cluster: name of this cluster.
+        shown: URIs of source and destination, without passwords.
+        seconds: returns the time since the epoch.
+        frame_max: maximum size of a frame at the destination in bytes.
+    """
+    to = definition.destination
+    if not (to.properties or to.adds_headers or to.adds_timestamp):
+        return None
+    entry = _entry(definition, cluster, shown)
+
+    def rewrite(payload: bytes) -> bytes:
+        try:
+            made = changed(Properties(payload))
+        except (WireError, LookupError):
+            return payload  # of no client: it goes on as it is, rather than stop all others
+        return made if len(made) + FRAME_OVERHEAD <= frame_max else payload
+
+    def changed(properties: Properties) -> bytes:
+        changes: dict[str, Any] = dict(to.properties)
+        if to.adds_headers or to.adds_timestamp:
+            headers = properties.split_headers()
+            if to.adds_headers:
+                _prepend(headers, entry)
+            if to.adds_timestamp:
+                headers[TIMESTAMP] = encode_value(("long", int(seconds())))
+            changes["headers"] = join_fields(headers.items())
+        return properties.replace(**changes)
+
+    return rewrite
+
+
+def _entry(definition: Definition, cluster: str, shown: tuple[str, str]) -> bytes:
+    """Return RabbitMQ's note about one move, encoded as a field, in its order."""
+    texts: Mapping[str, str] = {
+        "shovelled-by": cluster,
+        "shovel-type": "dynamic",
+        "shovel-name": definition.name,
+        "shovel-vhost": definition.vhost,
+        "src-uri": shown[0],
+        "dest-uri": shown[1],
+        **definition.ends(),
+    }
+    return encode_value(("table", {name: ("longstr", text) for name, text in texts.items()}))
+
+
+def _prepend(headers: dict[bytes, bytes], entry: bytes) -> None:
+    """Put the note before those of earlier moves (rabbit_basic:prepend_table_header)."""
+    found = headers.get(SHOVELLED, _ARRAY)
+    if found[:1] == _ARRAY:
+        headers[SHOVELLED] = _array(entry + found[_LENGTH_SIZE:])
+        return
+    headers[SHOVELLED] = _array(entry)
+    invalid = decode_value(headers.get(INVALID, b"V"))
+    kept: Table = dict(invalid[1]) if invalid[0] == "table" else {}
+    earlier = kept.get("x-shovelled", ("array", []))
+    kept["x-shovelled"] = "array", [decode_value(found), *(earlier[1] if earlier[0] == "array" else [])]
+    headers[INVALID] = encode_value(("table", kept))
+
+
+def _array(items: bytes) -> bytes:
+    return _ARRAY + len(items).to_bytes(4, "big") + items

@@ -33,8 +33,7 @@ from leveret.broker.amqp.fastpath import (
 )
 from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.frames import FIELDS_AT, SMALL_PIECE, Incoming
-from leveret.broker.shovel.definition import ON_CONFIRM, ON_PUBLISH
-from leveret.broker.shovel.rewriting import Rewrite
+from leveret.broker.shovel.definition import ON_CONFIRM, ON_PUBLISH, Rewrite
 
 CHANNEL = 1
 BASIC_DELIVER = Basic.Deliver.index
@@ -66,7 +65,6 @@ class Forwarding:
         published: number of messages that were begun to be published.
         settled: number of those that need no more: confirmed, or published where nothing is confirmed.
         refused: number of those that the destination has nacked; they return to their queue.
-
     """
 
     def __init__(
@@ -112,9 +110,7 @@ class Forwarding:
     def begin(self, tag: int, address: bytes) -> bool:
         """Begin to publish the next delivery; returns False if it is one too many, which stays unacked.
 
-        Raises:
-            UnreachableError: its delivery tag is not the next one.
-
+        Raises UnreachableError if its delivery tag is not the next one.
         """
         if self.most is not None and self.published >= self.most:
             return False
@@ -136,15 +132,9 @@ class Forwarding:
             raise UnreachableError("the broker sent a delivery whose lengths lead out of it")
         exchange = address[1 : 1 + size].decode("utf-8", "surrogateescape")
         key = address[2 + size :].decode("utf-8", "surrogateescape")
-        method = make(
-            Basic.Publish,
-            0,
-            exchange if self._exchange is None else self._exchange,
-            key if self._routing_key is None else self._routing_key,
-            False,
-            False,
-        )
-        prefix = encode_method(CHANNEL, method)
+        exchange = exchange if self._exchange is None else self._exchange
+        key = key if self._routing_key is None else self._routing_key
+        prefix = encode_method(CHANNEL, make(Basic.Publish, 0, exchange, key, False, False))
         if len(self._prefixes) >= PREFIXES:
             self._prefixes.clear()
         self._prefixes[address] = prefix
@@ -159,9 +149,9 @@ class Forwarding:
         return frames
 
     def sent(self, *, is_open: bool) -> None:
-        """Note that the destination's connection has got all that was taken: without confirms that settles messages.
+        """Note that the destination has got all that was taken, the last one incompletely if it `is_open`.
 
-        `is_open`: the last one is incomplete.
+        Without confirms that settles messages.
         """
         complete = self.published - is_open
         if self._ack_mode == ON_CONFIRM or complete == self.settled:
@@ -239,12 +229,7 @@ class Forwarding:
 
 
 class Deliveries(Incoming):
-    """The receiving side of the source's connection.
-
-    Args:
-        forwarding: what it shares with the destination's.
-
-    """
+    """The receiving side of the source's connection."""
 
     def __init__(self, forwarding: Forwarding) -> None:
         super().__init__()
@@ -362,12 +347,7 @@ def _header_frame(payload: bytes) -> bytes:
 
 
 class Settlements(Incoming):
-    """The receiving side of the destination's connection.
-
-    Args:
-        forwarding: what it shares with the source's.
-
-    """
+    """The receiving side of the destination's connection."""
 
     def __init__(self, forwarding: Forwarding) -> None:
         super().__init__()

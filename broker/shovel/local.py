@@ -8,14 +8,14 @@ any connection; set by an administrator it may do everything (RabbitMQ: always, 
 
 import asyncio
 import socket
-from dataclasses import dataclass
 from typing import Protocol
 
+from leveret.broker.administration.access import Delegation
 from leveret.broker.amqp.tables import encode_table, typed
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError, Permissions, TopicPermissions, User, Users
-from leveret.broker.client.amqp_uri import Endpoint
 from leveret.broker.client.errors import RefusedError
+from leveret.broker.client.uri import Endpoint
 from leveret.broker.connection.connection import Connection
 from leveret.broker.network.socket_driver import DriverHost, SocketDriver
 from leveret.broker.vhost.vhost import VHost
@@ -33,45 +33,37 @@ PUBLISHES = 256 * 1024
 instead of in two or three rounds of the loop."""
 
 
-class LocalHost(DriverHost, Protocol):
-    """The part of the server that local connections use."""
+class ShovelHost(DriverHost, Protocol):
+    """The part of the server that shovels use (`broker.server.server.Server`)."""
+
+    users: Users
+    delegation: Delegation
+    vhosts: dict[str, VHost]
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster."""
 
     @property
     def driver_class(self) -> "type[SocketDriver]":
         """The class of drivers of clients' connections."""
 
+    def wall_clock(self) -> int:
+        """Return milliseconds since the epoch."""
 
-@dataclass(frozen=True, slots=True)
-class Login:
-    """The user of a connection, and its vhost.
+    def monotonic(self) -> int:
+        """Return nanoseconds of a clock that is never set."""
 
-    Attributes:
-        user: the user; None for one who may do everything.
-        vhost: the virtual host.
-        name: name of the connection.
-        title: the name that RabbitMQ gives it, not unique.
-        frame_max: maximum size of a frame in bytes.
-
-    """
-
-    user: User | None
-    vhost: VHost
-    name: str
-    title: str
-    frame_max: int
+    def used(self) -> int:
+        """Return nanoseconds of processor time used by the event loop's thread."""
 
 
 def local_user(users: Users, endpoint: Endpoint, setter: str) -> User | None:
     """Return the user of a URI without a host; None for one who may do everything.
 
-    Args:
-        users: the users.
-        endpoint: the URI. A password in it is checked.
-        setter: name of the user whose rights count without one; '' for an administrator.
+    A password in the URI is checked; without one the rights of `setter` count, '' for an administrator.
 
-    Raises:
-        RefusedError: there is no such user, the password is wrong, or it is missing.
-
+    Raises RefusedError: there is no such user, the password is wrong, or it is missing.
     """
     if endpoint.user is not None and endpoint.password is not None:
         try:
@@ -87,12 +79,14 @@ def local_user(users: Users, endpoint: Endpoint, setter: str) -> User | None:
     return found
 
 
-async def connected(server: LocalHost, login: Login) -> tuple[socket.socket, Connection]:
+async def connected(
+    server: ShovelHost, user: User | None, vhost: VHost, *, name: str, title: str, frame_max: int
+) -> tuple[socket.socket, Connection]:
     """Open a connection to the broker itself; returns the shovel's end of it, and the broker's.
 
-    Raises:
-        AMQPError: a limit or a right is against it.
+    The user None may do everything; `title` is the name that RabbitMQ gives the connection, not unique.
 
+    Raises AMQPError: a limit or a right is against it.
     """
     ours, theirs = socket.socketpair()
     driver = server.driver_class(server)
@@ -109,7 +103,7 @@ async def connected(server: LocalHost, login: Login) -> tuple[socket.socket, Con
         theirs.close()  # and so the driver's end sees that its peer is gone
         raise
     try:
-        _begin(driver.connection, login)
+        _begin(driver.connection, user, vhost, name=name, title=title, frame_max=frame_max)
     except BaseException:
         driver.abort()
         theirs.close()
@@ -117,22 +111,22 @@ async def connected(server: LocalHost, login: Login) -> tuple[socket.socket, Con
     return theirs, driver.connection
 
 
-def _begin(connection: Connection, login: Login) -> None:
-    """Open a connection without a handshake; raises AMQPError."""
-    user = OPERATOR if login.user is None else login.user
-    if login.user is None:
+def _begin(
+    connection: Connection, user: User | None, vhost: VHost, *, name: str, title: str, frame_max: int
+) -> None:
+    if user is None:
         connection.is_trusted = True
         connection.permissions = Permissions(".*", ".*", ".*")
         connection.topic_permissions = TopicPermissions({})
     else:
-        connection.node.clients.admit(user, login.vhost.name)
+        connection.node.clients.admit(user, vhost.name)
     connection.is_own = True
-    connection.name = login.name
+    connection.name = name
     connection.capabilities = CAPABILITIES
-    properties = {"product": "Leveret shovel", "connection_name": login.title}
+    properties = {"product": "Leveret shovel", "connection_name": title}
     connection.client_properties = encode_table(typed(properties))
     connection.auth_mechanism = MECHANISM
-    connection.frame_max = connection.frame_limit = login.frame_max
+    connection.frame_max = connection.frame_limit = frame_max
     connection.outbox.limit = BUFFER
     connection.channel_max = connection.node.channel_max
-    connection.opened(user, login.vhost)
+    connection.opened(OPERATOR if user is None else user, vhost)

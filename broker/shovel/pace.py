@@ -1,4 +1,4 @@
-"""The rests of shovels, so that other clients of the broker need not wait for them. No clock.
+"""The rests of shovels, so that other clients of the broker need not wait for them, and a timer for them (driver).
 
 Theory. A shovel always has more to do, and all of it happens in the event loop that serves the clients: at full speed
 the loop is never idle, so each read of another client waits for what the shovel, its two connections and its two queues
@@ -11,9 +11,18 @@ the rest after the last step of any is over, so that ten shovels leave as much o
 where others use most of the loop, ten need more steps than one: less of the work counts if several of them wait.
 Without other clients a shovel does not rest; other shovels within the broker are none, nor are connections that only
 send heartbeats.
+
+The timers of event loops have milliseconds, counted from the last poll: one of a millisecond takes anything from
+nothing to two. A timer of Linux is a file descriptor that becomes readable some ten microseconds after it is due.
 """
 
+import asyncio
+import ctypes
+import os
 from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from time import CLOCK_MONOTONIC
 from typing import Final, Protocol
 
 FACTOR: Final = 3
@@ -52,7 +61,7 @@ class OwnReads:
         self._connections.add(connection)
 
     def remove(self, connection: Reading) -> None:
-        """Forget a connection that has ended, and not what was read from it; no effect if that was done before."""
+        """Forget a connection that has ended, and not what was read from it; may be called again."""
         if connection in self._connections:
             self._connections.remove(connection)
             self._ended += _busy_reads(connection)
@@ -65,13 +74,8 @@ class OwnReads:
 class Pace:
     """The pace of all shovels of a broker.
 
-    Args:
-        used: processor time of the event loop so far, in nanoseconds.
-        reads: number of reads from all clients so far, without heartbeats.
-
-    Attributes:
-        own_reads: those of the shovels themselves.
-
+    Both numbers are those so far: `used` nanoseconds of processor time of the event loop, and `reads` from all clients,
+    without heartbeats. `own_reads` are those of the shovels themselves.
     """
 
     __slots__ = ("_beside_until", "_reads", "_rests", "_used", "own_reads")
@@ -87,11 +91,7 @@ class Pace:
     def rest(self, used: int, reads: int, now: int) -> int:
         """Return the nanoseconds until the next step of the shovel that has just done one; 0 for no rest.
 
-        Args:
-            used: processor time of the event loop so far, in nanoseconds.
-            reads: number of reads from all clients so far, without heartbeats.
-            now: time of a monotonic clock in nanoseconds.
-
+        `now` is the time of a monotonic clock in nanoseconds, the others are those of the class.
         """
         rests = self._rests
         while rests and rests[0] <= now:
@@ -108,3 +108,49 @@ class Pace:
         over = (rests[-1] if rests else now) + FACTOR * work
         rests.append(over)
         return over - now
+
+
+_BILLION = 1_000_000_000
+_pack_times = Struct("@llll").pack
+"""`struct itimerspec`: seconds and nanoseconds of an interval, here 0, and of the first time."""
+_OCTETS = 8
+"""Bytes that are read from a timer that was due."""
+
+
+class Timer:
+    """A timer of a running event loop; `callback` is called when it is due, once each time it is set."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._callback = callback
+        self._handle: asyncio.TimerHandle | None = None
+        self._library = ctypes.CDLL(None)
+        self._descriptor = -1
+        if hasattr(self._library, "timerfd_create"):
+            self._descriptor = self._library.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor >= 0:
+            self._loop.add_reader(self._descriptor, self._read)
+
+    def set(self, nanoseconds: int) -> None:
+        """Call back in this time (more than 0); must not be called again before that."""
+        if self._descriptor >= 0:
+            times = _pack_times(0, 0, *divmod(nanoseconds, _BILLION))
+            self._library.timerfd_settime(self._descriptor, 0, times, None)
+        else:
+            self._handle = self._loop.call_later(nanoseconds / _BILLION, self._callback)
+
+    def _read(self) -> None:
+        try:
+            os.read(self._descriptor, _OCTETS)
+        except BlockingIOError:
+            return
+        self._callback()
+
+    def close(self) -> None:
+        """Forget the callback; the timer may not be set any more."""
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -5,26 +5,21 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from leveret.broker.administration.access import Delegation
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth.users import Users
-from leveret.broker.client.amqp_uri import Endpoint
 from leveret.broker.client.client import Client
 from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, UnreachableError
 from leveret.broker.client.frames import Incoming
-from leveret.broker.client.tls import Contexts
+from leveret.broker.client.sockets import Contexts
+from leveret.broker.client.uri import Endpoint
 from leveret.broker.connection.connection import Connection
 from leveret.broker.errors import AMQPError
-from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition
+from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition, rewriting
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
-from leveret.broker.shovel.local import LocalHost, Login, connected, local_user
-from leveret.broker.shovel.pace import Pace
-from leveret.broker.shovel.rewriting import rewriting
-from leveret.broker.shovel.timer import Timer
-from leveret.broker.vhost.vhost import VHost
+from leveret.broker.shovel.local import ShovelHost, connected, local_user
+from leveret.broker.shovel.pace import Pace, Timer
 
 log = logging.getLogger("leveret.shovel")
 
@@ -33,27 +28,6 @@ DRAIN_SECONDS = 3.0
 HOLD_SECONDS = 1.0
 """Pause after the destination has refused messages, which return to their queue and would come again at once."""
 _NOT_FOUND = 404
-
-
-class ShovelHost(LocalHost, Protocol):
-    """The part of the server that shovels use."""
-
-    users: Users
-    delegation: Delegation
-    vhosts: dict[str, VHost]
-
-    @property
-    def cluster_name(self) -> str:
-        """The name of the cluster."""
-
-    def wall_clock(self) -> int:
-        """Return milliseconds since the epoch."""
-
-    def monotonic(self) -> int:
-        """Return nanoseconds of a clock that is never set."""
-
-    def used(self) -> int:
-        """Return nanoseconds of processor time used by the event loop's thread."""
 
 
 class Shared(NamedTuple):
@@ -75,7 +49,6 @@ class Session:
 
     Attributes:
         source, destination: the URIs in use, without passwords.
-
     """
 
     def __init__(
@@ -116,12 +89,7 @@ class Session:
     # -- opening ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect both ends and begin to consume.
-
-        Raises:
-            ClientError: that was not possible.
-
-        """
+        """Connect both ends and begin to consume; raises ClientError."""
         definition, forwarding = self._definition, self.forwarding
         source, to = definition.source, definition.destination
         # first, because the frames of the source may not be larger than its own
@@ -151,17 +119,8 @@ class Session:
         self._source.on_ready = self._forward
         self._target.on_ready = self._settle
         self._target.on_blocked = lambda _: self._throttle()
-        consume = make(
-            Basic.Consume,
-            0,
-            queue,
-            "",
-            False,
-            self._ack_mode == NO_ACK,
-            False,
-            False,
-            source.consumer_arguments,
-        )
+        bits = (False, self._ack_mode == NO_ACK, False, False)  # no_local, no_ack, exclusive, no_wait
+        consume = make(Basic.Consume, 0, queue, "", *bits, source.consumer_arguments)
         self._tag = (await self._source.call(consume)).consumer_tag
         for client in self._clients:
             client.failed.add_done_callback(lambda _: self._ended.set())
@@ -176,15 +135,8 @@ class Session:
                 client = await self._opened(endpoint, incoming, frame_max)
             except ClientError as error:
                 last = error
-                name, vhost = self._definition.name, self._definition.vhost
-                log.log(
-                    self._level,
-                    "shovel '%s' in vhost '%s' failed to connect (URI: %s): %s",
-                    name,
-                    vhost,
-                    endpoint.shown,
-                    error,
-                )
+                of = (self._definition.name, self._definition.vhost, endpoint.shown, error)
+                log.log(self._level, "shovel '%s' in vhost '%s' failed to connect (URI: %s): %s", *of)
             else:
                 self._clients.append(client)
                 return client, endpoint.shown
@@ -206,9 +158,10 @@ class Session:
         name = f"shovel '{self._definition.name}' of vhost '{self._definition.vhost}' ({side})"
         setter = self._definition.setter if self._host.delegation.has_setters_rights else ""
         user = local_user(self._host.users, endpoint, setter)
-        login = Login(user, vhost, name, options.name, options.frame_max)
         try:
-            sock, connection = await connected(self._host, login)
+            sock, connection = await connected(
+                self._host, user, vhost, name=name, title=options.name, frame_max=options.frame_max
+            )
         except AMQPError as error:
             raise RefusedError(error.reply_text) from None
         self._own.append(connection)
@@ -241,9 +194,7 @@ class Session:
     async def run(self) -> None:
         """Move messages until a connection fails, `stop` is called or all messages are moved.
 
-        Raises:
-            ClientError: a connection failed, or messages were refused that the limit had counted.
-
+        Raises ClientError: a connection failed, or messages were refused that the limit had counted.
         """
         await self._ended.wait()
         for client, side in zip(self._clients, ("destination", "source"), strict=False):
@@ -264,7 +215,6 @@ class Session:
         return "flow" if not self._target.is_writable or self._hold is not None else "running"
 
     def _forward(self) -> None:
-        """Write to the destination what has arrived from the source."""
         forwarding = self.forwarding
         if frames := forwarding.take_publishes():
             self._target.write(frames)
@@ -276,7 +226,6 @@ class Session:
         self._throttle()
 
     def _pause_for_others(self) -> None:
-        """Rest for a moment if the broker has other clients."""
         if self._is_resting or self._is_closing:
             return
         host = self._host
@@ -300,7 +249,6 @@ class Session:
         return bool(settlements)
 
     def _settle(self) -> None:
-        """Handle what the destination has settled."""
         forwarding = self.forwarding
         if not self._is_resting:
             self._write_settlements()
@@ -340,10 +288,8 @@ class Session:
     async def close(self, *, drains: bool) -> None:
         """Close both connections.
 
-        Args:
-            drains: first stop consuming, and wait a moment for the confirms of what is under way: otherwise the source
-                would deliver it once more.
-
+        `drains`: first stop consuming, and wait a moment for the confirms of what is under way: otherwise the source
+        would deliver it once more.
         """
         self._is_closing = True
         if self._hold is not None:
@@ -373,7 +319,6 @@ class Session:
 
 
 async def _in_time(work: Callable[[], Awaitable[Any]]) -> None:
-    """Do what need not be done at all costs."""
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
             await work()

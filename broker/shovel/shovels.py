@@ -1,36 +1,206 @@
-"""The shovels of a broker: one for each parameter of component `shovel` (driver)."""
+"""The shovels of a broker: one for each parameter of component `shovel` (driver).
+
+A worker connects, connects again after failures, and ends when all is moved.
+"""
 
 import asyncio
 import logging
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from enum import StrEnum
+from math import inf
+from typing import Any
 
-from leveret.broker.client.tls import Contexts
+from leveret.broker.client.errors import ClientError
+from leveret.broker.client.sockets import Contexts
 from leveret.broker.shovel.definition import Definition
+from leveret.broker.shovel.local import ShovelHost
 from leveret.broker.shovel.pace import Pace
-from leveret.broker.shovel.session import Shared, ShovelHost
-from leveret.broker.shovel.worker import State, Worker
+from leveret.broker.shovel.session import Session, Shared
 from leveret.broker.vhost.parameter_checks import SHOVEL
-from leveret.broker.vhost.parameters import Parameters
+from leveret.broker.vhost.shovel_keys import PROTOCOL
 
 log = logging.getLogger("leveret.shovel")
 
+STOP_SECONDS = 6.0
+"""Time for a shovel to end in order."""
+REPEAT_SECONDS = 60.0
+"""Time for which a failure with the reason of the last one is not logged again: by default it fails each second."""
 
-class ShovelsHost(ShovelHost, Protocol):
-    """The broker that shovels run in."""
 
-    parameters: Parameters
+class State(StrEnum):
+    """The states of a shovel, under RabbitMQ's names."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    TERMINATED = "terminated"
+
+
+class Worker:
+    """One shovel, which runs from `start` to `stop`.
+
+    If it has a limit, `on_complete` is called once all messages are moved.
+
+    Attributes:
+        state: its state.
+        reason: why it is terminated; '' otherwise.
+        since: time of the last change of the state, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        host: ShovelHost,
+        shared: Shared,
+        on_complete: Callable[[], object],
+    ) -> None:
+        self.definition = definition
+        self._host = host
+        self._shared = shared
+        self._on_complete = on_complete
+        self.state = State.STARTING
+        self.reason = ""
+        self.since = host.wall_clock()
+        self._moved = 0
+        self._left: int | None = None
+        self.session: Session | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._logged = ("", -inf)
+        """Reason of the last failure that was logged, and its time by the clock of the loop."""
+        self._announced = -inf
+        """The time at which its beginning was logged."""
+
+    def start(self, after: "asyncio.Task[None] | None" = None) -> None:
+        """Start; `after`: the end of the shovel that had this name before."""
+        self._task = asyncio.get_running_loop().create_task(self._work(after))
+
+    async def stop(self) -> None:
+        """End: what is under way is confirmed and acked first if that takes no longer than a moment."""
+        self._is_stopping = True
+        task = self._task
+        if task is None:
+            return
+        if self.session is None or self.state is not State.RUNNING:
+            task.cancel()
+        else:
+            self.session.stop()
+        await asyncio.wait((task,), timeout=STOP_SECONDS)
+        task.cancel()
+
+    def abandon(self) -> None:
+        """End without a word."""
+        self._is_stopping = True
+        if self.session is not None:
+            self.session.drop()
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def forwarded(self) -> int:
+        """Number of messages moved so far."""
+        return self._moved + (0 if self.session is None else self.session.forwarding.settled)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Facts that belong to its state, under RabbitMQ's names; URIs have no logins."""
+        session = self.session
+        if self.state is State.TERMINATED:
+            return {"reason": self.reason}
+        if self.state is not State.RUNNING or session is None:
+            return {}
+        return {
+            "src_uri": session.source,
+            "src_protocol": PROTOCOL,
+            "dest_protocol": PROTOCOL,
+            "dest_uri": session.destination,
+            **{key.replace("-", "_"): name for key, name in self.definition.ends().items()},
+        }
+
+    def _enter(self, state: State, reason: str = "") -> None:
+        self.state, self.reason = state, reason
+        self.since = self._host.wall_clock()
+        self._host.context.tell(
+            "shovel_status", self.definition.vhost, self.definition.name, str(state), self.details
+        )
+        self._host.schedule_turn()
+
+    async def _work(self, after: "asyncio.Task[None] | None") -> None:
+        if after is not None:
+            await asyncio.wait((after,))  # which goes on if this is cancelled
+        name, vhost = self.definition.name, self.definition.vhost
+        while True:
+            self._enter(State.STARTING)
+            reason, is_complete = "", False
+            try:
+                is_complete = await self._attempt()
+            except ClientError as error:
+                reason = str(error)
+            except Exception:
+                log.exception("internal error of shovel '%s' in vhost '%s'", name, vhost)
+                reason = "internal error"
+            if is_complete:
+                log.info("shovel '%s' in vhost '%s' has moved all messages, and is deleted", name, vhost)
+                self._on_complete()
+                return
+            if self._is_stopping:
+                return
+            self._enter(State.TERMINATED, reason or "messages were refused")
+            self._log_failure()
+            if not self.definition.reconnect_seconds:
+                return
+            await asyncio.sleep(self.definition.reconnect_seconds)
+
+    @property
+    def _is_logged(self) -> bool:
+        return asyncio.get_running_loop().time() < self._logged[1] + REPEAT_SECONDS
+
+    def _log_failure(self) -> None:
+        if self._logged[0] == self.reason and self._is_logged:
+            return
+        self._logged = self.reason, asyncio.get_running_loop().time()
+        seconds = self.definition.reconnect_seconds
+        log.error(
+            "shovel '%s' in vhost '%s' has stopped: %s; %s",
+            self.definition.name,
+            self.definition.vhost,
+            self.reason,
+            f"it tries again every {seconds:g} s, which is logged once a minute"
+            if seconds
+            else "`leveret ctl restart_shovel` starts it again",
+        )
+
+    async def _attempt(self) -> bool:
+        """Run once; returns whether all messages are moved."""
+        level = logging.DEBUG if self._is_logged else logging.WARNING
+        session = self.session = Session(self.definition, self._host, self._shared, self._left, level)
+        drains = False
+        try:
+            await session.open()
+            self._enter(State.RUNNING)
+            now = asyncio.get_running_loop().time()
+            if now >= self._announced + REPEAT_SECONDS:
+                self._announced = now
+                ends = (self.definition.name, self.definition.vhost, session.source, session.destination)
+                log.info("shovel '%s' in vhost '%s' moves messages from %s to %s", *ends)
+            await session.run()
+            drains = True
+        finally:
+            try:
+                await session.close(drains=drains)
+            finally:  # of what is still open if this was cancelled
+                session.drop()
+                self.session = None
+                self._moved += session.forwarding.settled
+                if session.left is not None:
+                    self._left = max(0, session.left - session.forwarding.settled)
+        return self._left == 0
 
 
 class Shovels:
-    """The shovels that run.
+    """The shovels that run in a broker, in its event loop."""
 
-    Args:
-        host: the broker, in its event loop.
-
-    """
-
-    def __init__(self, host: ShovelsHost) -> None:
+    def __init__(self, host: ShovelHost) -> None:
         self._host = host
         self._shared = Shared(Pace(), Contexts())
         self._workers: dict[tuple[str, str], Worker] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leveret.broker.amqp.tables import encode_table, typed
-from leveret.broker.client.amqp_uri import Endpoint, MalformedUriError, parse, refused_uri
+from leveret.broker.client.uri import Endpoint, MalformedUriError, endpoint_of, refused_uri
 from leveret.broker.vhost.parameter_checks import (
     Check,
     check_keys,
@@ -106,7 +106,7 @@ def _uri(key: str, value: Any) -> Iterable[str]:
             yield f"{key} should be UTF-8"
             return
         try:
-            parse(value)
+            endpoint_of(value)
         except MalformedUriError as fault:
             yield f'"{refused_uri(value)}" not a valid URI: {fault}'
     elif isinstance(value, list):
@@ -258,7 +258,7 @@ def check_certificates(value: Any, user: str, directory: str) -> None:
 
 
 def _endpoints(value: Any) -> list[Endpoint]:
-    return [parse(uri) for key in URIS for uri in uris(value, key)]
+    return [endpoint_of(uri) for key in URIS for uri in uris(value, key)]
 
 
 def uris(value: Mapping[str, Any], key: str) -> list[str]:
@@ -274,6 +274,6 @@ def shown_without_secrets(value: Any) -> Any:
     shown = dict(value)
     for key in URIS:
         if key in value:
-            hidden = [parse(uri).shown for uri in uris(value, key)]
+            hidden = [endpoint_of(uri).shown for uri in uris(value, key)]
             shown[key] = hidden[0] if isinstance(value[key], str) else hidden
     return shown

@@ -10,7 +10,7 @@ from leveret.broker.cli.ctl.client import ApiError
 from leveret.broker.cli.ctl.command import argument, command, option
 from leveret.broker.cli.ctl.errors import refused
 from leveret.broker.cli.ctl.session import Session, parsed
-from leveret.broker.client.amqp_uri import without_secrets
+from leveret.broker.client.uri import without_secrets
 
 POLICIES = "Policies"
 PARAMETERS = "Parameters"

@@ -1,6 +1,6 @@
 """Intervals and rates of a run, and their texts."""
 
-from leveret.broker.client.product import Product
+from leveret.broker.client.options import Product
 from leveret.broker.perf.load import Load
 from leveret.broker.perf.measurement import Measurement
 from leveret.broker.perf.producer import NANOSECONDS

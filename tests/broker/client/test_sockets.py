@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 
-from leveret.broker.client import tls as module
+from leveret.broker.client import sockets as module
 from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.options import TLS
-from leveret.broker.client.tls import MOST, Contexts
+from leveret.broker.client.sockets import MOST, Contexts
 
 
 @pytest.fixture(scope="module")

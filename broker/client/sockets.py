@@ -1,4 +1,4 @@
-"""TLS contexts of a client's connections, made beside the event loop and shared (driver).
+"""Sockets of a client, connected and handed over to transports, and their TLS contexts (driver).
 
 Theory. A context costs 35 ms and 0.8 MB with the authorities of a system, and its files are named by a URI: they may be
 anything, on any file system. So it is made in a thread, within a deadline, and connections with equal parameters share
@@ -7,17 +7,80 @@ it until one of its files changes. A thread that does not come back is not follo
 
 import asyncio
 import os
+import socket
 import ssl
 from collections import OrderedDict
+from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.options import TLS
+from leveret.broker.client.uri import Address
 from leveret.broker.process.deadlined_thread import SECONDS, in_time, started
 from leveret.broker.tls.credentials import Stamps, stamps
 from leveret.broker.tls.named_certificates import client_context, load_certificate
+
+
+async def connected(address: Address, seconds: float) -> socket.socket:
+    """Return a socket that is connected to one of the addresses of the host. Raises UnreachableError."""
+    loop = asyncio.get_running_loop()
+    reason = "no address found"
+    try:
+        looking = started(partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM))
+        found = await in_time(looking, seconds)
+    except TimeoutError:
+        found, reason = [], f"no address found in {seconds:g} s"
+    except OSError as error:
+        found, reason = [], error.strerror or str(error)
+    for family, kind, protocol, _, where in found:
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            continue
+        sock.setblocking(False)
+        try:
+            await asyncio.wait_for(loop.sock_connect(sock, where), seconds)
+        except TimeoutError:
+            reason = f"no answer in {seconds:g} s"
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+        sock.close()
+    raise UnreachableError(f"cannot connect to {address.endpoint}: {reason}")
+
+
+async def handed_over(sock: socket.socket, connecting: Awaitable[object]) -> None:
+    """Await the making of a transport of a connected socket; if that fails or is cancelled the socket is closed.
+
+    asyncio's transport closes the socket object; uvloop's closes the descriptor beneath it, whose number may belong to
+    another file by the time the object is closed.
+    """
+    identity = _identity(sock)
+    try:
+        await connecting
+    except BaseException:
+        if identity is not None and _identity(sock) == identity:
+            sock.close()
+        else:
+            sock.detach()
+        raise
+
+
+def _identity(sock: socket.socket) -> tuple[int, int] | None:
+    """Return what distinguishes the file of a descriptor from others; None if it is closed."""
+    try:
+        found = os.fstat(sock.fileno())
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
 
 MOST = 64
 """Contexts that are kept for the next connection."""
