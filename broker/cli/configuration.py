@@ -10,8 +10,7 @@ from typing import NoReturn
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.config.config import Config, ConfigError, load
-from leveret.broker.config.sources import written_settings
+from leveret.broker.config.config import Config, ConfigError, load, written_settings
 from leveret.broker.config.values import Setting
 
 PROGRAM = "leveret"
@@ -82,8 +81,7 @@ def show_config(
       leveret config heartbeat
       leveret config encrypt < password
     """  # noqa: D301 - click's mark for lines that stay as they are
-    from leveret.broker.config.overview import Overview  # noqa: PLC0415 - only for this command
-    from leveret.broker.config.reference import render  # noqa: PLC0415
+    from leveret.broker.config.reference import Overview, render  # noqa: PLC0415 - only for this command
 
     if markdown:
         click.echo(render(), nl=False)

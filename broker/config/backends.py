@@ -1,15 +1,27 @@
-"""The settings of authentication backends combined."""
+"""The settings of authentication backends combined, and the checks of what fits together."""
 
+import re
 from importlib.util import find_spec
+from ipaddress import ip_address
+from typing import Final
 
 import msgspec
 
+from leveret.broker.auth.backends.ldap_queries import (
+    asks_nested,
+    check_attribute,
+    check_pattern,
+    query_of,
+)
 from leveret.broker.auth.backends.settings import (
     BackendSettings,
+    Bind,
     CacheSettings,
     ClientTLS,
     CodeLoginSettings,
     HTTPSettings,
+    LDAPQueries,
+    LDAPSettings,
     Name,
     OAuth2Settings,
     ResourceServer,
@@ -17,7 +29,7 @@ from leveret.broker.auth.backends.settings import (
     is_protected,
 )
 from leveret.broker.auth.backends.tokens import key_of_pem
-from leveret.broker.config.draft import Draft
+from leveret.broker.config.keys import Draft
 from leveret.broker.process.named_files import read_named
 
 _OAUTH2 = "auth_oauth2"
@@ -27,11 +39,10 @@ def backend_settings(draft: Draft) -> BackendSettings:
     """Return the settings of the backends; a combination that makes no sense is a problem of the draft."""
     problems = draft.problems
     chain, cache = _chain(draft), _cache(draft)
+    http_tls = ClientTLS(**draft.section("backends.http.tls"))
     settings = BackendSettings(
         chain=chain,
-        http=HTTPSettings(
-            **draft.section("backends.http"), tls=ClientTLS(**draft.section("backends.http.tls"))
-        ),
+        http=HTTPSettings(**draft.section("backends.http"), tls=http_tls),
         oauth2=_oauth2_settings(draft),
         cache=cache,
         login=CodeLoginSettings(**draft.section("backends.login")),
@@ -40,10 +51,8 @@ def backend_settings(draft: Draft) -> BackendSettings:
     if "oauth2" in settings.used:
         problems += _missing(settings.oauth2)
     if "ldap" in settings.used:
-        from leveret.broker.config.ldap import ldap_problems, ldap_settings  # noqa: PLC0415 - only if it is used
-
-        settings = msgspec.structs.replace(settings, ldap=ldap_settings(draft))
-        problems += ldap_problems(settings)
+        settings = msgspec.structs.replace(settings, ldap=_ldap_settings(draft))
+        problems += _ldap_problems(settings)
     for name, tls in (("auth_http", settings.http.tls), ("auth_ldap", settings.ldap.tls)):
         problems += _tls_problems(f"{name}.ssl_options", tls)
     timeouts = ("request_timeout", "connection_timeout")
@@ -173,3 +182,121 @@ def _cache(draft: Draft) -> CacheSettings:
         draft.problems.append(f"{key}.{'authz' if authn else 'authn'} is missing")
     name: Name = both or "internal"
     return CacheSettings(authn=authn or name, authz=authz or name, **draft.section("backends.cache"))
+
+
+_LDAP: Final = "auth_ldap"
+_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
+_OF_LOGINS: Final = frozenset({"username", "ad_domain", "ad_user"})
+_DNS: Final = ("dn_lookup_attribute", "dn_lookup_base", "group_lookup_base")
+
+
+def _ldap_settings(draft: Draft) -> LDAPSettings:
+    given = draft.section("backends.ldap")
+    for name in _DNS:
+        if given.get(name) == "none":
+            del given[name]
+    given["log"] = given.get("log", "false") != "false"
+    return LDAPSettings(
+        **given,
+        servers=draft.listed(f"{_LDAP}.servers.$name"),
+        dn_lookup_bind=_bind("dn_lookup_bind", draft),
+        other_bind=_bind("other_bind", draft),
+        tls=ClientTLS(**draft.section("backends.ldap.tls")),
+        queries=_queries(draft),
+    )
+
+
+def _bind(name: str, draft: Draft) -> Bind:
+    key = f"{_LDAP}.{name}"
+    way, dn, password = (draft.values.get(f"{key}{end}") for end in ("", ".user_dn", ".password"))
+    if dn is None and password is None:
+        return Bind(way or "as_user")
+    if way is not None:
+        draft.problems.append(f"{key} excludes {key}.user_dn and {key}.password")
+    if not dn or not password:
+        draft.problems.append(f"{key}.{'password' if dn else 'user_dn'} is missing")
+    return Bind("entry", dn or "", password or "")
+
+
+def _queries(draft: Draft) -> LDAPQueries:
+    found = {}
+    for kind, text in draft.section("backends.ldap.queries").items():
+        try:
+            found[kind] = query_of(kind, text)
+        except ValueError as error:
+            draft.problems.append(f"{_LDAP}.queries.{kind}: {error}")
+    return LDAPQueries(**found)
+
+
+def _ldap_problems(settings: BackendSettings) -> list[str]:
+    """Return a sentence for each thing that the LDAP backend needs and that is missing or makes no sense."""
+    if find_spec("ldap3") is None:
+        return ["auth_backends: ldap needs the package ldap3: pip install 'leveret[ldap]'"]
+    ldap = settings.ldap
+    problems = []
+    if not ldap.servers:
+        problems.append(f"{_LDAP}.servers.1 is missing")
+    problems += [
+        f"{_LDAP}.servers: {host!r} is neither the name of a host nor an address; {_LDAP}.port is the port, and "
+        f"{_LDAP}.use_ssl or {_LDAP}.use_starttls encrypts"
+        for host in ldap.servers
+        if not _is_host(host)
+    ]
+    if not ldap.timeout:
+        problems.append(f"{_LDAP}.timeout must be more than 0")
+    has_tls = ldap.use_ssl or ldap.use_starttls
+    if ldap.use_ssl and ldap.use_starttls:
+        problems.append(f"{_LDAP}.use_ssl and {_LDAP}.use_starttls exclude each other")
+    if ldap.tls != ClientTLS() and not has_tls:
+        problems.append(f"{_LDAP}.ssl_options need {_LDAP}.use_ssl or {_LDAP}.use_starttls")
+    return problems + _of_names(ldap) + _of_queries(settings)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return _HOST.fullmatch(text) is not None
+    return True
+
+
+def _of_names(ldap: LDAPSettings) -> list[str]:
+    problems = []
+    for key in ("user_dn_pattern", "user_bind_pattern"):
+        pattern = getattr(ldap, key)
+        try:
+            check_pattern(pattern, _OF_LOGINS)
+        except ValueError:
+            problems.append(f"{_LDAP}.{key} may have ${{username}}, ${{ad_domain}} and ${{ad_user}} only")
+        if pattern and "${" not in pattern:
+            problems.append(f"{_LDAP}.{key} must have ${{username}} in it: all users would be the same entry")
+    if bool(ldap.dn_lookup_attribute) is not bool(ldap.dn_lookup_base):
+        problems.append(f"{_LDAP}.dn_lookup_attribute and {_LDAP}.dn_lookup_base need each other")
+    if ldap.dn_lookup_attribute:
+        try:
+            check_attribute(ldap.dn_lookup_attribute)
+        except ValueError as error:
+            problems.append(f"{_LDAP}.dn_lookup_attribute: {error}")
+    return problems
+
+
+def _of_queries(settings: BackendSettings) -> list[str]:
+    ldap, queries = settings.ldap, settings.ldap.queries
+    problems = []
+    if "ldap" in settings.authorizing:
+        problems += [
+            f"{_LDAP}.queries.{kind} is missing: {{constant, true}} allows everything, as RabbitMQ does by default"
+            for kind in ("vhost_access", "resource_access")
+            if getattr(queries, kind) is None
+        ]
+    every = (queries.vhost_access, queries.resource_access, queries.topic_access, queries.tags)
+    steps = (*settings.chain, Step(settings.cache.authn, settings.cache.authz))
+    is_apart = any(step.authz == "ldap" != step.authn for step in steps)
+    if is_apart and ldap.other_bind.way == "as_user":
+        problems.append(
+            f"{_LDAP}.other_bind: as_user needs the password of the user, which another backend checks; set "
+            f"{_LDAP}.other_bind.user_dn and .password, or anon"
+        )
+    if any(map(asks_nested, every)) and not (ldap.group_lookup_base or ldap.dn_lookup_base):
+        problems.append(f"{_LDAP}.group_lookup_base is missing: in_group_nested would find no group")
+    return problems

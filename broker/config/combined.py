@@ -12,8 +12,9 @@ from leveret.broker.auth.passwords import SHA256, SHA512
 from leveret.broker.auth.users import UserLimits, VHostLimits
 from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
 from leveret.broker.config.backends import backend_settings
-from leveret.broker.config.draft import Draft, in_order
+from leveret.broker.config.keys import Draft, in_order
 from leveret.broker.config.sections import (
+    CATEGORIES,
     MANAGEMENT_TLS_PORT,
     METRICS_TLS_PORT,
     AuditConfig,
@@ -135,11 +136,7 @@ def _tls_options(prefix: str, path: str, draft: Draft) -> TLSOptions:
 def _http_section(name: str, port: int, draft: Draft) -> dict[str, Any]:
     """Return the settings of a listener of HTTP, and of that with TLS if one of its keys is set to anything.
 
-    Args:
-        name: the section, which its keys begin with, too.
-        port: the default port with TLS.
-        draft: the values; gets the problems.
-
+    `name` is the section, which its keys begin with, too, and `port` the default port with TLS.
     """
     given, listener = draft.section(name), draft.section(f"{name}.tls")
     options = _tls_options(f"{name}.ssl", f"{name}.tls.options", draft)
@@ -286,8 +283,7 @@ def _log(draft: Draft, log_dir: Path) -> LogConfig:
         given["file"] = log_dir / file
     if given.get("rotation_size") and given.get("rotation_date"):
         draft.problems.append("log.file.rotation.size and log.file.rotation.date exclude each other")
-    categories = ("default", "connection", "channel", "queue")
-    levels = {name: draft.values.get(f"log.{name}.level") for name in categories}
+    levels = {name: draft.values.get(f"log.{name}.level") for name in CATEGORIES}
     return LogConfig(levels={name: level for name, level in levels.items() if level}, **given)
 
 

@@ -1,4 +1,4 @@
-"""The configuration: ``load``, which creates a ``Config`` from files, the environment and flags, and what it is.
+"""The configuration: `load`, which creates a `Config` from files, the environment and flags.
 
 Precedence: flags, then environment, then files (later ones win), then defaults. All problems are collected before any
 is reported. ``Config()`` has the defaults, and any part can be given by name, so tests need no files:
@@ -12,9 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from leveret.broker.config.combined import config_of
-from leveret.broker.config.draft import Draft
 from leveret.broker.config.encrypted import decrypted
-from leveret.broker.config.keys import KEYS
+from leveret.broker.config.keys import KEYS, Draft
 from leveret.broker.config.sections import (
     Config,
     ExportConfig,
@@ -25,8 +24,151 @@ from leveret.broker.config.sections import (
     TopicPermissionConfig,
     UserConfig,
 )
-from leveret.broker.config.sources import written_settings
-from leveret.broker.config.values import Listener
+from leveret.broker.config.values import DEFAULT_PORT, Listener, Setting, read_file
+
+# RabbitMQ's environment variables, and the keys that they set. Other RABBITMQ_* are ignored.
+RABBITMQ_VARIABLES: Final = {
+    "RABBITMQ_DEFAULT_USER": "default_user",
+    "RABBITMQ_DEFAULT_PASS": "default_pass",
+    "RABBITMQ_DEFAULT_VHOST": "default_vhost",
+    "RABBITMQ_NODENAME": "node_name",
+    "RABBITMQ_MNESIA_BASE": "data_dir",
+    "RABBITMQ_MNESIA_DIR": "data_dir",
+    "RABBITMQ_LOG_BASE": "log.dir",
+    "RABBITMQ_PID_FILE": "pid_file",
+}
+OLDER: Final = "management.listener."
+"""The beginning of RabbitMQ's older names, which are of one listener with or without TLS."""
+OLDER_PORT: Final = 15672
+"""Its default port, with TLS too."""
+
+
+def written_settings(
+    config_paths: Iterable[Path],
+    data_dir: Path | None,
+    settings: Iterable[str],
+    environ: Mapping[str, str],
+    problems: list[str],
+    warnings: list[str],
+    values: Mapping[str, object] | None = None,
+) -> list[Setting]:
+    """Return the settings of files, the environment and flags, in the order in which later ones replace earlier ones.
+
+    `problems` gets a sentence about everything that cannot be read, `warnings` one about each variable that sets
+    nothing. The others are the arguments of `load`.
+    """
+    written: list[Setting] = []
+    for path in named_files(config_paths, environ):
+        written += read_file(path, environ, problems)
+    written += from_environment(environ, warnings)
+    written += from_flags(settings, problems)
+    written += from_mapping(values or {}, problems)
+    if data_dir is not None:
+        written.append(Setting("data_dir", str(data_dir), "--data-dir"))
+    return renamed(written, problems)
+
+
+def renamed(written: list[Setting], problems: list[str]) -> list[Setting]:
+    """Return the settings with RabbitMQ's older names of one listener, `management.listener.*`, as the newer ones.
+
+    `problems` gets a sentence if the listener is set under both names, or TLS options would be without effect.
+    """
+    older = [setting for setting in written if setting.key.startswith(OLDER)]
+    switch = next((each for each in reversed(older) if each.key == f"{OLDER}ssl"), None)
+    has_tls = switch is not None and switch.value == "true"
+    if not has_tls:  # which says nothing about a listener
+        older = [each for each in older if each.key not in {f"{OLDER}ssl", f"{OLDER}ssl_opts"}]
+    newer, options = "management.ssl." if has_tls else "management.tcp.", f"{OLDER}ssl_opts."
+    if switch is not None and switch.value not in {"true", "false"}:
+        problems.append(f"{switch.origin}: {switch.key} must be true or false")
+    elif older and (both := next((each for each in written if each.key.startswith(newer)), None)):
+        first = older[0]
+        problems.append(
+            f"{first.origin}: {first.key} and {both.key} are of the same listener: remove one of them"
+        )
+    elif not has_tls and (without := next((each for each in older if each.key.startswith(options)), None)):
+        problems.append(f"{without.origin}: {without.key} has no effect without {OLDER}ssl = true")
+    found = []
+    for setting in written:
+        key = setting.key
+        if key == f"{OLDER}ssl":
+            continue
+        if key.startswith(OLDER) and key != options[:-1]:
+            for beginning in (options, f"{OLDER}server.", OLDER):
+                key = key.removeprefix(beginning)
+            found.append(msgspec.structs.replace(setting, key=newer + key))
+        else:
+            found.append(setting)
+    if has_tls and not any(each.key == "management.ssl.port" for each in found):
+        found.append(Setting("management.ssl.port", str(OLDER_PORT), f"{OLDER}ssl"))
+    return found
+
+
+def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the files to read: those given, or else those that the environment names, in RabbitMQ's order."""
+    if given := tuple(config_paths):
+        return given
+    named = []
+    if name := environ.get("LEVERET_CONFIG_FILE") or environ.get("RABBITMQ_CONFIG_FILE"):
+        path = Path(name)
+        # RabbitMQ allows RABBITMQ_CONFIG_FILE without the suffix.
+        named.append(path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"))
+    if more := environ.get("RABBITMQ_CONFIG_FILES"):
+        named.append(Path(more))
+    return tuple(named)
+
+
+def from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting]:
+    """Yield the settings of ``KEY=VALUE`` texts; anything else is added to ``problems``."""
+    for number, text in enumerate(settings, 1):
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():  # without the text, which may contain a password
+            problems.append(f"--set (number {number}): expected KEY=VALUE")
+        else:
+            yield Setting(key.strip(), value.strip(), "--set")
+
+
+def from_mapping(values: Mapping[str, object], problems: list[str]) -> Iterator[Setting]:
+    """Yield the settings of a mapping; a value of a wrong type is added to ``problems``."""
+    for key, value in values.items():
+        if isinstance(value, bool):
+            yield Setting(str(key), "true" if value else "false", "config")
+        elif isinstance(value, str | int | float | Path):
+            yield Setting(str(key), str(value), "config")
+        else:
+            problems.append(f"config: {key} must be text, a number, a bool or a path")
+
+
+def environment_name(key: str) -> str:
+    """Return the variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
+    return "LEVERET_" + key.upper().replace(".", "_")
+
+
+def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[Setting]:
+    """Yield the settings of RabbitMQ's and Leveret's variables; a LEVERET_* without a key causes a warning."""
+    port, host = environ.get("RABBITMQ_NODE_PORT"), environ.get("RABBITMQ_NODE_IP_ADDRESS")
+    if port or host:
+        host = f"[{host}]" if host and ":" in host else host
+        listener = f"{host}:{port or DEFAULT_PORT}" if host else str(port)
+        yield Setting("listeners.tcp.default", listener, "RABBITMQ_NODE_PORT")
+    for variable, key in RABBITMQ_VARIABLES.items():
+        if value := environ.get(variable):
+            yield Setting(key, value, variable)
+    if logs := environ.get("RABBITMQ_LOGS"):
+        # '-' is the console and overrides log.*; otherwise it is the name of the file.
+        yield Setting("log.console", "true" if logs == "-" else "false", "RABBITMQ_LOGS")
+        yield Setting("log.file", "false" if logs == "-" else logs, "RABBITMQ_LOGS")
+    known = {environment_name(key.name): key.name for key in KEYS if "$" not in key.name}
+    for variable in sorted(name for name in environ if name.startswith("LEVERET_")):
+        if variable in known:
+            yield Setting(known[variable], environ[variable], variable)
+        elif variable.startswith(("LEVERET_LISTENERS_TCP_", "LEVERET_LISTENERS_SSL_")):
+            kind, _, name = variable.removeprefix("LEVERET_LISTENERS_").lower().partition("_")
+            yield Setting(f"listeners.{kind}.{name}", environ[variable], variable)
+        elif variable not in {"LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR", "LEVERET_RANDOM_PASSWORD"}:
+            # Not an error: a container platform sets such names for a service called leveret.
+            warnings.append(f"environment variable {variable} does not match any configuration key; ignored")
+
 
 __all__ = [
     "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",

@@ -29,14 +29,7 @@ _BINARY_HEAD, _STRING_HEAD = struct.Struct(">BBI"), struct.Struct(">BBH")
 
 
 class Scheme(NamedTuple):
-    """Parameters of the derivation of keys; values are encrypted with AES in CBC mode.
-
-    Attributes:
-        digest: hash function of PBKDF2.
-        iterations: its iterations.
-        key_size: bytes of the key.
-
-    """
+    """Parameters of PBKDF2, and the bytes of the key; values are encrypted with AES in CBC mode."""
 
     digest: str
     iterations: int
@@ -54,12 +47,9 @@ class UnreadableError(ValueError):
 
 
 def decrypted(written: Iterable[Setting], problems: list[str]) -> list[Setting]:
-    """Return settings with their encrypted values decrypted by the passphrase among them.
+    """Return settings with their encrypted values decrypted by the passphrase among them, of which the last counts.
 
-    Args:
-        written: settings, of which later ones replace earlier ones.
-        problems: gets a sentence about each value that cannot be decrypted, which is left out.
-
+    `problems` gets a sentence about each value that cannot be decrypted, which is left out.
     """
     settings = list(written)
     values = {setting.key: setting for setting in settings}
@@ -109,9 +99,7 @@ def encrypt(value: str, passphrase: str, scheme: Scheme = WRITTEN) -> str:
 def decrypt(value: str, passphrase: str) -> str:
     """Decrypt a value with the prefix.
 
-    Raises:
-        UnreadableError: the passphrase is wrong, or it is none that was encrypted so.
-
+    Raises UnreadableError: the passphrase is wrong, or it is none that was encrypted so.
     """
     try:
         octets = base64.b64decode(value.removeprefix(PREFIX), validate=True)

@@ -1,15 +1,21 @@
 """The keys of the configuration, by topic, as the fields of `broker.config.sections.Config` state them.
 
-A name may contain one ``$name``, a placeholder for a name that the administrator chooses (a listener, a user, a virtual
-host). RabbitMQ's keys that are not here are in `broker.config.foreign_keys`.
+A name may contain one ``$name``, a placeholder for a name that the administrator chooses (a listener, a user, a
+virtual
+host). RabbitMQ's keys that are not here are in `broker.config.foreign_keys`. A `Draft` has the values of the keys that
+are set: settings are parsed one by one, by the rows of their keys.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
+from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
+from leveret.broker.config.foreign_keys import foreign_key
 from leveret.broker.config.sections import Config
+from leveret.broker.config.values import PARSERS, Setting
 from leveret.broker.config_key import Key, Kind, Prefix, Topic
 
 __all__ = ["KEYS", "TOPICS", "Key", "KeyTable", "Topic"]
@@ -24,7 +30,6 @@ _LEAST_SIZE: Final = 65536
 
 
 def _topics() -> Iterator[Topic]:
-    """Yield the topics with their keys."""
     found: list[tuple[Topic, list[Key]]] = []
     for each in _stated(Config, "", Prefix("")):
         if isinstance(each, Topic):
@@ -38,11 +43,7 @@ def _topics() -> Iterator[Topic]:
 def _stated(section: type[msgspec.Struct], path: str, prefix: Prefix) -> Iterator[Topic | Key]:
     """Yield the topics and keys that a class of settings states, in its order.
 
-    Args:
-        section: the class.
-        path: where `Config` has it: '', or a path with a dot at its end.
-        prefix: what the names of its keys begin with.
-
+    `path` is where `Config` has it: '', or a path with a dot at its end.
     """
     defaults = dict(zip(section.__struct_fields__[::-1], section.__struct_defaults__[::-1], strict=False))
     for field, annotation in section.__annotations__.items():
@@ -72,7 +73,6 @@ def _stated(section: type[msgspec.Struct], path: str, prefix: Prefix) -> Iterato
 
 
 def _filled(key: Key, name: str, doc: str, attribute: str, form: Any, value: Any) -> Key:
-    """Return a key of a field with a type and a default, complete."""
     options = tuple(each for each in get_args(form) if each is not type(None))
     is_choice = get_origin(form) is Literal
     base = options[0] if options and not is_choice else form
@@ -127,7 +127,7 @@ class KeyTable:
         self._families = [(key.name.split("$name"), key) for key in keys if "$" in key.name]
 
     def find(self, written: str) -> tuple[Key, str] | None:
-        """Return the row for ``written`` and the value of its ``$name`` (empty without one), or None."""
+        """Return the row for a written key and the value of its ``$name`` (empty without one), or None."""
         if (key := self._exact.get(written)) is not None:
             return key, ""
         for (before, after), key in self._families:
@@ -137,7 +137,7 @@ class KeyTable:
         return None
 
     def closest(self, written: str) -> str | None:
-        """Return the known key most similar to ``written``, or None if none is similar."""
+        """Return the known key most similar to a written one, or None if none is similar."""
         import difflib  # noqa: PLC0415 - only needed to word an error
 
         words = written.split(".")
@@ -149,3 +149,102 @@ class KeyTable:
             names.append(".".join(parts))
         near = difflib.get_close_matches(written, names, n=1, cutoff=0.5)
         return near[0] if near else None
+
+
+_KEY: Final = re.compile(r"[^\w.$-].*", re.ASCII | re.DOTALL)
+_CLEARED: Final = frozenset({"listeners.tcp", "listeners.ssl", "loopback_users"})
+"""Keys that clear the names below them that were set before."""
+
+
+class Draft:
+    """The values of the settings that are added.
+
+    Attributes:
+        values: parsed values by the attribute of their key, or by its name if it has none.
+        problems: a sentence for each thing that is wrong.
+        warnings: a sentence for each thing that an operator should know.
+    """
+
+    __slots__ = ("_families", "_table", "problems", "values", "warnings")
+
+    def __init__(self, problems: list[str], warnings: list[str]) -> None:
+        self._table = KeyTable()
+        self.problems = problems
+        self.warnings = warnings
+        self.values: dict[str, Any] = {}
+        self._families: dict[str, dict[str, Any]] = {}  # row with $name → name → parsed value
+
+    def add(self, setting: Setting) -> None:
+        """Add one setting; a later one for the same key wins."""
+        found = self._table.find(setting.key)
+        if found is None:
+            self._not_found(setting)
+            return
+        key, name = found
+        try:
+            value = PARSERS[key.kind](setting.value, key)
+        except ValueError as error:
+            shown = "***" if key.secret else repr(setting.value)
+            self.problems.append(f"{setting.origin}: {setting.key} = {shown} {error}")
+            return
+        if name:
+            self._families.setdefault(key.name, {})[name] = value
+            return
+        if key.name in _CLEARED:
+            self._families.pop(f"{key.name}.$name", None)
+        self.values[key.attribute or key.name] = value
+
+    def _not_found(self, setting: Setting) -> None:
+        foreign = foreign_key(setting.key)
+        if foreign is not None:
+            if setting.value not in foreign.nothing:
+                text = f"{setting.origin}: {setting.key} is not supported: {foreign.why}"
+                if foreign.refused:
+                    self.problems.append(f"{text}. Remove the line to run without it")
+                else:
+                    self.warnings.append(f"{text}; ignored")
+            return
+        closest = self._table.closest(setting.key)
+        hint = f"; did you mean {closest}?" if closest else ""
+        # the rest of an unknown key may contain a password after a wrong separator
+        self.problems.append(f"{setting.origin}: unknown key {_KEY.sub('...', setting.key)}{hint}")
+
+    def section(self, path: str) -> dict[str, Any]:
+        """Return the values that are set in a section, by attribute; those of `Config` itself for ''."""
+        split = [(name.rpartition("."), value) for name, value in self.values.items() if name in _ATTRIBUTES]
+        return {name: value for (outer, _, name), value in split if outer == path}
+
+    def family(self, row: str) -> dict[str, Any]:
+        """Return the values of a key with `$name` by that name."""
+        return self._families.get(row, {})
+
+    def listed(self, row: str) -> tuple[Any, ...]:
+        """Return the values of a key with `$name` in the order of the names, which are numbers, each once."""
+        family = self.family(row)
+        return tuple(dict.fromkeys(family[name] for name in sorted(family, key=in_order)))
+
+    def rows(self, prefix: str) -> dict[str, dict[str, Any]]:
+        """Return the values of the keys `prefix.$name.field`, by the name and the field."""
+        found: dict[str, dict[str, Any]] = {}
+        beginning = f"{prefix}.$name."
+        for key in KEYS:
+            if key.name.startswith(beginning):
+                for name, value in self.family(key.name).items():
+                    found.setdefault(name, {})[key.name.removeprefix(beginning)] = value
+        return found
+
+    def compiled(self, key: str, pattern: str) -> Matcher | None:
+        """Return the matcher of a key's pattern; an invalid one is a problem, and None is returned."""
+        try:
+            return Patterns(python=self.values.get("compatibility.python_patterns", False)).compile(pattern)
+        except InvalidPatternError as error:
+            self.problems.append(f"{key}: {error}")
+            return None
+
+
+_ATTRIBUTES: Final = frozenset(key.attribute for key in KEYS)
+
+
+def in_order(name: str) -> tuple[int, str]:
+    """Return the sort key for the names of a key: their numbers, or else their names."""
+    return (int(name) if name.isdecimal() else 0, name)

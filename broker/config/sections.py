@@ -20,6 +20,8 @@ from leveret.broker.tls.options import CertificateLogin, TLSOptions
 METRICS_HOST, METRICS_PORT, METRICS_TLS_PORT = "127.0.0.1", 15692, 15691
 MANAGEMENT_HOST, MANAGEMENT_PORT, MANAGEMENT_TLS_PORT = "127.0.0.1", 15672, 15671
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
+CATEGORIES = ("default", "connection", "channel", "queue")
+"""Categories of the log that have levels of their own."""
 
 # The rows are tables, whose lines are filled.
 # fmt: off
@@ -103,14 +105,9 @@ class LogConfig(msgspec.Struct, frozen=True):
     file_formatter: Annotated[Literal["plaintext", "json"], Key("log.file.formatter",
         doc="Format of the lines that are logged to the file.")] = "plaintext"
     levels: Annotated[Mapping[str, str],
-        Key("log.default.level", "choice", choices=LEVELS,
-            doc="Lowest severity of the category `default` that is logged; the levels of the outputs by default."),
-        Key("log.connection.level", "choice", choices=LEVELS,
-            doc="Lowest severity of the category `connection` that is logged; the levels of the outputs by default."),
-        Key("log.channel.level", "choice", choices=LEVELS,
-            doc="Lowest severity of the category `channel` that is logged; the levels of the outputs by default."),
-        Key("log.queue.level", "choice", choices=LEVELS,
-            doc="Lowest severity of the category `queue` that is logged; the levels of the outputs by default.")] = {}
+        *(Key(f"log.{category}.level", "choice", choices=LEVELS,
+            doc=f"Lowest severity of the category `{category}` that is logged; the levels of the outputs by default.")
+          for category in CATEGORIES)] = {}
 
 
 class AuditConfig(msgspec.Struct, frozen=True):
@@ -421,20 +418,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Key("default_user", default="guest", doc="Name of the first user."),
         Key("default_pass", default="guest", secret=True, doc="Password of the first user."),
         Key("default_user_tags.$name", "bool", default="administrator", doc="`true` gives the first user this tag."),
-        Key("default_permissions.configure", default=".*",
-            doc="Names that the first user may declare and delete: a regular expression."),
-        Key("default_permissions.write", default=".*",
-            doc="Names that the first user may write to: a regular expression."),
-        Key("default_permissions.read", default=".*",
-            doc="Names that the first user may read from: a regular expression."),
+        *(Key(f"default_permissions.{verb}", default=".*",
+            doc=f"Names that the first user may {what}: a regular expression.")
+          for verb, what in (("configure", "declare and delete"), ("write", "write to"), ("read", "read from"))),
         Key("default_users.$name.password", secret=True, doc="Creates an additional user with this password."),
         Key("default_users.$name.tags", doc="The user's tags, separated by commas."),
         Key("default_users.$name.vhost_pattern",
             doc="Regular expression for the virtual hosts in which the user has permissions; the default virtual host "
             "if not set."),
-        Key("default_users.$name.configure", default=".*", doc="As for the first user."),
-        Key("default_users.$name.write", default=".*", doc="As for the first user."),
-        Key("default_users.$name.read", default=".*", doc="As for the first user.")] = (_GUEST,)
+        *(Key(f"default_users.$name.{verb}", default=".*", doc="As for the first user.")
+          for verb in ("configure", "write", "read"))] = (_GUEST,)
     vhosts: Annotated[tuple[str, ...],
         Key("default_vhost", default="/", doc="Name of the first virtual host."),
         Key("default_vhosts.$name.name", own=True,

@@ -173,12 +173,6 @@ def _int(text: str, key: Key) -> int:
     return number
 
 
-def _moment(text: str, _key: Key) -> str:
-    if text:
-        When.parsed(text)
-    return text
-
-
 def _limit(text: str, key: Key) -> int | None:
     """Parse an integer, or ``infinity`` (or the ``-1`` that some keys accept) as None."""
     return None if text == "infinity" or (key.low == -1 and text == "-1") else _int(text, key)
@@ -198,9 +192,7 @@ def _octets(text: str, key: Key, units: Mapping[str, int] = _SIZE_UNITS) -> int:
 def parse_amount(text: str, key: Key) -> int:
     """Parse a number of bytes: ``131072``, ``128KiB`` or ``128K``, powers of 1024, but ``64MB``, powers of 1000.
 
-    Raises:
-        ValueError: it is none, or not within the key's bounds.
-
+    Raises ValueError: it is none, or not within the key's bounds.
     """
     return _octets(text, key, _AMOUNT_UNITS)
 
@@ -223,10 +215,6 @@ def _seconds(text: str, key: Key) -> int:
     return int(seconds)
 
 
-def _string(text: str, _key: Key) -> str:
-    return text
-
-
 def _choice(text: str, key: Key) -> str:
     if text not in key.choices:
         wanted = key.choices[0] if len(key.choices) == 1 else f"one of {', '.join(key.choices)}"
@@ -237,22 +225,12 @@ def _choice(text: str, key: Key) -> str:
 def home_expanded(text: str) -> Path:
     """Return a path, in which ``~`` is the home directory.
 
-    Raises:
-        ValueError: the system does not know that: there is no HOME, as in containers, or no such user.
-
+    Raises ValueError: the system does not know that: there is no HOME, as in containers, or no such user.
     """
     try:
         return Path(text).expanduser()
     except RuntimeError:
         raise ValueError("begins with the home directory of a user who has none") from None
-
-
-def _path(text: str, _key: Key) -> Path:
-    return home_expanded(text)
-
-
-def _file(text: str, _key: Key) -> Path | None:
-    return None if text == "false" else home_expanded(text)
 
 
 def _listener(text: str, _key: Key) -> Listener:
@@ -269,6 +247,12 @@ def _listener(text: str, _key: Key) -> Listener:
     return Listener(host, int(port))
 
 
+def _moment(text: str, _key: Key) -> str:
+    if text:
+        When.parsed(text)
+    return text
+
+
 def _fraction(text: str, key: Key) -> float:
     """Parse a number from 0 to 1, or to the key's bound."""
     highest = key.high or 1
@@ -282,14 +266,9 @@ def _fraction(text: str, key: Key) -> float:
 
 
 def _backend(text: str, _key: Key) -> str:
-    """Parse RabbitMQ's name of an authentication backend, short or long."""
     if text not in MODULES:
         raise ValueError("must be internal, http, ldap, oauth2 or cache")
     return MODULES[text]
-
-
-def _user(text: str, _key: Key) -> str:
-    return "" if text == "none" else text
 
 
 def _address(text: str, _key: Key) -> str:
@@ -308,15 +287,15 @@ PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "amount": parse_amount,
     "duration": _duration,
     "seconds": _seconds,
-    "string": _string,
+    "string": lambda text, _key: text,
     "fraction": _fraction,
     "choice": _choice,
-    "path": _path,
-    "file": _file,
+    "path": lambda text, _key: home_expanded(text),
+    "file": lambda text, _key: None if text == "false" else home_expanded(text),
     "listener": _listener,
     "moment": _moment,
     "backend": _backend,
-    "user": _user,
+    "user": lambda text, _key: "" if text == "none" else text,
     "address": _address,
 }
 """Parsers of values, by the kind of a key; each raises ValueError with what the value must be."""

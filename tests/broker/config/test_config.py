@@ -760,37 +760,87 @@ def test_the_audit_log_has_consistent_settings(tmp_path):
     ) == caught.value.problems
 
 
+TOKENS = ["auth_backends.1=oauth2", "auth_oauth2.resource_server_id=r"]
+SERVERS = [*TOKENS, "auth_oauth2.issuer=https://i", "auth_oauth2.resource_servers.a.id=orders"]
+DIRECTORY = [
+    "auth_backends.1=ldap",
+    "auth_ldap.servers.1=localhost",
+    "auth_ldap.queries.vhost_access={constant, true}",
+    "auth_ldap.queries.resource_access={constant, true}",
+]
+
+
 @pytest.mark.parametrize(
-    ("settings", "problem"),
+    ("package", "settings", "problem"),
     [
-        (["auth_backends.1=htpp"], "auth_backends.1 = 'htpp' must be internal, http, ldap, oauth2 or cache"),
-        (["auth_backends.first=http"], "auth_backends.first: the place in the chain must be a number"),
-        (["auth_backends.1.authn=http"], "auth_backends.1.authz is missing"),
-        (
-            ["auth_backends.1=http", "auth_backends.1.authz=internal"],
-            "auth_backends.1 excludes auth_backends.1.authn",
-        ),
-        (["auth_cache.cached_backend=cache"], "auth_cache.cached_backend must not be cache itself"),
-        (["auth_cache.cached_backend.authn=http"], "auth_cache.cached_backend.authz is missing"),
-        (
-            ["auth_http.user_path=ftp://host/x"],
-            "auth_http.user_path = 'ftp://host/x' must be an address such as",
-        ),
-        (["auth_http.request_timeout=0"], "auth_http.request_timeout must be more than 0"),
-        (
-            ["auth_http.ssl_options.certfile=/c"],
-            "auth_http.ssl_options.certfile and auth_http.ssl_options.keyfile need",
-        ),
-        (["auth_http.ssl_options.cacertfile=/c"], "auth_http.ssl_options.cacertfile: there is no file /c"),
-        (["auth_http.unknown=1"], "auth_http.unknown is not supported: there is no such setting"),
+        (None, ["auth_backends.1=htpp"], "auth_backends.1 = 'htpp' must be internal, http, ldap, oauth2 or cache"),
+        (None, ["auth_backends.first=http"], "auth_backends.first: the place in the chain must be a number"),
+        (None, ["auth_backends.1.authn=http"], "auth_backends.1.authz is missing"),
+        (None, ["auth_backends.1=http", "auth_backends.1.authz=internal"], "auth_backends.1 excludes auth_backends.1.authn"),
+        (None, ["auth_cache.cached_backend=cache"], "auth_cache.cached_backend must not be cache itself"),
+        (None, ["auth_cache.cached_backend.authn=http"], "auth_cache.cached_backend.authz is missing"),
+        (None, ["auth_http.user_path=ftp://host/x"], "auth_http.user_path = 'ftp://host/x' must be an address such as"),
+        (None, ["auth_http.request_timeout=0"], "auth_http.request_timeout must be more than 0"),
+        (None, ["auth_http.ssl_options.certfile=/c"], "auth_http.ssl_options.certfile and auth_http.ssl_options.keyfile need"),
+        (None, ["auth_http.ssl_options.cacertfile=/c"], "auth_http.ssl_options.cacertfile: there is no file /c"),
+        (None, ["auth_http.unknown=1"], "auth_http.unknown is not supported: there is no such setting"),
+        ("jwt", [*TOKENS[:1], "auth_oauth2.issuer=https://i"], "auth_oauth2.resource_server_id is missing"),
+        ("jwt", TOKENS, "auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing"),
+        ("jwt", [*TOKENS, "auth_oauth2.signing_keys.a=/nowhere"], "auth_oauth2.signing_keys.a: cannot read /nowhere"),
+        ("jwt", [*TOKENS, f"auth_oauth2.signing_keys.a={__file__}"], "has no public key of a supported kind"),
+        ("jwt", ["auth_oauth2.algorithms.1=none"], "auth_oauth2.algorithms.1 = 'none' must be one of RS256"),
+        ("jwt", ["auth_oauth2.algorithms.1=HS256"], "auth_oauth2.algorithms.1 = 'HS256' must be one of RS256"),
+        ("jwt", ["auth_oauth2.scope_aliases.1.alias=a"], "auth_oauth2.scope_aliases.1.scope is missing"),
+        ("jwt", ["auth_oauth2.https.peer_verification=verify_none"], "is not supported"),
+        ("jwt", [*SERVERS, "auth_oauth2.verify_aud=false"], "verify_aud = false excludes"),
+        ("jwt", [*SERVERS, "auth_oauth2.resource_servers.b.id=orders"], "'orders' is there twice"),
+        ("jwt", [*SERVERS, "auth_oauth2.resource_servers.r.scope_prefix=x"], "'r' is there twice"),
+        ("jwt", [*SERVERS, "auth_oauth2.resource_servers.a.oauth_provider_id=p"], "is not supported"),
+        ("ldap3", DIRECTORY[:1], "auth_ldap.servers.1 is missing"),
+        ("ldap3", DIRECTORY[:3], "auth_ldap.queries.resource_access is missing: {constant, true} allows everything"),
+        ("ldap3", DIRECTORY[:2] + DIRECTORY[3:], "auth_ldap.queries.vhost_access is missing"),
+        ("ldap3", ["auth_backends.1=cache", "auth_cache.cached_backend=ldap", *DIRECTORY[1:3]], "auth_ldap.queries.resource_access is missing"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.queries.topic_access={match}"], "there is no query match of this form"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.queries.tags={constant, true}"], "auth_ldap.queries.tags: "),
+        ("ldap3", [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.use_starttls=true"], "auth_ldap.use_ssl and auth_ldap.use_starttls exclude each other"),
+        ("ldap3", [*DIRECTORY, f"auth_ldap.ssl_options.cacertfile={__file__}"], "auth_ldap.ssl_options need auth_ldap.use_ssl"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.ssl_options.cacertfile=/nowhere"], "auth_ldap.ssl_options.cacertfile: there is no file /nowhere"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.timeout=0"], "auth_ldap.timeout must be more than 0"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.timeout=infinity"], "auth_ldap.timeout"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.log=network_unsafe"], "must be one of false"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.other_bind.user_dn=cn=a"], "auth_ldap.other_bind.password is missing"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.dn_lookup_bind.password=p"], "auth_ldap.dn_lookup_bind.user_dn is missing"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.other_bind=anon", "auth_ldap.other_bind.user_dn=cn=a", "auth_ldap.other_bind.password=p"], "auth_ldap.other_bind excludes auth_ldap.other_bind.user_dn"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.dn_lookup_attribute=uid"], "auth_ldap.dn_lookup_base need each other"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.dn_lookup_attribute=uid)(a=*", "auth_ldap.dn_lookup_base=dc=a"], "auth_ldap.dn_lookup_attribute: 'uid)(a=*' is not the name of an attribute"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.user_dn_pattern=uid=${vhost}"], "auth_ldap.user_dn_pattern may have ${username}"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.servers.2=ldap://localhost"], "auth_ldap.servers: 'ldap://localhost' is neither the name of a host nor an address"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.servers.2=ldaps://localhost"], "'ldaps://localhost' is neither the name"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.servers.2=localhost:636"], "'localhost:636' is neither the name"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.servers.2=a, b"], "'a, b' is neither the name"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.user_dn_pattern=uid=${username,ou=x"], "may have ${username}"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.user_dn_pattern=uid=ann"], "all users would be the same entry"),
+        ("ldap3", [*DIRECTORY, 'auth_ldap.queries.tags=[{a, {in_group_nested, "cn=a"}}]'], "auth_ldap.group_lookup_base is missing"),
+        ("ldap3", ["auth_backends.1.authn=internal", "auth_backends.1.authz=ldap", *DIRECTORY[1:]], "auth_ldap.other_bind: as_user needs the password of the user"),
+        ("ldap3", [*DIRECTORY, "auth_ldap.ssl_options.versions.1=tlsv1.3"], "is not supported"),
     ],
-)
-def test_wrong_settings_of_backends_are_errors_that_name_the_key(settings, problem):
-    """A backend that does not exist, a place that is not a number, and halves of pairs are refused."""
+)  # fmt: skip
+def test_wrong_settings_of_backends_are_errors_that_name_the_key(package, settings, problem):
+    """A missing half, an unsafe algorithm, a default that allows everything, names that cannot be told apart."""
+    if package is not None:
+        pytest.importorskip(package)
     with pytest.raises(ConfigError) as caught:
         load(settings=settings)
 
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(("extra", "settings"), [("oauth2", SERVERS[:3]), ("ldap", DIRECTORY)])
+def test_a_backend_needs_an_extra(monkeypatch, extra, settings):
+    """Without the library the error says what to install."""
+    monkeypatch.setattr("leveret.broker.config.backends.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=rf"pip install 'leveret\[{extra}\]'"):
+        load(settings=settings)
 
 
 def test_the_chain_of_backends_is_in_the_order_of_its_numbers():
@@ -813,41 +863,6 @@ def test_the_chain_of_backends_is_in_the_order_of_its_numbers():
     assert load(settings=["auth_backends.1=internal"]).backends.is_internal
 
 
-TOKENS = ["auth_backends.1=oauth2", "auth_oauth2.resource_server_id=r"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ([*TOKENS[:1], "auth_oauth2.issuer=https://i"], "auth_oauth2.resource_server_id is missing"),
-        (TOKENS, "auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing"),
-        (
-            [*TOKENS, "auth_oauth2.signing_keys.a=/nowhere"],
-            "auth_oauth2.signing_keys.a: cannot read /nowhere",
-        ),
-        ([*TOKENS, f"auth_oauth2.signing_keys.a={__file__}"], "has no public key of a supported kind"),
-        (["auth_oauth2.algorithms.1=none"], "auth_oauth2.algorithms.1 = 'none' must be one of RS256"),
-        (["auth_oauth2.algorithms.1=HS256"], "auth_oauth2.algorithms.1 = 'HS256' must be one of RS256"),
-        (["auth_oauth2.scope_aliases.1.alias=a"], "auth_oauth2.scope_aliases.1.scope is missing"),
-        (["auth_oauth2.https.peer_verification=verify_none"], "is not supported"),
-    ],
-)
-def test_wrong_settings_of_tokens_are_errors_that_name_the_key(settings, problem):
-    """Nothing that tokens are verified with may be missing, and no unsafe algorithm can be allowed."""
-    pytest.importorskip("jwt")
-    with pytest.raises(ConfigError) as caught:
-        load(settings=settings)
-
-    assert problem in str(caught.value)
-
-
-def test_tokens_need_an_extra(monkeypatch):
-    """Without the library the error says what to install."""
-    monkeypatch.setattr("leveret.broker.config.backends.find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'leveret\[oauth2\]'"):
-        load(settings=[*TOKENS, "auth_oauth2.issuer=https://i"])
-
-
 def test_several_resource_servers_have_the_general_settings_where_they_have_none():
     """Each has a name, a prefix that follows from it, and its own claims if it says so."""
     pytest.importorskip("jwt")
@@ -863,120 +878,6 @@ def test_several_resource_servers_have_the_general_settings_where_they_have_none
     assert {("orders", "orders.", "roles"), ("two", "", "more")} == {
         (each.id, each.prefix, each.additional_scopes_key) for each in oauth2.servers.values()
     }
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (["auth_oauth2.verify_aud=false"], "verify_aud = false excludes"),
-        (["auth_oauth2.resource_servers.b.id=orders"], "'orders' is there twice"),
-        (["auth_oauth2.resource_servers.r.scope_prefix=x"], "'r' is there twice"),
-        (["auth_oauth2.resource_servers.a.oauth_provider_id=p"], "is not supported"),
-    ],
-)
-def test_resource_servers_that_cannot_be_told_apart_are_errors(settings, problem):
-    """A token must be for one of them."""
-    pytest.importorskip("jwt")
-    lines = [*TOKENS, "auth_oauth2.issuer=https://i", "auth_oauth2.resource_servers.a.id=orders"]
-    with pytest.raises(ConfigError) as caught:
-        load(settings=[*lines, *settings])
-
-    assert problem in str(caught.value)
-
-
-DIRECTORY = [
-    "auth_backends.1=ldap",
-    "auth_ldap.servers.1=localhost",
-    "auth_ldap.queries.vhost_access={constant, true}",
-    "auth_ldap.queries.resource_access={constant, true}",
-]
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (DIRECTORY[:1], "auth_ldap.servers.1 is missing"),
-        (DIRECTORY[:3], "auth_ldap.queries.resource_access is missing: {constant, true} allows everything"),
-        (DIRECTORY[:2] + DIRECTORY[3:], "auth_ldap.queries.vhost_access is missing"),
-        (
-            [
-                "auth_backends.1=cache",
-                "auth_cache.cached_backend=ldap",
-                *DIRECTORY[1:3],
-            ],
-            "auth_ldap.queries.resource_access is missing",
-        ),
-        ([*DIRECTORY, "auth_ldap.queries.topic_access={match}"], "there is no query match of this form"),
-        ([*DIRECTORY, "auth_ldap.queries.tags={constant, true}"], "auth_ldap.queries.tags: "),
-        (
-            [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.use_starttls=true"],
-            "auth_ldap.use_ssl and auth_ldap.use_starttls exclude each other",
-        ),
-        (
-            [*DIRECTORY, f"auth_ldap.ssl_options.cacertfile={__file__}"],
-            "auth_ldap.ssl_options need auth_ldap.use_ssl",
-        ),
-        (
-            [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.ssl_options.cacertfile=/nowhere"],
-            "auth_ldap.ssl_options.cacertfile: there is no file /nowhere",
-        ),
-        ([*DIRECTORY, "auth_ldap.timeout=0"], "auth_ldap.timeout must be more than 0"),
-        ([*DIRECTORY, "auth_ldap.timeout=infinity"], "auth_ldap.timeout"),
-        ([*DIRECTORY, "auth_ldap.log=network_unsafe"], "must be one of false"),
-        ([*DIRECTORY, "auth_ldap.other_bind.user_dn=cn=a"], "auth_ldap.other_bind.password is missing"),
-        ([*DIRECTORY, "auth_ldap.dn_lookup_bind.password=p"], "auth_ldap.dn_lookup_bind.user_dn is missing"),
-        (
-            [
-                *DIRECTORY,
-                "auth_ldap.other_bind=anon",
-                "auth_ldap.other_bind.user_dn=cn=a",
-                "auth_ldap.other_bind.password=p",
-            ],
-            "auth_ldap.other_bind excludes auth_ldap.other_bind.user_dn",
-        ),
-        ([*DIRECTORY, "auth_ldap.dn_lookup_attribute=uid"], "auth_ldap.dn_lookup_base need each other"),
-        (
-            [*DIRECTORY, "auth_ldap.dn_lookup_attribute=uid)(a=*", "auth_ldap.dn_lookup_base=dc=a"],
-            "auth_ldap.dn_lookup_attribute: 'uid)(a=*' is not the name of an attribute",
-        ),
-        (
-            [*DIRECTORY, "auth_ldap.user_dn_pattern=uid=${vhost}"],
-            "auth_ldap.user_dn_pattern may have ${username}",
-        ),
-        (
-            [*DIRECTORY, "auth_ldap.use_ssl=true", "auth_ldap.servers.2=ldap://localhost"],
-            "auth_ldap.servers: 'ldap://localhost' is neither the name of a host nor an address",
-        ),
-        ([*DIRECTORY, "auth_ldap.servers.2=ldaps://localhost"], "'ldaps://localhost' is neither the name"),
-        ([*DIRECTORY, "auth_ldap.servers.2=localhost:636"], "'localhost:636' is neither the name"),
-        ([*DIRECTORY, "auth_ldap.servers.2=a, b"], "'a, b' is neither the name"),
-        ([*DIRECTORY, "auth_ldap.user_dn_pattern=uid=${username,ou=x"], "may have ${username}"),
-        ([*DIRECTORY, "auth_ldap.user_dn_pattern=uid=ann"], "all users would be the same entry"),
-        (
-            [*DIRECTORY, 'auth_ldap.queries.tags=[{a, {in_group_nested, "cn=a"}}]'],
-            "auth_ldap.group_lookup_base is missing",
-        ),
-        (
-            ["auth_backends.1.authn=internal", "auth_backends.1.authz=ldap", *DIRECTORY[1:]],
-            "auth_ldap.other_bind: as_user needs the password of the user",
-        ),
-        ([*DIRECTORY, "auth_ldap.ssl_options.versions.1=tlsv1.3"], "is not supported"),
-    ],
-)
-def test_wrong_settings_of_a_directory_are_errors_that_name_the_key(settings, problem):
-    """Nothing that the LDAP backend decides with may be missing or left to a default that allows everything."""
-    pytest.importorskip("ldap3")
-    with pytest.raises(ConfigError) as caught:
-        load(settings=settings)
-
-    assert problem in str(caught.value)
-
-
-def test_a_directory_needs_an_extra(monkeypatch):
-    """Without the library the error says what to install."""
-    monkeypatch.setattr("leveret.broker.config.ldap.find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'leveret\[ldap\]'"):
-        load(settings=DIRECTORY)
 
 
 def test_the_settings_of_a_directory_are_combined():

@@ -8,8 +8,7 @@ from fakes import Node
 from hypothesis import given, settings, strategies as st
 from running import ROOT, command, environment
 
-from leveret.broker.auth.password_policy import WeakPasswordError
-from leveret.broker.auth.passwords import Password, check_password
+from leveret.broker.auth.passwords import Password, WeakPasswordError, check_password
 from leveret.broker.config.config import ConfigError, load
 from leveret.broker.config.encrypted import PREFIX, Scheme, UnreadableError, decrypt, encrypt
 from leveret.broker.config.sections import CredentialsConfig

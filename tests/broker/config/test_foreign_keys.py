@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.config.config import ConfigError, load
+from leveret.broker.config.config import ConfigError, load, renamed
 from leveret.broker.config.foreign_keys import foreign_key
 from leveret.broker.config.keys import KeyTable
-from leveret.broker.config.sources import renamed
 from leveret.broker.config.values import Setting
 
 NAMES = Path(__file__).with_name("protecting_names.txt").read_text(encoding="ascii").split()

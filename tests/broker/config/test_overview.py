@@ -4,7 +4,7 @@ import pytest
 
 from leveret.broker.config.foreign_keys import FOREIGN
 from leveret.broker.config.keys import KEYS
-from leveret.broker.config.overview import MOST_USED, Overview, meaning
+from leveret.broker.config.reference import MOST_USED, Overview, meaning
 from leveret.broker.config.values import Setting
 
 ROWS = {key.name: key for key in KEYS}
