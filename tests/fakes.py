@@ -22,8 +22,7 @@ from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
-from leveret.broker.metadata.recorder import Definitions, StoredUsers
+from leveret.broker.metadata.recorder import Definitions, StoredGlobalParameters, StoredUsers
 from leveret.broker.persistence.data_store import DataStore, paging
 from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices

@@ -3,10 +3,10 @@
 Theory. A durable change is first made in memory, and its row is journaled in the same turn, so the rows of one turn are
 on disk together or not at all; replies to clients wait for the journal
 (`broker.channel.channel.Channel.reply_when_safe`). Every change is seen here: `StoredUsers` and
-`broker.metadata.parameter_recorder.StoredGlobalParameters` make the change themselves, a vhost notifies its
-`StoredTopology` of durable queues and policies, and the vhost's router notifies it of durable exchanges and of bindings
-from them, including consequences such as the deletion of an auto-delete exchange. Removing the bindings of a deleted
-object may take several turns: at a start, rows of bindings without one of their ends are ignored.
+`StoredGlobalParameters` make the change themselves, a vhost notifies its `StoredTopology` of durable queues and
+policies, and the vhost's router notifies it of durable exchanges and of bindings from them, including consequences such
+as the deletion of an auto-delete exchange. Removing the bindings of a deleted object may take several turns: at a
+start, rows of bindings without one of their ends are ignored.
 
 Durable are exchanges and queues declared so (except exclusive queues), and bindings between two durable objects. The
 predeclared exchanges have rows like others, because bindings refer to exchanges by id. At the start
@@ -24,12 +24,14 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, limits_by_name
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
+    GlobalParameterRow,
     ParameterRow,
     PermissionRow,
     PolicyRow,
@@ -101,7 +103,6 @@ class Definitions:
         next_id: returns a number (u64) that was never used before, neither in this process nor in an earlier one on the
             same data.
         context: is told of what changes.
-
     """
 
     __slots__ = ("_context", "_journal", "_next_id", "recording")
@@ -178,7 +179,6 @@ class StoredTopology:
     Attributes:
         vhost_id: the id of the vhost; exchanges and queues have ids of their own.
         vhost: its name, for events.
-
     """
 
     __slots__ = ("_definitions", "_ending", "vhost", "vhost_id")
@@ -198,16 +198,9 @@ class StoredTopology:
 
     def queue_paused(self, queue: Queue) -> None:
         """Record whether a durable queue is paused now."""
-        self._definitions.put(
-            QueueRow(
-                queue.qid,
-                self.vhost_id,
-                octets(queue.name),
-                queue.auto_delete,
-                _encoded(queue.arguments),
-                queue.is_paused,
-            )
-        )
+        names = (queue.qid, self.vhost_id, octets(queue.name))
+        row = QueueRow(*names, queue.auto_delete, _encoded(queue.arguments), queue.is_paused)
+        self._definitions.put(row)
 
     def queue_ending(self, qid: int) -> None:
         """Record that a durable queue is being deleted: the rows of its bindings are deleted with its own."""
@@ -315,37 +308,22 @@ class StoredTopology:
 
 
 class StoredUsers(Users):
-    """Users, permissions and limits that are stored when they change.
-
-    Args:
-        definitions: writes the rows.
-        loopback_users: names that may only log in from localhost.
-        patterns: compiles the patterns of permissions.
-
-    """
+    """Users, permissions and limits that are stored when they change."""
 
     __slots__ = ("_definitions",)
 
     def __init__(
-        self,
-        definitions: Definitions,
-        loopback_users: Iterable[str] = ("guest",),
-        patterns: Patterns | None = None,
+        self, definitions: Definitions, loopback_users: Iterable[str], patterns: Patterns | None = None
     ) -> None:
         super().__init__(loopback_users, patterns)
         self._definitions = definitions
 
     def add(self, user: User) -> None:
-        """Add a user, or replace the one of that name, keeping its permissions."""
+        """Add a user, or replace the one of that name."""
         before = self.get(user.name)
         super().add(user)
-        row = UserRow(
-            octets(user.name),
-            octets(user.password_hash),
-            octets(user.hashing_algorithm),
-            list(map(octets, user.tags)),
-        )
-        self._definitions.put(row)
+        name, password, algorithm = map(octets, (user.name, user.password_hash, user.hashing_algorithm))
+        self._definitions.put(UserRow(name, password, algorithm, list(map(octets, user.tags))))
         if before is None:
             self._definitions.tell("user_created", "", user.name)
         elif user.password_hash != before.password_hash:
@@ -389,11 +367,7 @@ class StoredUsers(Users):
         self._definitions.delete(key)
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Grant a user access to a vhost with these three patterns.
-
-        Raises:
-            InvalidPatternError: a pattern is invalid; nothing has changed then.
-        """
+        """Grant a user access to a vhost; raises InvalidPatternError, and nothing changes then."""
         super().set_permissions(user, vhost, configure, write, read)
         self._definitions.put(PermissionRow(*map(octets, (user, vhost, configure, write, read))))
         self._definitions.tell("permission_created", vhost, user, configure, write, read)
@@ -406,11 +380,7 @@ class StoredUsers(Users):
         self._definitions.delete(relation_key(PermissionRow.kind, octets(user), octets(vhost)))
 
     def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
-        """Restrict a user's routing keys at a topic exchange.
-
-        Raises:
-            InvalidPatternError: a pattern is invalid; nothing has changed then.
-        """
+        """Restrict a user's routing keys at a topic exchange; raises InvalidPatternError, and nothing changes then."""
         super().set_topic_permissions(user, vhost, exchange, write, read)
         self._definitions.put(TopicPermissionRow(*map(octets, (user, vhost, exchange, write, read))))
         self._definitions.tell("topic_permission_created", vhost, user, exchange, write, read)
@@ -453,15 +423,8 @@ class StoredUsers(Users):
 
 
 def _vhost_row(number: int, vhost: VHost) -> VHostRow:
-    tags = [octets(tag) for tag in vhost.tags]
-    return VHostRow(
-        number,
-        octets(vhost.name),
-        octets(vhost.description),
-        tags,
-        octets(vhost.default_queue_type),
-        vhost.is_protected,
-    )
+    name, description, queue_type = map(octets, (vhost.name, vhost.description, vhost.default_queue_type))
+    return VHostRow(number, name, description, list(map(octets, vhost.tags)), queue_type, vhost.is_protected)
 
 
 def to_json(value: Any) -> bytes:
@@ -500,3 +463,25 @@ def _unsigned_zero(field: Field) -> Field:
     if name == "array":
         return name, [_unsigned_zero(item) for item in value]
     return field
+
+
+class StoredGlobalParameters(GlobalParameters):
+    """Global parameters that are stored when they change."""
+
+    __slots__ = ("_definitions",)
+
+    def __init__(self, definitions: Definitions) -> None:
+        super().__init__()
+        self._definitions = definitions
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a value, of any type."""
+        super().set(name, value)
+        self._definitions.put(GlobalParameterRow(octets(name), to_json(value)))
+        self._definitions.tell("parameter_set", "", name, "global", value)
+
+    def clear(self, name: str) -> None:
+        """Remove a value; raises ParameterError if there is none."""
+        super().clear(name)
+        self._definitions.delete(relation_key(GlobalParameterRow.kind, octets(name)))
+        self._definitions.tell("parameter_set", "", name, "global")  # without a value, as by RabbitMQ

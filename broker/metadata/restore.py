@@ -8,6 +8,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -53,6 +54,9 @@ def restore(
 ) -> list[Queue]:
     """Create everything that the rows (keys and values) describe, and record changes from now on.
 
+    A binding without one of its ends is deleted, row included, and logged; so is everything in a vhost that does not
+    exist. A permission or policy with an invalid pattern is kept and logged, and matches nothing.
+
     Args:
         rows: the whole table of metadata.
         definitions: records later changes.
@@ -63,13 +67,9 @@ def restore(
     Returns:
         The durable queues in the order of their declaration; the caller must attach their messages.
 
-    A binding without one of its ends is deleted, row included, and logged; so is everything in a vhost that does not
-    exist. A permission or policy with an invalid pattern is kept and logged, and matches nothing.
-
     Raises:
         DamagedError: a row is damaged. The broker must not start, because it would lose the other rows too.
         UnknownFormatError: a row has a format that this version does not know.
-
     """
     found: dict[type[Row], list[Row]] = defaultdict(list)
     for key, value in rows:
@@ -109,7 +109,7 @@ class _Restoring:
         self._things: dict[int, tuple[VHost, Exchange | Queue]] = {}
 
     def restore_vhosts(self, rows: Iterable[VHostRow]) -> None:
-        for row in sorted(rows, key=_id):
+        for row in sorted(rows, key=attrgetter("id")):
             vhost = self._make_vhost(text(row.name))
             vhost.description, vhost.default_queue_type = text(row.description), text(row.default_queue_type)
             vhost.tags = tuple(map(text, row.tags))
@@ -121,14 +121,10 @@ class _Restoring:
             found = self._vhost_of(row)
             if found is None:
                 continue
-            vhost, _ = found
-            vhost.policies.restore(
-                text(row.name),
-                text(row.pattern),
-                _json(row, row.definition),
-                row.priority,
-                text(row.apply_to),
-                operator=row.operator,
+            name, pattern, apply_to = map(text, (row.name, row.pattern, row.apply_to))
+            definition = _json(row, row.definition)
+            found[0].policies.restore(
+                name, pattern, definition, row.priority, apply_to, operator=row.operator
             )
 
     def restore_parameters(self, rows: Iterable[ParameterRow]) -> None:
@@ -139,7 +135,7 @@ class _Restoring:
                 found[0].parameters.set(text(row.component), text(row.name), value, text(row.setter))
 
     def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
-        for row in sorted(rows, key=_id):
+        for row in sorted(rows, key=attrgetter("id")):
             found = self._vhost_of(row)
             if found is None:
                 continue
@@ -161,7 +157,7 @@ class _Restoring:
             self._things[row.id] = vhost, exchange
 
     def restore_queues(self, rows: Iterable[QueueRow]) -> None:
-        for row in sorted(rows, key=_id):
+        for row in sorted(rows, key=attrgetter("id")):
             found = self._vhost_of(row)
             if found is None:
                 continue
@@ -216,7 +212,7 @@ def _restore_limits(found: dict[type[Row], list[Row]], users: Users) -> None:
 
 
 def _restore_users(found: dict[type[Row], list[Row]], users: Users) -> None:
-    for user in sorted(_of(found, UserRow), key=_name):
+    for user in sorted(_of(found, UserRow), key=attrgetter("name")):
         tags = tuple(map(text, user.tags))
         users.add(User(text(user.name), text(user.password_hash), tags, text(user.hashing_algorithm)))
     for row in _of(found, PermissionRow):
@@ -229,14 +225,6 @@ def _restore_users(found: dict[type[Row], list[Row]], users: Users) -> None:
 
 def _of(found: dict[type[Row], list[Row]], kind: type[_R]) -> list[_R]:
     return cast("list[_R]", found[kind])
-
-
-def _id(row: VHostRow | ExchangeRow | QueueRow) -> int:
-    return row.id
-
-
-def _name(row: UserRow) -> bytes:
-    return row.name
 
 
 def _json(row: PolicyRow | ParameterRow | GlobalParameterRow, value: bytes) -> Any:

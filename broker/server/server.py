@@ -40,8 +40,13 @@ from leveret.broker.connection.node import Backends
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.counters.confirm_latency import ConfirmWait
 from leveret.broker.counters.histogram import Latency
-from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
-from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
+from leveret.broker.metadata.recorder import (
+    Definitions,
+    MetadataJournal,
+    NullJournal,
+    StoredGlobalParameters,
+    StoredUsers,
+)
 from leveret.broker.metadata.restore import restore
 from leveret.broker.network.listener import Listeners
 from leveret.broker.network.peer_check import CHECK_SECONDS
