@@ -14,8 +14,7 @@ from leveret.broker.administration.access import (
     found_vhost,
 )
 from leveret.broker.auth.name_patterns import InvalidPatternError
-from leveret.broker.auth.password_policy import WeakPasswordError
-from leveret.broker.auth.passwords import ALGORITHMS, Password, hash_octets, hash_password
+from leveret.broker.auth.passwords import ALGORITHMS, Password, WeakPasswordError, hash_octets, hash_password
 from leveret.broker.auth.users import USER_LIMITS, User, UserLimits, Users, limits_by_name
 
 

@@ -9,14 +9,8 @@ from leveret.broker.tls.peer import Peer
 def certificate_user(peer: Peer, login: CertificateLogin) -> str:
     """Return the name of the user whose certificate a client has presented; the user need not exist.
 
-    Args:
-        peer: the facts of the client's TLS.
-        login: the part of the certificate that is the name.
-
-    Raises:
-        LoginRefusedError: no certificate, none from a CA of the configuration, or no such name in it; with RabbitMQ's
-            texts.
-
+    Raises LoginRefusedError with RabbitMQ's texts: no certificate, none from a CA of the configuration, or no such
+    name.
     """
     if not peer.is_verified:
         raise LoginRefusedError("TLS configuration is unsafe: ssl_options.verify must be verify_peer")

@@ -9,10 +9,13 @@ there for a minute who has not been before.
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from leveret.broker.auth.users import LoginRefusedError, is_loopback
 from leveret.broker.process.shares import origin
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 MOST_TIMES = 8
 """Maximum delay of a refusal, as a multiple of the first; each failure doubles it."""
@@ -31,12 +34,19 @@ class TooManyFailuresError(LoginRefusedError):
 
     Attributes:
         seconds: time for which that will be so.
-
     """
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"user '{name}' - too many logins from this address have failed")
         self.seconds = seconds
+
+
+def _put_last(table: dict[K, V], key: K, value: V, most: int) -> None:
+    """Put a value at the end of a table, and forget the first one if there are too many."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > most:
+        del table[next(iter(table))]
 
 
 class LoginThrottle:
@@ -47,7 +57,6 @@ class LoginThrottle:
             refused unread for as long; None for any number. Addresses of this host have no such limit: they may be
             those of a proxy.
         period: its length in seconds.
-
     """
 
     __slots__ = ("_failed", "_failures", "_max_failures", "_period", "_welcome")
@@ -65,39 +74,24 @@ class LoginThrottle:
     def failed(self, address: str, name: str, now: float) -> int:
         """Record a refused login; return its delay as a multiple of the delay of a first refusal.
 
-        Args:
-            address: address of the client.
-            name: name of the user.
-            now: seconds of a monotonic clock.
-
+        `now` is seconds of a monotonic clock.
         """
-        times, last = self._failed.pop((address, name), (0, now))
+        times, last = self._failed.get((address, name), (0, now))
         times = 1 if not times or now - last > FORGET_SECONDS else min(2 * times, MOST_TIMES)
-        self._failed[address, name] = times, now
-        if len(self._failed) > REMEMBERED:
-            del self._failed[next(iter(self._failed))]
-        if (
-            self._max_failures is not None
-            and not self.blocked_for(address, "", now)
-            and not is_loopback(address)
-        ):
-            came_from = origin(address)
-            at = self._failures.pop(came_from, None) or deque(maxlen=self._max_failures)
+        _put_last(self._failed, (address, name), (times, now), REMEMBERED)
+        came_from = origin(address)
+        is_open = self._max_failures is not None and not self.blocked_for(address, "", now)
+        if is_open and not is_loopback(address):
+            at = self._failures.get(came_from) or deque(maxlen=self._max_failures)
             at.append(now)
-            self._failures[came_from] = at
-            if len(self._failures) > REMEMBERED:
-                del self._failures[next(iter(self._failures))]
-        self._welcome.pop((origin(address), name), None)
+            _put_last(self._failures, came_from, at, REMEMBERED)
+        self._welcome.pop((came_from, name), None)
         return times
 
     def check(self, address: str, name: str, clock: Callable[[], float]) -> None:
         """Raise TooManyFailuresError if the login is to be refused unread (see `blocked_for`).
 
-        Args:
-            address: address of the client.
-            name: name of the user.
-            clock: returns seconds of a monotonic clock; asked only if any login has failed.
-
+        `clock` returns seconds of a monotonic clock; it is asked only if any login has failed.
         """
         seconds = self.blocked_for(address, name, clock()) if self._failures else 0.0
         if seconds > 0:
@@ -107,13 +101,7 @@ class LoginThrottle:
         """Return the seconds for which logins of an address are refused unread, because too many have failed; 0 if not.
 
         A user who has logged in from the address before is let through, until a password is wrong: one client with an
-        old password must not keep the others on its host out.
-
-        Args:
-            address: address of the client.
-            name: name of the user; '' for any other.
-            now: seconds of a monotonic clock.
-
+        old password must not keep the others on its host out. The name '' is any other.
         """
         if self._max_failures is None or not self._failures:
             return 0.0
@@ -129,10 +117,7 @@ class LoginThrottle:
         """Record a successful login: forget the failures of this address and name."""
         self._failed.pop((address, name), None)
         if self._max_failures is not None:
-            self._welcome.pop((origin(address), name), None)
-            self._welcome[origin(address), name] = None
-            if len(self._welcome) > REMEMBERED:
-                del self._welcome[next(iter(self._welcome))]
+            _put_last(self._welcome, (origin(address), name), None, REMEMBERED)
 
 
 class LoginCounts(NamedTuple):
@@ -143,13 +128,7 @@ class LoginCounts(NamedTuple):
 
 
 class HTTPLogins:
-    """Numbers of logins of HTTP requests, and of those by either protocol since an administrator has reset them.
-
-    Attributes:
-        failed: refused ones of HTTP.
-        succeeded: accepted ones of HTTP.
-
-    """
+    """Numbers of logins of HTTP requests, and of those by either protocol since an administrator has reset them."""
 
     __slots__ = ("_before", "failed", "succeeded")
 
@@ -160,10 +139,7 @@ class HTTPLogins:
     def attempts(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
         """Return the numbers by protocol since the last reset, without protocols that nobody has used.
 
-        Args:
-            failed: refused logins of any protocol, since the start.
-            succeeded: accepted logins of AMQP, since the start.
-
+        The arguments are numbers since the start: refused logins of any protocol, and accepted ones of AMQP.
         """
         since = {
             name: LoginCounts(now.failed - before.failed, now.succeeded - before.succeeded)
@@ -195,10 +171,8 @@ class LoginSources:
     def count(self, address: str, name: str, protocol: str, *, ok: bool) -> None:
         """Count a login."""
         key = address, shown(name), protocol
-        failed, succeeded = self._counts.pop(key, (0, 0))
-        self._counts[key] = LoginCounts(failed + (not ok), succeeded + ok)
-        if len(self._counts) > SOURCES:
-            del self._counts[next(iter(self._counts))]
+        failed, succeeded = self._counts.get(key, (0, 0))
+        _put_last(self._counts, key, LoginCounts(failed + (not ok), succeeded + ok), SOURCES)
 
     def rows(self) -> list[tuple[tuple[str, str, str], LoginCounts]]:
         """Return all numbers: by address, name and protocol."""

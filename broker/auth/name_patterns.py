@@ -39,9 +39,7 @@ class InvalidPatternError(ValueError):
 class Patterns:
     """Compiles patterns to matchers, and caches them.
 
-    Args:
-        python: use Python's `re` for patterns that RE2 refuses; matching may then take exponential time.
-
+    `python`: use Python's `re` for patterns that RE2 refuses; matching may then take exponential time.
     """
 
     __slots__ = ("_known", "_python")
@@ -53,9 +51,8 @@ class Patterns:
     def compile(self, pattern: str, **variables: str) -> Matcher:
         """Compile a pattern in which `{name}` stands for the literal text of a variable.
 
-        Raises:
-            InvalidPatternError: it is too long, or not an RE2 regular expression, with or without a leading lookahead.
-
+        Raises InvalidPatternError: it is too long, or not an RE2 regular expression, with or without a leading
+        lookahead.
         """
         size = len(_octets(pattern))
         if size > MAX_OCTETS:
@@ -74,11 +71,7 @@ class Patterns:
     def stored(self, pattern: str, owner: str, **variables: str) -> Matcher:
         """Compile a pattern that an earlier version accepted; one that is not supported is logged and matches nothing.
 
-        Args:
-            pattern: the pattern.
-            owner: the object it belongs to, for the log.
-            variables: as for `compile`.
-
+        `owner` is the object it belongs to, for the log.
         """
         try:
             return self.compile(pattern, **variables)

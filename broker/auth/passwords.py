@@ -1,4 +1,4 @@
-"""Passwords hidden from logs and tracebacks, and RabbitMQ's salted password hashes.
+"""Passwords hidden from logs and tracebacks, RabbitMQ's salted password hashes, and the rules for new passwords.
 
 A hash is base64 of a 4-byte salt and the digest of salt and password (rabbit_password), so that users can be
 imported from RabbitMQ's definitions and exported to them.
@@ -9,7 +9,10 @@ import binascii
 import hashlib
 import hmac
 import os
+from collections.abc import Callable
 from typing import Final
+
+from leveret.broker.auth.name_patterns import Matcher
 
 SHA256: Final = "rabbit_password_hashing_sha256"
 """RabbitMQ's name of its default algorithm, as in the field `hashing_algorithm` of definitions."""
@@ -27,11 +30,7 @@ ALGORITHMS: Final = frozenset(_DIGESTS)
 
 
 class Password:
-    """A password in clear text, kept only during a login.
-
-    Args:
-        text: the password; octets that are not UTF-8 are escaped by `surrogateescape`.
-    """
+    """A password in clear text, kept only during a login; octets that are not UTF-8 are escaped."""
 
     __slots__ = ("_text",)
 
@@ -52,11 +51,7 @@ class Password:
 
 
 def hash_password(password: Password, algorithm: str = SHA256, salt: bytes | None = None) -> str:
-    """Hash a password with a random salt of 4 bytes, or with the given one.
-
-    Raises:
-        ValueError: there is no such algorithm.
-    """
+    """Hash a password with a random salt of 4 bytes, or with the given one; raises ValueError as `check_password`."""
     salt = os.urandom(_SALT_SIZE) if salt is None else salt
     return base64.b64encode(salt + _digest(algorithm, salt, password)).decode()
 
@@ -64,10 +59,8 @@ def hash_password(password: Password, algorithm: str = SHA256, salt: bytes | Non
 def check_password(password: Password, password_hash: str, algorithm: str = SHA256) -> bool:
     """Return whether a password matches a hash; the comparison takes constant time.
 
-    A blank password and an invalid hash (such as '', which locks a user out) never match.
-
-    Raises:
-        ValueError: there is no such algorithm.
+    A blank password and an invalid hash (such as '', which locks a user out) never match. Raises ValueError for an
+    unknown algorithm.
     """
     try:
         stored = base64.b64decode(password_hash, validate=True)
@@ -86,3 +79,45 @@ def _digest(algorithm: str, salt: bytes, password: Password) -> bytes:
     if algorithm not in _DIGESTS:
         raise ValueError(f"unknown password hashing algorithm '{algorithm}'")
     return hashlib.new(_DIGESTS[algorithm], salt + password.octets(), usedforsecurity=False).digest()
+
+
+class WeakPasswordError(ValueError):
+    """A password does not fulfil the rules; RabbitMQ's text, without the password."""
+
+
+class PasswordPolicy:
+    """The rules for new passwords: RabbitMQ's `credential_validator.*` and `password_hashing_module`.
+
+    They apply to passwords in clear text that are set from now on; hashes, and passwords that are there, are not
+    looked at.
+
+    Args:
+        algorithm: RabbitMQ's name of the hash algorithm of new passwords.
+        min_length: least number of bytes.
+        matches: matcher of passwords that are allowed; None for any.
+    """
+
+    __slots__ = ("_matches", "_min_length", "algorithm")
+
+    def __init__(
+        self,
+        algorithm: str = SHA256,
+        min_length: int = 0,
+        matches: Matcher | Callable[[bytes], object] | None = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self._min_length = min_length
+        self._matches = matches
+
+    def check(self, password: Password) -> None:
+        """Check a new password; raises WeakPasswordError."""
+        octets = password.octets()
+        if len(octets) < self._min_length:
+            raise WeakPasswordError(f"minimum required password length is {self._min_length}")
+        if self._matches is not None and not self._matches(octets):
+            raise WeakPasswordError("provided password does not match the validator regular expression")
+
+    def hashed(self, password: Password) -> str:
+        """Check a new password; returns its hash."""
+        self.check(password)
+        return hash_password(password, self.algorithm)

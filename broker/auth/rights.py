@@ -36,7 +36,6 @@ class Question(NamedTuple):
         what: exchange or queue.
         name: its name; '' is the default exchange.
         key: the routing key, or None if the question is not about one.
-
     """
 
     kind: str
@@ -52,7 +51,6 @@ class Decision(NamedTuple):
         is_allowed: True if the user may.
         fault: what follows the text of the refusal if a backend could not decide; '' otherwise.
         is_unreachable: True if it could not be reached.
-
     """
 
     is_allowed: bool
@@ -72,7 +70,6 @@ class Login(NamedTuple):
         tags: the tags that this backend gives.
         data: what the backend needs to decide about the user later; only it looks at it.
         expires: seconds of the wall clock since the epoch at which the login ends; None for never.
-
     """
 
     name: str
@@ -93,7 +90,6 @@ class BackendUser(User):
         login_expires: those at which the login itself ends.
         vhosts: vhosts that the user may access, of those asked about so far; for the management API.
         rights: the rights by vhost; for the management API.
-
     """
 
     authorizers: tuple[tuple[Any, Login], ...] = ()
@@ -113,7 +109,7 @@ class BackendUser(User):
         return vhost in self.vhosts
 
     def in_session(self, now: int) -> "BackendUser":
-        """Return the user for a session of a browser, which asks nobody for the password again: it ends earlier.
+        """Return the user for a session of a browser, which ends earlier: it asks nobody for the password again.
 
         `now` is milliseconds since the epoch.
         """
@@ -132,9 +128,7 @@ class BackendUser(User):
 class Asks(Protocol):
     """Asks the backends (`broker.auth.backends.access_control.AccessControl`).
 
-    Attributes:
-        epoch: grows when all decisions are to be forgotten.
-
+    `epoch` grows when all decisions are to be forgotten.
     """
 
     epoch: int
@@ -160,7 +154,6 @@ class Rights:
         peer: address of the client.
         seconds: time for which a decision is good.
         now: seconds of a monotonic clock.
-
     """
 
     __slots__ = (
@@ -279,13 +272,7 @@ class AskedPermissions:
 
 
 class AskedTopics:
-    """The permissions for routing keys, as `broker.auth.users.TopicPermissions`.
-
-    Args:
-        rights: has the decisions.
-        needed: False if no backend of the user decides about routing keys.
-
-    """
+    """The permissions for routing keys, as `broker.auth.users.TopicPermissions`; false if no backend has a say."""
 
     __slots__ = ("_needed", "_rights")
 

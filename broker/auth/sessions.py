@@ -11,10 +11,10 @@ A session whose login ends before it may have a refresh token of an identity pro
 import secrets
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.users import User
+from leveret.broker.auth.users import User, Users
 from leveret.broker.process.shares import Shares
 
 MOST = 1000
@@ -33,13 +33,6 @@ AGAIN_SECONDS = 5.0
 """Time between two attempts to renew one login."""
 
 
-class Accounts(Protocol):
-    """The users (`broker.auth.users.Users`)."""
-
-    def current(self, user: User) -> User | None:
-        """Return a user that has logged in as it is now; None if it was deleted."""
-
-
 class Renewal(NamedTuple):
     """A way to renew the login of a session.
 
@@ -47,7 +40,6 @@ class Renewal(NamedTuple):
         secret: the refresh token.
         due: seconds of the wall clock since the epoch at which the login is to be renewed.
         peer: address of the client at the login.
-
     """
 
     secret: Password
@@ -62,17 +54,11 @@ class _Session(NamedTuple):
 
 
 class Sessions:
-    """The sessions of one broker.
-
-    Args:
-        users: the users as they are now.
-        idle_seconds: time without a request after which a session ends.
-
-    """
+    """The sessions of one broker; `idle_seconds`: time without a request after which one ends."""
 
     __slots__ = ("_idle_seconds", "_places", "_sessions", "_users")
 
-    def __init__(self, users: Accounts, idle_seconds: float) -> None:
+    def __init__(self, users: Users, idle_seconds: float) -> None:
         self._users = users
         self._idle_seconds = idle_seconds
         self._places = Shares(MOST, MOST_OF_ONE)
@@ -83,14 +69,7 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, user: User, now: float, renewal: Renewal | None = None) -> str:
-        """Begin a session; returns its token.
-
-        Args:
-            user: who has logged in.
-            now: seconds of a monotonic clock.
-            renewal: how its login is renewed; None if it is not.
-
-        """
+        """Begin a session; returns its token. `now` is seconds of a monotonic clock, here and below."""
         while (owner := self._places.yielding(user.name)) is not None:
             self._drop(next(key for key, each in self._sessions.items() if each.user.name == owner))
         self._places.acquire(user.name)
@@ -101,11 +80,7 @@ class Sessions:
     def find(self, token: str, now: float, *, is_used: bool = True) -> User | None:
         """Return the user of a session, as at the login; None if it is over.
 
-        Args:
-            token: what the client has sent.
-            now: seconds of a monotonic clock.
-            is_used: False to look without use: a page that only watches does not stay logged in for ever.
-
+        `is_used`: False to look without use: a page that only watches does not stay logged in for ever.
         """
         if not 0 < len(token) <= LONGEST_TOKEN:
             return None
@@ -127,12 +102,7 @@ class Sessions:
             self._drop(_key(token))
 
     def renewable(self, now: float) -> dict[bytes, tuple[User, Renewal]]:
-        """Return users and renewals of the sessions that can be renewed, by the key of the session; ends idle ones.
-
-        Args:
-            now: seconds of a monotonic clock.
-
-        """
+        """Return users and renewals of the sessions that can be renewed, by the key of the session; ends idle ones."""
         found = {}
         for key, session in list(self._sessions.items()):
             if session.renewal is None:
@@ -144,17 +114,10 @@ class Sessions:
         return found
 
     def renew(self, key: bytes, before: Renewal, user: User | None, after: Renewal | None) -> bool:
-        """Put a new login in the place of that of a session.
+        """Put a new login in the place of that of a session, or end it if `user` is None.
 
-        Args:
-            key: key of the session.
-            before: the renewal that was used.
-            user: the user of the new login; None to end the session.
-            after: how that is renewed in its turn.
-
-        Returns:
-            False if there is no such session any more, or it was renewed by somebody else.
-
+        Returns False if there is no such session any more, or if it was not renewed by `before` last, but by somebody
+        else.
         """
         session = self._sessions.get(key)
         if session is None or session.renewal is not before:
@@ -174,12 +137,7 @@ class Sessions:
 def renewal_of(expires: float | None, secret: Password | None, peer: str, wall: int) -> Renewal | None:
     """Return how and when a login is renewed; None if it does not end, or without a refresh token.
 
-    Args:
-        expires: seconds of the wall clock since the epoch at which the login ends.
-        secret: the refresh token.
-        peer: address of the client.
-        wall: milliseconds since the epoch.
-
+    `expires` is in seconds, `wall` in milliseconds since the epoch.
     """
     if secret is None or expires is None:
         return None
@@ -193,12 +151,7 @@ def _key(token: str) -> bytes:
 
 
 def cookies(header: str) -> Mapping[str, str]:
-    """Return the values of a header `Cookie` by name; of one that is there twice the first.
-
-    Args:
-        header: the value of the header; '' if there is none.
-
-    """
+    """Return the values of a header `Cookie` by name; of one that is there twice the first."""
     found: dict[str, str] = {}
     for part in header.split(";"):
         name, equals, value = part.strip().partition("=")

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Literal, Protocol
 
 from leveret.broker.auth.name_patterns import Matcher, Patterns
-from leveret.broker.auth.password_policy import PasswordPolicy
-from leveret.broker.auth.passwords import SHA256, Password, check_password
+from leveret.broker.auth.passwords import SHA256, Password, PasswordPolicy, check_password
 
 Kind = Literal["configure", "write", "read"]
 TopicKind = Literal["write", "read"]
@@ -75,12 +74,7 @@ class User:
 class UserLimits:
     """Limits of one user over all vhosts; None and negative numbers are unlimited, 0 allows nothing.
 
-    Attributes:
-        max_connections: connections.
-        max_channels: channels.
-        max_publish_rate: messages published per second.
-        max_publish_bytes: bytes received per second from connections that publish.
-
+    The rates are messages, and bytes from connections that publish, a second.
     """
 
     max_connections: int | None = None
@@ -128,10 +122,7 @@ class Permissions:
         read: pattern of names that the user may consume from or bind to.
         compiled: compiles a pattern to a matcher; by default `Patterns().compile`.
 
-    '' means `^$`, which allows nothing.
-
-    Raises:
-        InvalidPatternError: one of the three is not supported.
+    '' means `^$`, which allows nothing. Raises InvalidPatternError.
     """
 
     __slots__ = ("_configure", "_read", "_write", "configure", "read", "write")
@@ -148,14 +139,7 @@ class Permissions:
         self._read = _Names(compiled(read))
 
     def check(self, kind: Kind, name: str, what: str = "") -> bool:
-        """Return whether the user has this permission for a queue or exchange; '' is the default exchange.
-
-        Args:
-            kind: the permission.
-            name: name of the queue or exchange.
-            what: exchange or queue; here it makes no difference.
-
-        """
+        """Return whether the user has this permission for a queue or exchange; '' is the default exchange."""
         del what
         if kind == "configure":
             return self._configure.match(name or DEFAULT_EXCHANGE)
@@ -187,9 +171,6 @@ class TopicPermissions:
 
     False if there are none, which allows everything; an exchange without a row allows everything too
     (rabbit_auth_backend_internal:check_topic_access). Immutable.
-
-    Args:
-        rows: by exchange, the patterns for write and read.
     """
 
     __slots__ = ("rows",)
@@ -215,8 +196,6 @@ _NO_TOPICS = TopicPermissions({})
 
 
 class _Names:
-    """A matcher with a cache of its results."""
-
     __slots__ = ("_known", "_search")
 
     def __init__(self, search: Matcher) -> None:
@@ -318,9 +297,8 @@ class Users:
 
         Takes as long for unknown users as for wrong passwords; the caller is responsible for delaying the reply.
 
-        Raises:
-            LoginRefusedError: unknown user, wrong or blank password; LoopbackOnlyError for a loopback user from another
-                host.
+        Raises LoginRefusedError: unknown user, wrong or blank password; LoopbackOnlyError for a loopback user from
+        another host.
         """
         user = self._users.get(name)
         if password is not None and password.blank:
@@ -340,11 +318,7 @@ class Users:
     # Permissions
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Set a user's permissions in a vhost: these three patterns.
-
-        Raises:
-            InvalidPatternError: one of them is not supported; nothing was changed.
-        """
+        """Set a user's permissions in a vhost; raises InvalidPatternError, and nothing was changed then."""
         new = Permissions(configure, write, read, self.patterns.compile)
         before = self._permissions.get((user, vhost), new)
         self._permissions[user, vhost] = new
@@ -379,13 +353,10 @@ class Users:
         return ((user, vhost, row) for (user, vhost), row in tuple(self._permissions.items()))
 
     def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
-        """Restrict a user's routing keys at a topic exchange.
+        """Restrict a user's routing keys at a topic exchange; raises InvalidPatternError, and nothing was changed then.
 
         `{username}` and `{vhost}` in the patterns stand for the literal names. RabbitMQ substitutes them
         without escaping, so there a user named `.*` would match everything.
-
-        Raises:
-            InvalidPatternError: one of them is not supported; nothing was changed.
         """
         self._set_topic(user, vhost, exchange, write, read, self.patterns.compile)
 
@@ -470,25 +441,20 @@ class Users:
 
 def open_credentials(users: Users) -> str:
     """Return a warning if the user `guest` has its default password and may log in from any host; otherwise ''."""
-    guest = users.get(_GUEST)
-    if guest is None or _GUEST in users.loopback_users or not _has_default_password(guest):
-        return ""
-    return (
-        "user 'guest' has the default password and may log in from any host: change the password or "
-        "delete the user"
-    )
-
-
-def _has_default_password(guest: User) -> bool:
-    return check_password(Password(_GUEST), guest.password_hash, guest.hashing_algorithm)
+    return "" if _GUEST in users.loopback_users else default_credentials(users)
 
 
 def default_credentials(users: Users) -> str:
     """Return a warning if the user `guest` still has its default password; otherwise ''."""
     guest = users.get(_GUEST)
-    if guest is None or not _has_default_password(guest):
+    if guest is None or not check_password(Password(_GUEST), guest.password_hash, guest.hashing_algorithm):
         return ""
-    return open_credentials(users) or (
+    if _GUEST not in users.loopback_users:
+        return (
+            "user 'guest' has the default password and may log in from any host: change the password or "
+            "delete the user"
+        )
+    return (
         "user 'guest' has the default password and may log in from this host only; behind a proxy on this host that "
         "applies to all clients, so change the password before you use one"
     )

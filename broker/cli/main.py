@@ -200,7 +200,7 @@ async def _serve_until_stopped(
 ) -> int:
     # Imported here, because `leveret --version` does not need it.
     from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
-    from leveret.broker.auth.password_policy import WeakPasswordError  # noqa: PLC0415
+    from leveret.broker.auth.passwords import WeakPasswordError  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 

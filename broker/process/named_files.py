@@ -7,7 +7,7 @@ followed: that is how certificates are mounted and replaced. Whoever types a nam
 pipe (`<(...)`), and can end the command.
 
 A regular file can still keep its reader waiting, for instance on a file system of the network. The event loop leaves
-that to threads (`broker.client.tls`, `broker.tls.credentials`).
+that to threads (`broker.client.sockets`, `broker.tls.credentials`).
 """
 
 import errno

@@ -27,8 +27,7 @@ from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle
 from leveret.broker.auth.name_patterns import Patterns
-from leveret.broker.auth.password_policy import PasswordPolicy, WeakPasswordError
-from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.passwords import Password, PasswordPolicy, WeakPasswordError
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User, Users
 from leveret.broker.channel.channel import Channel
@@ -423,7 +422,7 @@ class Server:
         settings = self.config.backends
         if settings.is_internal:
             return None
-        from leveret.broker.auth.backends.assembly import access_control  # noqa: PLC0415 - only if it is used
+        from leveret.broker.auth.backends.access_control import access_control  # noqa: PLC0415 - only if it is used
 
         return access_control(
             settings, self.users, now=self.time_source.now, wall=self.time_source.wall, in_step=self._answered

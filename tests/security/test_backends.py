@@ -13,7 +13,7 @@ pytest.importorskip("ldap3", reason="a directory needs leveret[ldap]")
 
 from issuing import NOW, jwk, token
 
-from leveret.broker.auth.backends.assembly import access_control
+from leveret.broker.auth.backends.access_control import access_control
 from leveret.broker.auth.backends.backend import BackendError, UnreachableError
 from leveret.broker.auth.backends.guarded import CALLER, FAILURES, PAUSE, Guarded
 from leveret.broker.auth.backends.settings import BackendSettings, HTTPSettings, OAuth2Settings, Step

@@ -14,7 +14,7 @@ from leveret.broker.auth.users import LoginRefusedError
 
 pytest.importorskip("ldap3")
 from leveret.broker.auth.backends.ldap import LDAPBackend
-from leveret.broker.auth.backends.ldap_library import escaped_in_condition
+from leveret.broker.auth.backends.ldap_queries import escaped_in_condition
 
 ALL = query_of("vhost_access", "{constant, true}")
 SPECIAL = st.text(st.sampled_from('ab ,+"\\<>;=#*()&|!~\0ü'), max_size=12)

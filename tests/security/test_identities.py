@@ -8,7 +8,7 @@ import pytest
 from api import Api
 from fakes import Node
 
-from leveret.broker.auth.backends.code_login import CodeLogin
+from leveret.broker.auth.backends.issuer import CodeLogin
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings
 from leveret.broker.auth.backends.tokens import Rules, TokenError, keys_of, verified
 from leveret.broker.config.config import effective, load

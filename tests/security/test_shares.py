@@ -61,7 +61,7 @@ WITHOUT = {
     "auth.backends.http.CONNECTIONS": "`Guarded` shares them: `HTTPBackend.at_once`",
     "auth.backends.ldap_queries.GROUPS": ONE,
     "auth.backends.ldap_queries.PATTERNS": ONE,
-    "auth.backends.scopes.MOST": ONE,
+    "auth.backends.oauth2.MOST": ONE,
     "auth.backends.tokens.MOST_KEYS": OWN,
     "auth.login_throttle.REMEMBERED": TABLE,
     "auth.login_throttle.SOURCES": TABLE,

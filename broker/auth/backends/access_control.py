@@ -10,21 +10,28 @@ has one question at a time, so there are at most as many tasks as connections.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.broker.auth.backends.backend import Backend, BackendError, UnreachableError
+from leveret.broker.auth.backends.backend import (
+    Backend,
+    BackendError,
+    InternalBackend,
+    UnreachableError,
+    joined,
+)
 from leveret.broker.auth.backends.cache import CacheBackend
-from leveret.broker.auth.backends.guarded import CALLER, Counted
+from leveret.broker.auth.backends.guarded import CALLER, Counted, Guarded
+from leveret.broker.auth.backends.settings import BackendSettings
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Question, Rights
+from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Login, Question, Rights
 from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, Users, is_loopback
 from leveret.broker.process.shares import origin
 
 if TYPE_CHECKING:
-    from leveret.broker.auth.backends.code_login import CodeLogin
+    from leveret.broker.auth.backends.issuer import CodeLogin
     from leveret.broker.auth.backends.session_renewal import SessionBroker
 
 log = logging.getLogger("leveret.connection")
@@ -46,13 +53,7 @@ class _RightsByVHost(dict[str, Rights]):
 
 
 class ChainStep(NamedTuple):
-    """A step of the chain.
-
-    Attributes:
-        authn: authenticates.
-        authz: decides about permissions; often the same backend.
-
-    """
+    """A step of the chain: who authenticates, and who decides about permissions; often the same backend."""
 
     authn: Backend
     authz: Backend
@@ -72,7 +73,6 @@ class AccessControl:
     Attributes:
         epoch: grows when all decisions are to be forgotten.
         code_login: the login to the web page by an identity provider; None if there is none.
-
     """
 
     def __init__(
@@ -132,9 +132,8 @@ class AccessControl:
         done: Callable[[BackendUser | LoginRefusedError], object],
     ) -> None:
         """Authenticate a user; without a password, one whom a certificate or the configuration has authenticated."""
-        self._run(
-            self._login(name, password, peer), done, LoginRefusedError(f"user '{name}' - internal error")
-        )
+        refusal = LoginRefusedError(f"user '{name}' - internal error")
+        self._run(self._login(name, password, peer), done, refusal)
 
     def renew(
         self,
@@ -144,8 +143,8 @@ class AccessControl:
         done: Callable[[BackendUser | LoginRefusedError], object],
     ) -> None:
         """Authenticate a user again, by a new secret; a backend whose logins do not end accepts any, as RabbitMQ's."""
-        failed = LoginRefusedError(f"user '{user.name}' - internal error")
-        self._run(self._renewed(user, password, peer), done, failed)
+        refusal = LoginRefusedError(f"user '{user.name}' - internal error")
+        self._run(self._renewed(user, password, peer), done, refusal)
 
     def ask_vhost(self, user: BackendUser, vhost: str, peer: str, done: Callable[[Decision], object]) -> None:
         """Ask whether a user may open connections to a vhost."""
@@ -191,8 +190,9 @@ class AccessControl:
 
         The answer is the user, and the refresh token if the provider has given one.
         """
-        work = self._login_by_code(code, verifier, redirect_uri, peer)
-        self._run(work, done, LoginRefusedError("internal error"))
+        self._run(
+            self._login_by_code(code, verifier, redirect_uri, peer), done, LoginRefusedError("internal error")
+        )
 
     async def _login_by_code(
         self, code: str, verifier: str, redirect_uri: str, peer: str
@@ -212,10 +212,8 @@ class AccessControl:
     ) -> tuple[BackendUser, Password | None]:
         """Return the user of a session as a new token of the provider has it, and the next refresh token.
 
-        Raises:
-            LoginRefusedError: the provider refuses, or the new token is none of the user.
-            BackendError: the provider does not answer.
-
+        Raises LoginRefusedError if the provider refuses, or the new token is none of the user; BackendError if the
+        provider does not answer.
         """
         assert self.code_login is not None  # noqa: S101 - it has begun the session
         CALLER.set((origin(peer), user.name))
@@ -251,17 +249,6 @@ class AccessControl:
         seen = frozenset(vhost for vhost, is_allowed in answers if is_allowed)
         return replace(user, vhosts=seen, rights=_RightsByVHost(partial(self.rights, user, peer=peer)))
 
-    async def may_access(self, user: BackendUser, vhost: str, peer: str) -> Decision:
-        """Return whether a user may access a vhost."""
-        CALLER.set((origin(peer), user.name))
-        for backend, login in user.authorizers:
-            try:
-                if not await backend.may_access(login, vhost, peer):
-                    return REFUSED
-            except BackendError as error:
-                return _failed(backend, error)
-        return Decision(bool(user.authorizers))
-
     # -- the chain ----------------------------------------------------------------------------------------------------
 
     async def _login(
@@ -281,31 +268,33 @@ class AccessControl:
                 module = self._steps[position].authn.module
                 refusal = LoginRefusedError(f"user '{name}' - {module} failed authenticating: {error}")
                 continue
-            if self._is_restricted(user.name, position) and not is_loopback(peer):
-                raise LoopbackOnlyError(f"user '{user.name}' can only connect via localhost")
+            self._check_host(user, peer)
             return user
         raise refusal
 
-    def _is_restricted(self, name: str, position: int) -> bool:
-        """Return whether a user may log in from this host only.
+    def _check_host(self, user: BackendUser, peer: str) -> None:
+        """Raise LoopbackOnlyError for a user who may log in from this host only.
 
         Directories and many services ignore upper and lower case, so any spelling of a name may be that user; names of
         the internal database are exact.
         """
-        if self._steps[position].authn.is_local:
-            return name in self._users.loopback_users
-        return name.casefold() in {each.casefold() for each in self._users.loopback_users}
+        restricted = self._users.loopback_users
+        if self._steps[user.authenticator].authn.is_local:
+            is_restricted = user.name in restricted
+        else:
+            is_restricted = user.name.casefold() in {each.casefold() for each in restricted}
+        if is_restricted and not is_loopback(peer):
+            raise LoopbackOnlyError(f"user '{user.name}' can only connect via localhost")
 
     async def _step(self, position: int, name: str, password: Password | None) -> BackendUser:
         authn, authz = self._steps[position]
         login = await (authn.find(name) if password is None else authn.log_in(name, password))
         found = login if authz is authn else await authz.find(login.name)
-        logins = (login, found)
-        expires = min((each.expires for each in logins if each.expires is not None), default=None)
+        _, tags, _, expires = joined(login, found)
         return BackendUser(
             login.name,
             "",
-            tuple(dict.fromkeys(tag for each in logins for tag in each.tags)),
+            tags,
             authorizers=((authz, found),),
             authenticator=position,
             expires=expires,
@@ -322,20 +311,32 @@ class AccessControl:
             raise LoginRefusedError(f"user '{user.name}' - {error}") from None
         if new.name != user.name:
             raise LoginRefusedError(f"user '{user.name}' - the new secret is that of another user")
-        if self._is_restricted(new.name, user.authenticator) and not is_loopback(peer):
-            raise LoopbackOnlyError(f"user '{new.name}' can only connect via localhost")
+        self._check_host(new, peer)
         return new
 
+    async def may_access(self, user: BackendUser, vhost: str, peer: str) -> Decision:
+        """Return whether a user may access a vhost."""
+        return await self._decided(user, peer, lambda backend, login: backend.may_access(login, vhost, peer))
+
     async def _may(self, user: BackendUser, vhost: str, peer: str, question: Question) -> Decision:
+        async def ask(backend: Backend, login: Login) -> bool:
+            has_say = question.key is None or backend.has_topics
+            return not has_say or await backend.may(login, vhost, question)
+
+        return await self._decided(user, peer, ask)
+
+    async def _decided(
+        self, user: BackendUser, peer: str, ask: Callable[[Backend, Login], Awaitable[bool]]
+    ) -> Decision:
+        """Return the decision of all backends of a user: with RabbitMQ's words for what one could not decide."""
         CALLER.set((origin(peer), user.name))
         for backend, login in user.authorizers:
-            if question.key is not None and not backend.has_topics:
-                continue
             try:
-                if not await backend.may(login, vhost, question):
+                if not await ask(backend, login):
                     return REFUSED
             except BackendError as error:
-                return _failed(backend, error)
+                text = f", backend {backend.module} returned an error: {error}"
+                return Decision(False, text, is_unreachable=isinstance(error, UnreachableError))
         return Decision(bool(user.authorizers))
 
     def _run(
@@ -360,15 +361,78 @@ class AccessControl:
         self._in_step(lambda: done(answer))
 
 
-def _failed(backend: Backend, error: BackendError) -> Decision:
-    """Return the refusal for what a backend could not decide, with RabbitMQ's words."""
-    text = f", backend {backend.module} returned an error: {error}"
-    return Decision(False, text, is_unreachable=isinstance(error, UnreachableError))
-
-
 def _is_text(name: str) -> bool:
     """Return whether the octets of a name were UTF-8, and none of them is 0."""
     try:
         return b"\0" not in name.encode()
     except UnicodeEncodeError:
         return False
+
+
+# -- a chain of the configuration -------------------------------------------------------------------------------------
+
+
+class _Maker:
+    def __init__(
+        self, settings: BackendSettings, users: Users, now: Callable[[], float], wall: Callable[[], int]
+    ) -> None:
+        self._settings = settings
+        self._users = users
+        self._now = now
+        self._wall = wall
+        self.made: dict[str, Backend] = {}
+
+    def backend(self, name: str) -> Backend:
+        if name not in self.made:
+            self.made[name] = self._new(name)
+        return self.made[name]
+
+    def _new(self, name: str) -> Backend:
+        settings = self._settings
+        if name == "internal":
+            return InternalBackend(self._users)
+        if name == "http":
+            from leveret.broker.auth.backends.http import HTTPBackend  # noqa: PLC0415 - only if it is used
+
+            return Guarded(HTTPBackend(settings.http), settings.http.request_timeout, self._now)
+        if name == "ldap":
+            from leveret.broker.auth.backends.ldap import LDAPBackend  # noqa: PLC0415 - only if it is used
+
+            return Guarded(LDAPBackend(settings.ldap), settings.ldap.timeout, self._now)
+        if name == "oauth2":
+            from leveret.broker.auth.backends.oauth2 import OAuth2Backend  # noqa: PLC0415 - only if it is used
+
+            return Counted(OAuth2Backend(settings.oauth2, self._now, self._wall), self._now)
+        return CacheBackend(
+            self.backend(settings.cache.authn),
+            self.backend(settings.cache.authz),
+            seconds=settings.cache.ttl,
+            refusals=settings.cache.refusals,
+            now=self._now,
+            wall=self._wall,
+        )
+
+
+def access_control(
+    settings: BackendSettings,
+    users: Users,
+    *,
+    now: Callable[[], float],
+    wall: Callable[[], int],
+    in_step: Callable[[Callable[[], object]], None],
+) -> AccessControl:
+    """Return the chain of a configuration; `wall` is milliseconds since the epoch, `now` and `in_step` as above.
+
+    Raises OSError if a file of the settings cannot be used, ValueError if one has no key.
+    """
+    maker = _Maker(settings, users, now, wall)
+    steps = [ChainStep(maker.backend(step.authn), maker.backend(step.authz)) for step in settings.chain]
+    counted = [each for each in maker.made.values() if isinstance(each, Counted)]
+    control = AccessControl(
+        steps, users, counted=counted, seconds=settings.cache.ttl, now=now, in_step=in_step
+    )
+    if settings.login.enabled:
+        from leveret.broker.auth.backends.issuer import CodeLogin  # noqa: PLC0415 - only if it is used
+
+        control.code_login = CodeLogin(settings.login, settings.oauth2, now)
+    return control

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from leveret.broker.auth.backends.backend import Backend
+from leveret.broker.auth.backends.backend import Backend, joined
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import LoginRefusedError
@@ -23,7 +23,7 @@ _FORGOTTEN_AT_ONCE = 8
 """Decisions that are over, or too many, and are forgotten when one comes."""
 
 
-class CacheBackend:
+class CacheBackend(Backend):
     """The cache.
 
     Args:
@@ -33,7 +33,6 @@ class CacheBackend:
         refusals: True to keep refusals, too.
         now: seconds of a monotonic clock.
         wall: milliseconds since the epoch: a login that ends is not kept longer than that.
-
     """
 
     module = "rabbit_auth_backend_cache"
@@ -65,22 +64,14 @@ class CacheBackend:
 
     async def log_in(self, name: str, password: Password) -> Login:
         """Return the user who has this name and password; raises LoginRefusedError."""
-        key = hashlib.blake2b(
-            name.encode("utf-8", "surrogateescape") + b"\0" + password.octets(), key=self._salt
-        ).digest()
+        both = name.encode("utf-8", "surrogateescape") + b"\0" + password.octets()
+        key = hashlib.blake2b(both, key=self._salt).digest()
 
         async def ask() -> Login:
             login = await self._authn.log_in(name, password)
-            return login if self._authz is self._authn else await self._authorized(login)
+            return login if self._authz is self._authn else joined(login, await self._authz.find(login.name))
 
         return await self._cached(("login", key), ask)
-
-    async def _authorized(self, login: Login) -> Login:
-        found = await self._authz.find(login.name)
-        expires = [each for each in (login.expires, found.expires) if each is not None]
-        return found._replace(
-            tags=tuple(dict.fromkeys(login.tags + found.tags)), expires=min(expires, default=None)
-        )
 
     async def find(self, name: str) -> Login:
         """Return the user of that name; raises LoginRefusedError."""
@@ -105,9 +96,8 @@ class CacheBackend:
     async def close(self) -> None:
         """Close the backends."""
         self.clear()
-        await self._authn.close()
-        if self._authz is not self._authn:
-            await self._authz.close()
+        for each in dict.fromkeys((self._authn, self._authz)):
+            await each.close()
 
     async def _cached(self, key: Any, ask: Callable[[], Awaitable[T]]) -> T:
         """Return a decision that is kept, or ask for it; errors of a backend are never kept."""

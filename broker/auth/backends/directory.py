@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.broker.auth.backends.backend import BackendError, UnreachableError
-from leveret.broker.auth.backends.ldap_library import escaped_in_condition, ldap3
-from leveret.broker.auth.backends.ldap_queries import UndecidedError
+from leveret.broker.auth.backends.ldap_queries import UndecidedError, escaped_in_condition, ldap3
 from leveret.broker.auth.backends.settings import LDAPSettings
 
 SUCCESS, SIZE_LIMIT, NO_SUCH_OBJECT = 0, 4, 32
@@ -35,10 +34,6 @@ class Question:
     """A question under way, which may be given up by another thread.
 
     It has descriptors of its own for the sockets: those of the sockets may be closed meanwhile, and be another's.
-
-    Attributes:
-        is_given_up: True once it is.
-
     """
 
     def __init__(self) -> None:
@@ -70,13 +65,7 @@ class Question:
 
 
 class Directory:
-    """The servers of a directory.
-
-    Args:
-        settings: the settings.
-        tls: the TLS context; None without TLS.
-
-    """
+    """The servers of a directory; `tls` is None without TLS."""
 
     def __init__(self, settings: LDAPSettings, tls: ssl.SSLContext | None) -> None:
         self._settings = settings
@@ -88,10 +77,8 @@ class Directory:
     def bound(self, question: Question, dn: str = "", password: bytes = b"") -> Iterator["Bound | None"]:
         """Bind as an entry, or anonymously without a name; the result is None if the password is not right.
 
-        Raises:
-            BackendError: no server can be reached, or it fails.
-            ValueError: there is a name without a password, which would be an anonymous login with a name.
-
+        Raises BackendError: no server can be reached, or it fails; ValueError for a name without a password, which
+        would be an anonymous login with a name.
         """
         if bool(dn) is not bool(password):
             raise ValueError("a name and a password need each other")
@@ -261,7 +248,6 @@ def _is(attribute: str, name: str) -> bool:
 
 
 def _equal(attribute: str, value: str) -> str:
-    """Return the condition that an attribute has a value."""
     return f"({attribute}={escaped_in_condition(value)})"
 
 

@@ -13,9 +13,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from leveret.broker.auth.backends.backend import Backend, BackendError, UnreachableError
+from leveret.broker.auth.backends.backend import Backend, BackendError, RemoteBackend, UnreachableError
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
 from leveret.broker.auth.users import LoginRefusedError
@@ -43,31 +43,12 @@ class NotAskedError(UnreachableError):
     """A backend was not asked, because it is down."""
 
 
-class RemoteBackend(Backend, Protocol):
-    """A backend that may be out of reach.
-
-    Attributes:
-        at_once: number of questions that it can have under way.
-
-    """
-
-    at_once: int
-
-    async def reach(self) -> None:
-        """Ask something that no caller has chosen; raises UnreachableError, or BackendError for any answer."""
-
-
-class Counted:
+class Counted(Backend):
     """A backend whose questions are counted.
-
-    Args:
-        backend: the backend.
-        now: seconds of a monotonic clock.
 
     Attributes:
         outcomes: numbers of questions by outcome: allowed, refused, failed, and not asked because it is down.
         seconds: time that all questions have taken, with the time that they waited for their turn.
-
     """
 
     def __init__(self, backend: Backend, now: Callable[[], float]) -> None:
@@ -122,14 +103,7 @@ class Counted:
 
 
 class Guarded(Counted):
-    """A guarded backend.
-
-    Args:
-        backend: the backend.
-        seconds: time after which a question has failed, with the time that it waits for its turn.
-        now: seconds of a monotonic clock.
-
-    """
+    """A guarded backend; `seconds`: after which a question has failed, with the time that it waits for its turn."""
 
     def __init__(self, backend: RemoteBackend, seconds: float, now: Callable[[], float]) -> None:
         super().__init__(backend, now)
@@ -178,10 +152,9 @@ class Guarded(Counted):
         self._closed_until = self._now() + max(PAUSE, self._seconds)
         try:
             await self._remote.reach()
-        except UnreachableError:
-            raise
-        except BackendError:
-            pass  # it answers
+        except BackendError as error:
+            if isinstance(error, UnreachableError):
+                raise  # any other is an answer
         self._answered()
 
     def _answered(self) -> None:
@@ -210,14 +183,10 @@ class Guarded(Counted):
     def _log(self, reason: str) -> None:
         """Log that there is no decision, once in a while."""
         now = self._now()
-        if now - self._logged_at >= LOG_SECONDS:
-            more = f" ({self._unlogged} more failures since the last such line)" if self._unlogged else ""
-            log.error(
-                "authentication backend %s failed: %s%s; logins and operations that need it are refused",
-                self.module,
-                reason,
-                more,
-            )
-            self._logged_at, self._unlogged = now, 0
-        else:
+        if now - self._logged_at < LOG_SECONDS:
             self._unlogged += 1
+            return
+        more = f" ({self._unlogged} more failures since the last such line)" if self._unlogged else ""
+        text = "authentication backend %s failed: %s%s; logins and operations that need it are refused"
+        log.error(text, self.module, reason, more)
+        self._logged_at, self._unlogged = now, 0

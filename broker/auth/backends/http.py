@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from leveret.broker.auth.backends.backend import BackendError, UnreachableError
+from leveret.broker.auth.backends.backend import BackendError, RemoteBackend, UnreachableError
 from leveret.broker.auth.backends.settings import ClientTLS, HTTPSettings
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import Login, Question
@@ -30,19 +30,11 @@ MOST_OCTETS = 8192
 """Maximum length of an answer."""
 
 
-class HTTPBackend:
-    """The HTTP backend.
-
-    Args:
-        settings: its settings.
-
-    """
+class HTTPBackend(RemoteBackend):
+    """The HTTP backend."""
 
     module = "rabbit_auth_backend_http"
     at_once = CONNECTIONS
-    has_topics = True
-    is_local = False
-    renews = False
 
     def __init__(self, settings: HTTPSettings) -> None:
         self._settings = settings
@@ -123,9 +115,7 @@ class HTTPBackend:
             async with self._session.request(method, address, **more) as response:
                 if response.status not in SUCCESS:
                     raise BackendError(f"status {response.status}")
-                body = await response.content.read(MOST_OCTETS + 1)
-                while len(body) <= MOST_OCTETS and (piece := await response.content.read(MOST_OCTETS)):
-                    body += piece
+                body = await octets_of(response, MOST_OCTETS)
         except aiohttp.ClientConnectorCertificateError:
             raise UnreachableError("the certificate of the service is not accepted") from None
         except (aiohttp.ClientConnectorError, ConnectionError):
@@ -167,3 +157,11 @@ def tls_context(settings: ClientTLS) -> ssl.SSLContext:
     if settings.certfile is not None:
         load_certificate(context, settings.certfile, settings.keyfile, lambda: settings.password)
     return context
+
+
+async def octets_of(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the body of an answer, or so much of it that it is longer than `most`."""
+    octets = b""
+    while len(octets) <= most and (piece := await response.content.read(most + 1)):
+        octets += piece
+    return octets

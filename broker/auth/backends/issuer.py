@@ -1,28 +1,45 @@
-"""The keys of an issuer of tokens, fetched from it and kept (driver).
+"""The issuer of tokens, which is asked for its keys, and for tokens of users who log in to the web page (driver).
 
-They are fetched when they are first needed, when they have become old, and when a token names one that is not among
-them: that at most once a minute, or tokens with made-up keys would make the broker flood the issuer. While the issuer
-does not answer, the last keys stay good.
+Theory of the keys. They are fetched when they are first needed, when they have become old, and when a token names one
+that is not among them: that at most once a minute, or tokens with made-up keys would make the broker flood the issuer.
+While the issuer does not answer, the last keys stay good.
+
+Theory of the login: authorization code flow with PKCE, RFC 6749 and 7636. The page makes a secret (the verifier) and
+sends the browser to the provider with its hash. The browser comes back with a code, which the page gives to the broker
+together with the verifier; the broker changes both into a token at the provider. So no script ever has the token, the
+provider need not answer scripts of other origins, and a secret of the client, if there is one, stays here. The token is
+then a login like any other (`oauth2.OAuth2Backend`). A refresh token, if the provider gives one, is in the session,
+which is renewed by it (`session_renewal.SessionRenewal`).
 """
 
 import asyncio
+import base64
 import json
 import logging
 import re
-from collections.abc import Callable
-from typing import Any, Final
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
 from leveret.broker.auth.backends.backend import BackendError, UnreachableError
-from leveret.broker.auth.backends.settings import OAuth2Settings
+from leveret.broker.auth.backends.guarded import CALLER
+from leveret.broker.auth.backends.http import octets_of
+from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
 from leveret.broker.auth.backends.tokens import Key, keys_of
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.process.shares import Shares
 from leveret.broker.tls.named_certificates import client_context
 
 log = logging.getLogger("leveret.connection")
+page_log = logging.getLogger("leveret.management")
 
 OLD_SECONDS: Final = 3600.0
-"""Age at which keys are fetched again, if the issuer does not say how long they are good (`Cache-Control`)."""
+"""Age at which keys are fetched again, if the issuer does not say how long they are good (`Cache-Control`), and its
+addresses."""
 LEAST_SECONDS, MOST_SECONDS = 60.0, 86400.0
 """Bounds of what the issuer says."""
 UNKNOWN_SECONDS: Final = 60.0
@@ -32,10 +49,44 @@ FAILED_SECONDS: Final = 5.0
 FETCH_SECONDS: Final = 5.0
 """Maximum duration of an attempt."""
 MOST_OCTETS: Final = 256 * 1024
-"""Maximum length of an answer of the issuer."""
+"""Maximum length of a document of the issuer."""
+MOST_ANSWER: Final = 64 * 1024
+"""Maximum length of an answer about a login."""
+AT_ONCE: Final = 16
+"""Codes that are exchanged at once; further ones are refused."""
+DISCOVERY: Final = "/.well-known/openid-configuration"
 _MAX_AGE: Final = re.compile(r'(?:^|[\s,])max-age\s*=\s*"?(\d{1,12})')
 _UNCACHED: Final = re.compile(r"(?:^|[\s,])no-(?:cache|store)")
-DISCOVERY: Final = "/.well-known/openid-configuration"
+_LONGEST: Final = 4096
+"""Characters of the longest code, of the longest refresh token, and of the longest address to come back to."""
+_VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+_OK: Final = 200
+_REFUSED: Final = frozenset({400, 401, 403})
+
+
+class _Answer(NamedTuple):
+    status: int
+    octets: bytes
+    caching: str
+
+
+async def _asked(
+    method: str,
+    address: str,
+    tls: ssl.SSLContext | bool,
+    most: int,
+    *,
+    form: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> _Answer:
+    """Return an answer, or so much of it that it is longer than `most`."""
+    connector = aiohttp.TCPConnector(limit=1, ssl=tls)
+    async with (
+        aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.request(method, address, data=form, headers=headers, allow_redirects=False) as response,
+    ):
+        octets = await octets_of(response, most)
+        return _Answer(response.status, octets, ",".join(response.headers.getall("cache-control", ())))
 
 
 class Issuer:
@@ -48,7 +99,6 @@ class Issuer:
 
     Raises:
         OSError: the file of certificates cannot be used.
-
     """
 
     def __init__(self, settings: OAuth2Settings, fixed: list[Key], now: Callable[[], float]) -> None:
@@ -66,30 +116,26 @@ class Issuer:
         return bool(self._settings.jwks_uri or (self._settings.issuer and not self._fixed))
 
     async def keys(self, *, unknown: bool = False) -> list[Key]:
-        """Return the keys.
+        """Return the keys; `unknown`: a token has a key that is not among those that were returned before.
 
-        Args:
-            unknown: True if a token has a key that is not among those that were returned before.
-
-        Raises:
-            UnreachableError: there are none, because the issuer does not answer.
-
+        Raises UnreachableError: there are none, because the issuer does not answer.
         """
         if self._has_address:
             async with self._lock:
-                await self._refresh(unknown=unknown)
+                is_answered = await self._refresh(unknown=unknown)
+            if not (is_answered or self._fetched or self._fixed):
+                raise UnreachableError("the issuer of tokens does not answer")
         return [*self._fixed, *self._fetched]
 
-    async def _refresh(self, *, unknown: bool) -> None:
+    async def _refresh(self, *, unknown: bool) -> bool:
+        """Fetch the keys if that is due; returns whether they were fetched."""
         now = self._now()
         is_due = now >= self._old_at
         if unknown and now - self._unknown_at >= UNKNOWN_SECONDS:
             self._unknown_at = now
             is_due = True
         if not is_due or now - self._failed_at < FAILED_SECONDS:
-            if not self._fetched and not self._fixed:
-                raise UnreachableError("the issuer of tokens does not answer")
-            return
+            return False
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 found, seconds = await self._fetch()
@@ -97,45 +143,35 @@ class Issuer:
             self._failed_at = self._now()
             reason = str(error) or "timeout"
             log.error("OAuth 2: cannot fetch the keys of the issuer: %s; those of before are used", reason)  # noqa: TRY400
-            if not self._fetched and not self._fixed:
-                raise UnreachableError("the issuer of tokens does not answer") from None
-            return
+            return False
         self._fetched, self._old_at = found, self._now() + seconds
         log.info("OAuth 2: fetched %d keys of the issuer, good for %d s", len(found), seconds)
+        return True
 
     async def _fetch(self) -> tuple[list[Key], float]:
         """Return the keys, and the seconds for which they are good."""
-        connector = aiohttp.TCPConnector(limit=1, ssl=self._tls)
-        try:
-            async with aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar()
-            ) as session:
-                address = self._settings.jwks_uri or await self._discovered(session)
-                document, caching = await _document(session, address)
-                return keys_of(document), good_for(caching)
-        except aiohttp.ClientError as error:
-            raise BackendError(type(error).__name__) from None
+        document, caching = await self._document(self._settings.jwks_uri or await self._discovered())
+        return keys_of(document), good_for(caching)
 
-    async def _discovered(self, session: Any) -> str:
+    async def _discovered(self) -> str:
         """Return the address of the keys in the OpenID configuration of the issuer."""
-        document, _ = await _document(session, self._settings.issuer.rstrip("/") + DISCOVERY)
+        document, _ = await self._document(self._settings.issuer.rstrip("/") + DISCOVERY)
         address = document.get("jwks_uri") if isinstance(document, dict) else None
         if not isinstance(address, str) or document.get("issuer") != self._settings.issuer:
             raise BackendError("its configuration has no keys, or is another issuer's")
         return address
 
-
-async def _document(session: Any, address: str) -> tuple[Any, str]:
-    """Return a document, and its header `Cache-Control`."""
-    async with session.get(address, allow_redirects=False) as response:
-        if response.status != 200:  # noqa: PLR2004 - OK
-            raise BackendError(f"status {response.status}")
-        octets = b""
-        while len(octets) <= MOST_OCTETS and (piece := await response.content.read(65536)):
-            octets += piece
-    if len(octets) > MOST_OCTETS:
-        raise BackendError("its answer is too long")
-    return json.loads(octets), ",".join(response.headers.getall("cache-control", ()))
+    async def _document(self, address: str) -> tuple[Any, str]:
+        """Return a document, and its header `Cache-Control`."""
+        try:
+            answer = await _asked("GET", address, self._tls, MOST_OCTETS)
+        except aiohttp.ClientError as error:
+            raise BackendError(type(error).__name__) from None
+        if answer.status != _OK:
+            raise BackendError(f"status {answer.status}")
+        if len(answer.octets) > MOST_OCTETS:
+            raise BackendError("its answer is too long")
+        return json.loads(answer.octets), answer.caching
 
 
 def good_for(caching: str) -> float:
@@ -145,3 +181,176 @@ def good_for(caching: str) -> float:
         return LEAST_SECONDS
     found = _MAX_AGE.search(words)
     return OLD_SECONDS if found is None else min(max(float(found[1]), LEAST_SECONDS), MOST_SECONDS)
+
+
+class Endpoints(NamedTuple):
+    """Addresses of the provider.
+
+    Attributes:
+        authorization: where the browser is sent.
+        token: where a code is exchanged.
+        methods: ways in which a client may show its secret there; () if the provider does not say.
+    """
+
+    authorization: str
+    token: str
+    methods: tuple[str, ...] = ()
+
+
+class Tokens(NamedTuple):
+    """The token that is a login, and one for further ones; None if there is none."""
+
+    access: str
+    refresh: Password | None = None
+
+
+class CodeLogin:
+    """The login to the web page by an identity provider.
+
+    Args:
+        settings: its settings.
+        oauth2: settings of the backend that takes the tokens.
+        now: seconds of a monotonic clock.
+
+    Raises:
+        OSError: the file of certificates cannot be used.
+    """
+
+    def __init__(self, settings: CodeLoginSettings, oauth2: OAuth2Settings, now: Callable[[], float]) -> None:
+        self.settings = settings
+        self.resource = oauth2.resource_server_id
+        self.provider_url = settings.provider_url or oauth2.issuer
+        self._now = now
+        self._tls = client_context(oauth2.cacertfile)
+        self._found: Endpoints | None = None
+        self._old_at = self._failed_at = float("-inf")
+        self._lock = asyncio.Lock()
+        self._places = Shares.of_addresses(AT_ONCE)
+
+    async def endpoints(self) -> Endpoints:
+        """Return the addresses of the provider; raises BackendError if it does not tell."""
+        async with self._lock:
+            now = self._now()
+            if now >= self._old_at and now - self._failed_at >= FAILED_SECONDS:
+                try:
+                    self._found = _endpoints(await self._asked("GET", self._metadata_url))
+                    self._old_at = self._now() + OLD_SECONDS
+                except BackendError as error:
+                    self._failed_at = self._now()
+                    page_log.error(
+                        "OAuth 2: the identity provider of the web page does not answer: %s", error
+                    )
+            if self._found is None:
+                raise BackendError("the identity provider does not answer")
+            return self._found
+
+    @property
+    def _metadata_url(self) -> str:
+        return self.settings.metadata_url or self.provider_url.rstrip("/") + DISCOVERY
+
+    async def tokens(self, code: str, verifier: str, redirect_uri: str) -> Tokens:
+        """Exchange a code for a token, and one to renew it if the provider gives that.
+
+        Args:
+            code: the code.
+            verifier: the secret whose hash the provider knows.
+            redirect_uri: the address to which the browser has come back.
+
+        Raises:
+            LoginRefusedError: the provider refuses, or a value cannot be right.
+            BackendError: the provider does not answer.
+        """
+        if not 0 < len(code) <= _LONGEST or len(redirect_uri) > _LONGEST or not _VERIFIER.fullmatch(verifier):
+            raise LoginRefusedError("the identity provider's answer is not complete")
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "client_id": self.settings.client_id,
+            "code_verifier": verifier,
+        }
+        return await self._exchanged(form)
+
+    async def renewed(self, refresh: Password) -> Tokens:
+        """Exchange a refresh token for a token, as `tokens`; it stays if the provider gives no other."""
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": refresh.octets().decode(),
+            "client_id": self.settings.client_id,
+        }
+        found = await self._exchanged(form)
+        return found._replace(refresh=found.refresh or refresh)
+
+    async def _exchanged(self, form: dict[str, str]) -> Tokens:
+        address, _ = CALLER.get()
+        if not self._places.acquire(address):
+            raise BackendError("too many logins by the identity provider at once")
+        try:
+            endpoints = await self.endpoints()
+            headers = self._authenticated(endpoints, form)
+            answer = await self._asked("POST", endpoints.token, form, headers)
+        finally:
+            self._places.release(address)
+        token, refresh = answer.get("access_token"), answer.get("refresh_token")
+        if not isinstance(token, str) or str(answer.get("token_type", "bearer")).lower() != "bearer":
+            raise LoginRefusedError("the identity provider gives no token")
+        if not isinstance(refresh, str) or not 0 < len(refresh) <= _LONGEST or not refresh.isascii():
+            return Tokens(token)
+        return Tokens(token, Password(refresh))
+
+    def _authenticated(self, endpoints: Endpoints, form: dict[str, str]) -> dict[str, str]:
+        """Return the headers of a request of this client, whose secret may be in the form instead."""
+        secret = self.settings.client_secret
+        if not secret:
+            return {}
+        if endpoints.methods and "client_secret_basic" not in endpoints.methods:
+            form["client_secret"] = secret
+            return {}
+        both = f"{quote(self.settings.client_id, safe='')}:{quote(secret, safe='')}"
+        return {"authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
+
+    async def _asked(
+        self,
+        method: str,
+        address: str,
+        form: dict[str, str] | None = None,
+        headers: Mapping[str, str] = {},
+    ) -> dict[str, Any]:
+        headers = {"accept": "application/json", **headers}
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                answer = await _asked(method, address, self._tls, MOST_ANSWER, form=form, headers=headers)
+        except TimeoutError:
+            raise BackendError("timeout") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise BackendError(type(error).__name__) from None
+        if form is not None and answer.status in _REFUSED:
+            kind = "code" if "code" in form else "refresh token"
+            raise LoginRefusedError(f"the identity provider refuses the {kind}")
+        if answer.status != _OK or len(answer.octets) > MOST_ANSWER:
+            raise BackendError(f"status {answer.status}, {len(answer.octets)} bytes")
+        try:
+            document = json.loads(answer.octets)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise BackendError("its answer is no object")
+        return document
+
+
+def _endpoints(document: dict[str, Any]) -> Endpoints:
+    """Return the addresses in the OpenID configuration of a provider; raises BackendError."""
+    found = [document.get(name) for name in ("authorization_endpoint", "token_endpoint")]
+    for each in found:
+        if not isinstance(each, str) or not _is_usable(each):
+            raise BackendError("its configuration has no addresses with https")
+    methods = document.get("token_endpoint_auth_methods_supported")
+    names = methods if isinstance(methods, list) else []
+    return Endpoints(str(found[0]), str(found[1]), tuple(each for each in names if isinstance(each, str)))
+
+
+def _is_usable(address: str) -> bool:
+    try:
+        return is_protected(address) and not urlsplit(address).fragment
+    except ValueError:
+        return False

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from leveret.broker.auth.backends.backend import BackendError
+from leveret.broker.auth.backends.backend import BackendError, RemoteBackend
 from leveret.broker.auth.backends.directory import Directory, Question
 from leveret.broker.auth.backends.http import tls_context
 from leveret.broker.auth.backends.ldap_queries import (
@@ -52,21 +52,10 @@ class _Entry:
     password: Password | None = field(default=None, compare=False)
 
 
-class LDAPBackend:
-    """The LDAP backend.
-
-    Args:
-        settings: its settings.
-
-    Raises:
-        ImportError: the package ldap3 is not installed.
-        OSError: a file of the settings cannot be used.
-
-    """
+class LDAPBackend(RemoteBackend):
+    """The LDAP backend; raises ImportError if ldap3 is not installed, OSError if a file cannot be used."""
 
     module = "rabbit_auth_backend_ldap"
-    is_local = False
-    renews = False
 
     def __init__(self, settings: LDAPSettings) -> None:
         self._settings = settings
@@ -283,8 +272,6 @@ class LDAPBackend:
 
 
 class _NoEntries:
-    """The entries for queries that ask about none."""
-
     def _refuse(self, *_arguments: object, **_more: object) -> Any:
         raise UndecidedError("no directory")
 

@@ -18,6 +18,7 @@ from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.sessions import AGAIN_SECONDS, Renewal, Sessions, renewal_of
 from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.process.audit_log import AuditLog
 
 log = logging.getLogger("leveret.management")
 
@@ -27,18 +28,11 @@ AT_ONCE: Final = 4
 """Sessions that are renewed at once."""
 
 
-class Audit(Protocol):
-    """The audit log (`broker.process.audit_log.AuditLog`)."""
-
-    def record(self, event: str, *, outcome: str = "ok", **facts: object) -> None:
-        """Record an event."""
-
-
 class SessionBroker(Protocol):
     """The broker whose sessions they are (`broker.server.server.Server`)."""
 
     sessions: Sessions
-    audit: Audit
+    audit: AuditLog
 
     def now(self) -> float:
         """Return seconds of a monotonic clock."""
@@ -49,13 +43,7 @@ class SessionBroker(Protocol):
 
 @dataclass(slots=True)
 class SessionRenewal:
-    """The renewal of the sessions of one broker.
-
-    Args:
-        broker: the broker.
-        renewed: exchanges a refresh token (`AccessControl.renewed_by`).
-
-    """
+    """The renewal of the sessions of one broker; `renewed` exchanges a refresh token (`AccessControl.renewed_by`)."""
 
     broker: SessionBroker
     renewed: Callable[[Password, BackendUser, str], Awaitable[tuple[BackendUser, Password | None]]]

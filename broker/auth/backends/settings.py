@@ -175,7 +175,6 @@ class ResourceServer(msgspec.Struct, frozen=True):
         id: what the audience of its tokens contains.
         prefix: the beginning of its scopes.
         additional_scopes_key: further claims with scopes, with spaces between them.
-
     """
 
     id: str

@@ -47,7 +47,6 @@ class Key(NamedTuple):
         kind: RSA, EC or OKP.
         algorithm: the only algorithm that it is for; '' for any that fits its kind.
         jwk: the key as a JSON Web Key.
-
     """
 
     id: str
@@ -69,7 +68,6 @@ class Rules(NamedTuple):
         algorithms: the allowed algorithms.
         audience: names of which the audience must contain exactly one; None for anything.
         issuer: the issuer; '' for any.
-
     """
 
     algorithms: tuple[str, ...]
@@ -111,18 +109,10 @@ def key_of_pem(name: str, octets: bytes) -> Key:
 
 
 def verified(token: str, keys: Iterable[Key], default_key: str, rules: Rules, now: float) -> dict[str, Any]:
-    """Return the claims of a token.
+    """Return the claims of a token; raises TokenError if it is not valid, UnknownKeyError if its key is not known.
 
-    Args:
-        token: the token.
-        keys: the keys of the issuer.
-        default_key: name of the key of tokens that name none; '' to try all that fit.
-        rules: the rules for tokens.
-        now: seconds since the epoch.
-
-    Raises:
-        TokenError: the token is not valid; UnknownKeyError if its key is not known.
-
+    `default_key` is the name of the key of tokens that name none, '' to try all that fit; `now` is seconds since the
+    epoch.
     """
     if len(token) > MOST_OCTETS or not token.isascii():
         raise TokenError("it is too long, or no token")

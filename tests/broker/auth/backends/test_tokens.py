@@ -6,7 +6,7 @@ pytest.importorskip("jwt", reason="tokens need leveret[oauth2]")
 
 from issuing import NOW, claims, hmac_signed, jwk, part, pem, signed, token
 
-from leveret.broker.auth.backends.scopes import Scopes, scopes_of
+from leveret.broker.auth.backends.oauth2 import Scopes, scopes_of
 from leveret.broker.auth.backends.tokens import (
     Rules,
     TokenError,

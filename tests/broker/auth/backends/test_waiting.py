@@ -7,8 +7,7 @@ import pytest
 from authenticating import SECONDS, broker, connect, fill
 
 from leveret.broker.auth.backends.access_control import AccessControl, ChainStep
-from leveret.broker.auth.backends.backend import BackendError
-from leveret.broker.auth.backends.internal import InternalBackend
+from leveret.broker.auth.backends.backend import BackendError, InternalBackend
 from leveret.broker.auth.rights import Login
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.connection.connection import Connection

@@ -9,7 +9,7 @@ from fakes import Node
 from identity_provider import BACK, VERIFIER, code_of, providing
 
 from leveret.broker.auth.backends.backend import BackendError
-from leveret.broker.auth.backends.code_login import FAILED_SECONDS, CodeLogin
+from leveret.broker.auth.backends.issuer import FAILED_SECONDS, CodeLogin
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.config.config import ConfigError, load
