@@ -11,7 +11,7 @@ import importlib
 __version__ = "0.2.0"
 _PUBLIC = {
     "AsyncBroker": "embedded.async_broker",
-    "AsyncQueueView": "embedded.queue_view",
+    "AsyncQueueView": "embedded.vhost",
     "AsyncVHost": "embedded.vhost",
     "Broker": "embedded.synchronous",
     "CallTimeoutError": "embedded.errors",

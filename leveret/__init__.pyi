@@ -13,9 +13,8 @@ from leveret.broker.embedded.errors import (
     RefusedError as RefusedError,
     UnroutableError as UnroutableError,
 )
-from leveret.broker.embedded.queue_view import AsyncQueueView as AsyncQueueView
 from leveret.broker.embedded.synchronous import Broker as Broker, QueueView as QueueView, VHost as VHost
-from leveret.broker.embedded.vhost import AsyncVHost as AsyncVHost
+from leveret.broker.embedded.vhost import AsyncQueueView as AsyncQueueView, AsyncVHost as AsyncVHost
 
 __version__: str
 __all__ = [

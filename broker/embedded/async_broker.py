@@ -27,7 +27,6 @@ class AsyncBroker(AsyncVHost):
 
     Raises:
         ConfigurationError: a key or value of `config` is wrong.
-
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class AsyncBroker(AsyncVHost):
             PortInUseError: the port is taken.
             DataDirectoryError: another broker uses the directory, or it cannot be read.
             ClosedBrokerError: it is running already.
-
         """
         await self._core.start()
         return self

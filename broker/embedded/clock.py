@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from leveret.broker.embedded.clocked_server import ClockedServer
+from leveret.broker.embedded.embedded_server import ClockedServer
 from leveret.broker.embedded.settable_time import MILLISECOND, SettableTime
 
 STEPS_AT_ONCE = 50
@@ -33,11 +33,6 @@ class Clock:
 
     Message and queue expiry, delayed messages, consumer and confirm timeouts, timeouts of the handshake, delays of
     refused logins and retries of a full disk follow it. It runs like the real time until it is advanced or frozen.
-
-    Args:
-        time: the time source of the server.
-        server: returns the running server; raises ClosedBrokerError.
-
     """
 
     def __init__(self, time: SettableTime, server: Callable[[], ClockedServer]) -> None:
@@ -89,7 +84,6 @@ class Clock:
         Raises:
             ValueError: the clock would go back.
             ClosedBrokerError: the broker is not running.
-
         """
         length = duration(by, seconds, minutes, hours, days)
         server, time = self._server(), self._time

@@ -3,26 +3,31 @@
 Theory. The process belongs to the application. So nothing of what `broker.cli` does for a process of the broker's own
 happens here: no signal handlers, no limits, no umask, no settings of the garbage collector or of the interpreter, no
 release of free memory, no log output.
+
+Operations (`broker.administration`) are carried out as the operator on the host: permissions of users do not matter.
 """
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from leveret.broker.administration import DefinitionsError
+from leveret.broker.administration import Administration, AdministrationError, DefinitionsError
+from leveret.broker.administration.messages import Steps
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.embedded.clock import Clock
-from leveret.broker.embedded.embedded_server import EmbeddedServer
+from leveret.broker.embedded.embedded_server import Answer, EmbeddedServer
 from leveret.broker.embedded.errors import (
     ClosedBrokerError,
     ConfigurationError,
     DataDirectoryError,
     PortInUseError,
+    RefusedError,
 )
 from leveret.broker.embedded.fault_state import FaultState
 from leveret.broker.embedded.faults import Faults
@@ -35,6 +40,9 @@ from leveret.broker.server.startup import open_data_store, port_problem
 from leveret.broker.tls.options import TLSFileError
 from leveret.storage.errors import StorageError
 
+if TYPE_CHECKING:
+    from leveret.broker.administration.transfers import Transfers
+
 T = TypeVar("T")
 
 log = logging.getLogger("leveret")
@@ -42,11 +50,6 @@ log.addHandler(logging.NullHandler())  # an application without logging gets no 
 
 LOOPBACK = "127.0.0.1"
 _ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to bind
-
-
-def _run(function: Callable[[], T]) -> T:
-    """Run a function, already in the event loop of the broker."""
-    return function()
 
 
 class Core:
@@ -74,7 +77,7 @@ class Core:
         self.time = SettableTime()
         self.clock = Clock(self.time, lambda: self.server)
         self.fault_state = FaultState()
-        self.faults = Faults(self.fault_state, lambda: self.server, _run)
+        self.faults = Faults(self.fault_state, lambda: self.server, lambda function: function())
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -211,14 +214,93 @@ class Core:
         if self._management is None:
             self.server  # noqa: B018 - raises if the broker is closed
             raise ClosedBrokerError("the broker was made without management=True")
-        user = self.config.users[0]
-        login = ":".join(quote(word, safe="") for word in (user.name, user.password))
-        return f"http://{login}@{LOOPBACK}:{self._management_port}"
+        return f"http://{self._login(None)}@{LOOPBACK}:{self._management_port}"
 
     def url_of(self, vhost: str, user: tuple[str, str] | None = None) -> str:
         """Return the URL for clients of a virtual host, with the first user of the configuration or another one."""
-        host, port = self.address
-        if user is None:
-            user = (self.config.users[0].name, self.config.users[0].password)
-        login = ":".join(quote(word, safe="") for word in user)
-        return f"amqp://{login}@{Listener(host, port)}/{quote(vhost, safe='')}"
+        return f"amqp://{self._login(user)}@{Listener(*self.address)}/{quote(vhost, safe='')}"
+
+    def _login(self, user: tuple[str, str] | None) -> str:
+        first = self.config.users[0]
+        return ":".join(quote(word, safe="") for word in user or (first.name, first.password))
+
+    # -- operations -------------------------------------------------------------------------------------------------
+
+    async def do(self, work: Callable[[Administration], T]) -> T:
+        """Carry out an operation, and wait until what it has changed is on disk.
+
+        Raises RefusedError if the broker refuses it, ClosedBrokerError if it does not run, and DataDirectoryError if
+        the disk cannot be read now.
+        """
+        server = self.server
+        try:
+            result = work(server.administration)
+        except AdministrationError as error:
+            raise RefusedError(str(error)) from None
+        finally:
+            server.run_turn()
+        await server.stored()
+        return result
+
+    def see(self, work: Callable[[Administration], T]) -> T:
+        """Look at something that takes no time; raises as `do`."""
+        server = self.server
+        server.run_turn()
+        try:
+            return work(server.administration)
+        except AdministrationError as error:
+            raise RefusedError(str(error)) from None
+        except StorageError as error:
+            raise DataDirectoryError(str(error)) from None
+
+    async def look(self, begin: Callable[[Administration], Steps[T]]) -> T:
+        """Carry out an operation in steps, between which clients are served; raises as `do`."""
+        steps = self.see(begin)
+        answer: Any = None
+        slices = self.server.turn.slices
+        slices.begin()
+        while True:
+            try:
+                read = steps.send(answer)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = None
+            if read is not None:
+                answer = await self._read(read)
+            elif slices.is_over():
+                await asyncio.sleep(0)
+            else:
+                continue
+            slices.begin()
+
+    async def _read(self, work: Callable[[], Any]) -> Any:
+        """Run a read in the thread of the reader."""
+        server = self.server
+        if server.disk is None:
+            raise ClosedBrokerError("the broker is not running any more")
+        read = Answer[Any]()
+
+        def finished(found: Any, error: BaseException | None) -> None:
+            if error is None:
+                read.give(found)
+            else:
+                read.fail(DataDirectoryError(f"cannot read the data now: {error}"))
+
+        server.disk.run_read(work, finished)
+        return await server.result_of(read.future)
+
+    async def transfer(self, start: Callable[["Transfers"], int]) -> dict[str, Any]:
+        """Transfer messages, and wait until that is on disk; returns the result (`administration.transfers.shown`)."""
+        server = self.server
+        number = self.see(lambda each: start(each.transfers))
+        ended = Answer[None]()
+        transfers = server.administration.transfers
+        transfers.when_ended(number, lambda: ended.give(None))
+        try:
+            await server.result_of(ended.future)
+        except asyncio.CancelledError:
+            transfers.cancel(None, number)
+            raise
+        await server.stored()
+        return transfers.transfer(None, number)

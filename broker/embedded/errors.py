@@ -18,7 +18,6 @@ class ConfigurationError(LeveretError, ValueError):
 
     Attributes:
         problems: one sentence per problem, which names the key.
-
     """
 
     def __init__(self, problems: tuple[str, ...]) -> None:

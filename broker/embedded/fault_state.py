@@ -35,10 +35,8 @@ class FaultState(msgspec.Struct, eq=False):
         rate: bytes a second that a connection with consumers takes; None for as many as there are.
         refuses_logins: whether nobody may log in.
         is_disk_full: whether every write finds the disk full.
-        is_memory_short: whether memory is said to be short.
-        is_disk_short: whether space on disk is said to be short.
+        is_memory_short, is_disk_short: whether memory, or space on disk, is said to be short.
         seed: the seed of a hostile broker; None for one that is not.
-
     """
 
     nacks: int = 0

@@ -6,23 +6,16 @@ and an undo. Everything runs in the event loop of the broker; the undo of a faul
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal, Self
 
 from leveret.broker.embedded.embedded_server import EmbeddedServer
 from leveret.broker.embedded.errors import LeveretError
 from leveret.broker.embedded.fault_state import MID_BODY, MOMENTS, FaultState
 
-T = TypeVar("T")
-
 When = Literal["now", "before-confirm", "after-confirm", "mid-body"]
 Tell = Callable[[EmbeddedServer], object]
-
-
-class Run(Protocol):
-    """Runs a function in the event loop of a broker."""
-
-    def __call__(self, function: Callable[[], T], /) -> T:
-        """Return its result. Raises what it raises, and ClosedBrokerError."""
+Run = Callable[[Callable[[], object]], object]
+"""Runs a function in the event loop of a broker. Raises what it raises, and ClosedBrokerError."""
 
 
 class Fault:
@@ -56,7 +49,6 @@ class Faults:
         state: the faults of the server.
         server: returns the running server; raises ClosedBrokerError.
         run: runs a function in the event loop of the broker.
-
     """
 
     def __init__(self, state: FaultState, server: Callable[[], EmbeddedServer], run: Run) -> None:
@@ -86,7 +78,6 @@ class Faults:
 
         Args:
             count: number of publishes, at least 1.
-
         """
         _check_positive(count=count)
         return self._begin(EmbeddedServer.watch_publishes, EmbeddedServer.watch_publishes, nacks=count)
@@ -114,7 +105,6 @@ class Faults:
                 the ack was sent; 'mid-body', in the middle of a message: the client gets half of the body of a
                 delivery, or the broker half of that of a publish, which has no effect then.
             times: number of connections to be dropped, at least 1; without effect for 'now'.
-
         """
         _check_positive(times=times)
         if when == "now":
@@ -129,7 +119,6 @@ class Faults:
 
         Args:
             seconds: the delay, more than 0.
-
         """
         _check_positive(seconds=seconds)
         return self._begin(_nothing, EmbeddedServer.release_output, delay=seconds)
@@ -140,7 +129,6 @@ class Faults:
         Args:
             bytes_per_second: more than 0. Up to as many bytes, and at least a kilobyte, are on their way at a time;
                 further messages stay in their queues.
-
         """
         _check_positive(bytes_per_second=bytes_per_second)
         return self._begin(EmbeddedServer.limit_outboxes, _lift_limits, rate=bytes_per_second)
@@ -156,7 +144,6 @@ class Faults:
 
         Args:
             resource: the resource that is said to be short.
-
         """
         if resource not in {"memory", "disk"}:
             raise ValueError(f"resource is 'memory' or 'disk', not {resource!r}")
@@ -200,7 +187,6 @@ class Faults:
 
         Args:
             seed: another one gives another order.
-
         """
         return self._begin(EmbeddedServer.release_duplicates, EmbeddedServer.release_duplicates, seed=seed)
 
@@ -221,8 +207,7 @@ class Faults:
         server.check_alarms()
 
 
-def _nothing(_: EmbeddedServer) -> None:
-    """Tell nothing."""
+def _nothing(_: EmbeddedServer) -> None: ...
 
 
 def _lift_limits(server: EmbeddedServer) -> None:

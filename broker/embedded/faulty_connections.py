@@ -1,15 +1,22 @@
-"""Channels and connections of an embedded broker, which can have faults, and their sockets.
+"""Channels, consumers and connections of an embedded broker, which can have faults, and their sockets.
 
 Theory. These classes look at the `FaultState` of their server before they do what their base classes do. A broker of
 its own uses the base classes. Faults of publishes need every publish to take the long way (`Route.plain` is false), so
-cached routes are dropped when they begin and end. A delivery that is requeued without the client's knowledge stays in
-the table of unacked deliveries, as that of a `Former`: so the client may settle it.
+cached routes are dropped when they begin and end.
+
+A message that is to be delivered twice, because the broker is hostile, stays unacked in its queue after its first
+delivery. In the channel's table of unacked deliveries a `Former` takes the place of its consumer: the client may settle
+that delivery, which gives credit and has no other effect; so it is with all that is requeued without the client's
+knowledge. After some younger messages the message is due: it is requeued, and becomes the next delivery, because its
+position is before theirs. The order of deliveries depends on the seed and on the order of the messages, not on when the
+client acks or how many messages a turn has: a hostile broker delivers one at a time, and the consumer has no room from
+the moment at which a message is due until it is requeued.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 from leveret.broker.amqp.fastpath import unpack_ack, unpack_method
 from leveret.broker.channel.settlement import settle_records
@@ -19,21 +26,153 @@ from leveret.broker.embedded.fault_state import (
     AFTER_CONFIRM,
     BEFORE_CONFIRM,
     MID_BODY,
+    Duplicates,
     FaultState,
     SingleConfirms,
     distance_of_duplicate,
     interleaved,
     middle_of_body,
 )
-from leveret.broker.embedded.hostile_consumer import Former, HostileConsumer
 from leveret.broker.embedded.recording import RecordedChannel, Recorder
 from leveret.broker.network.socket_driver import DriverHost, SocketDriver
-from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.consumer import ConsumedQueue, Consumer
+from leveret.broker.queue.queue import Queue, RunListener
+from leveret.broker.queue.settings import NO_SETTINGS
 from leveret.broker.scheduling.outbox import OUTBOX_LIMIT
 from leveret.broker.scheduling.time_source import TimerHandle
 from leveret.broker.vhost.publish_route import Route, Special
 from leveret.confirm.channel_confirms import ChannelConfirms
+from leveret.storage.message import Message
+
+
+class _Ignored(list[int]):
+    def append(self, each: int) -> None:
+        """Do nothing."""
+
+    def __iadd__(self, others: Iterable[int]) -> Self:  # type: ignore[override, misc]
+        return self
+
+
+class _Nowhere:
+    """The queue of deliveries that were requeued without the client's knowledge: it ignores their settlement."""
+
+    name = ""
+    durable = False
+    delivered = 0
+    touched = True
+    has_input = False
+    settings = NO_SETTINGS
+
+    def __init__(self) -> None:
+        self.acks = _Ignored()
+
+    def _ignore(self, *_: object) -> bool:
+        return False
+
+    run = give_up = touch = discard = requeue = rejoin = suspend = resume = _ignore
+
+
+class Former:
+    """Takes the place of the consumer of a delivery that the client may settle without effect.
+
+    The consumer, if there is one, gets credit when the client settles the delivery.
+    """
+
+    def __init__(self, consumer: Consumer | None = None) -> None:
+        self.queue = _Nowhere()
+        self._consumer = consumer
+        self._unacked = 0
+
+    def __repr__(self) -> str:
+        return "<consumer of a delivery that was requeued>"
+
+    @property
+    def unacked(self) -> int:
+        """Number of unsettled deliveries of the consumer."""
+        return self._unacked if self._consumer is None else self._consumer.unacked
+
+    @unacked.setter
+    def unacked(self, count: int) -> None:
+        if self._consumer is None:
+            self._unacked = count
+        else:
+            self._consumer.unacked = count
+
+    @property
+    def parked(self) -> bool:
+        """True if the consumer waits for credit."""
+        return self._consumer is not None and self._consumer.parked
+
+    @property
+    def ack_timeout(self) -> int | None:
+        """Timeout for acks in ms, that of the consumer."""
+        return 0 if self._consumer is None else self._consumer.ack_timeout
+
+    def give_back(self, count: int) -> None:
+        """Subtract deliveries that were requeued or rejected from the unacked count."""
+        if self._consumer is not None:
+            self._consumer.give_back(count)
+
+    def wake(self) -> None:
+        """Wake the consumer, as `Consumer.wake`."""
+        if self._consumer is not None:
+            self._consumer.wake()
+
+
+class HostileConsumer(Consumer, RunListener):
+    """A consumer, which gets some of its messages twice while the broker is hostile."""
+
+    __slots__ = ("_duplicates", "_faults")
+
+    def __init__(self, tag: str, queue: ConsumedQueue, channel: "FaultyChannel", **options: Any) -> None:
+        super().__init__(tag, queue, channel, **options)
+        self._faults = channel.faults
+        self._duplicates = Duplicates()
+
+    @property
+    def room(self) -> int:
+        """Number of messages that may be delivered now: one at a time to a slow consumer, or of a hostile broker.
+
+        A hostile broker has no room while a message is due.
+        """
+        room, faults = super().room, self._faults
+        if faults.seed is None:
+            return room if faults.rate is None else min(room, 1)
+        return 0 if self._duplicates.is_due else min(room, 1)
+
+    def deliver(self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool) -> None:
+        """Send messages, as `Consumer.deliver`, and choose those that are to be delivered twice."""
+        super().deliver(seq_ids, messages, redelivered=redelivered)
+        seed = self._faults.seed
+        if seed is None or self.no_ack or redelivered:
+            return
+        channel = self.channel
+        for tag, seq_id in enumerate(seq_ids, channel.delivery_tag - len(seq_ids) + 1):
+            # In the mode consumer-ack-light the queue does not keep what it has delivered: it has other keys.
+            if type(seq_id) is int and self._duplicates.delivered(seed, seq_id):
+                former: Any = Former(self)  # not kept: it refers back
+                channel.unacked[tag] = former, 0
+                cast("Queue", self.queue).add_listener(self)
+
+    def queue_ran(self, queue: Queue) -> None:
+        """Requeue messages that are due, or all if no younger ones are left to be delivered before them."""
+        if not queue.backing.ready_count or self.cancelled:
+            self.release()
+        elif self._duplicates.is_due:
+            self._requeue(self._duplicates.take_due())
+
+    def release(self) -> None:
+        """Requeue the messages that wait for their second delivery. A turn must run afterwards."""
+        self._requeue(self._duplicates.take_all())
+
+    def _requeue(self, seq_ids: list[int]) -> None:
+        queue = cast("Queue", self.queue)
+        if not self._duplicates:
+            queue.remove_listener(self)
+        if seq_ids:
+            queue.requeue(seq_ids)
+            self.wake()
+
 
 _ACK = 60 << 16 | 80
 _NACK = 60 << 16 | 120
@@ -51,7 +190,7 @@ class FaultyHost(DriverHost, Protocol):
 
 
 class FaultyChannel(RecordedChannel):
-    """A channel."""
+    """A channel with faults."""
 
     __slots__ = ("_connection", "_former", "_single", "faults")
 
@@ -162,7 +301,7 @@ class FaultyChannel(RecordedChannel):
 
 
 class FaultyConnection(Connection):
-    """A connection."""
+    """A connection with faults."""
 
     __slots__ = ()
 
@@ -263,7 +402,6 @@ class FaultyDriver(SocketDriver):
     # -- the pipe ---------------------------------------------------------------------------------------------------
 
     def _pass(self, octets: bytes, faults: FaultState) -> None:
-        """Write octets, or put them into the pipe."""
         rate = faults.rate if self.connection.state == OPEN and self.connection.consumes else None
         if self._transport.is_closing():
             return
@@ -307,7 +445,6 @@ class FaultyDriver(SocketDriver):
         self.connection.outbox.limit = OUTBOX_LIMIT if rate is None else min(OUTBOX_LIMIT, _pipe_limit(rate))
 
     def _write_due(self) -> None:
-        """Write what has arrived."""
         self._timer = None
         now = self._server.time_source.now() + 1e-9  # of rounding
         while self._pipe and self._pipe[0][0] <= now:

@@ -15,8 +15,6 @@ _NO_FAULTS = FaultState()
 
 
 class _FaultyBodies(Bodies):
-    """Bodies in files of their own, for which there may be no space."""
-
     faults = _NO_FAULTS
 
     def write(self, msg_id: int, content: bytes) -> None:
@@ -27,8 +25,6 @@ class _FaultyBodies(Bodies):
 
 
 class _FaultyEnvironment(Environment):
-    """The data on disk, for which there may be no space."""
-
     faults = _NO_FAULTS
     bodies: _FaultyBodies
 

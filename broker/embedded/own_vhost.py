@@ -6,7 +6,7 @@ import re
 from types import TracebackType
 from typing import Final, Self
 
-from leveret.broker.embedded.assertions import listed
+from leveret.broker.embedded.recording import listed
 from leveret.broker.embedded.synchronous import Broker, VHost
 from leveret.broker.embedded.vhost import AsyncVHost
 
@@ -30,17 +30,17 @@ class _Errors(logging.Handler):
 class OwnVHost(VHost):
     """A virtual host of a broker that exists between `open` and `close`; `with` does both.
 
-    It has the API of `Broker` within its virtual host. Clock and faults are those of the whole broker.
+    It has the API of `Broker` within its virtual host. Clock and faults are those of the whole broker; they run again,
+    and end, with `close`.
 
     Args:
         broker: the broker.
         title: part of the name of the virtual host, as the name of a test.
 
     Attributes:
-        clock: the clock of the broker; it runs again after `close`.
-        faults: the faults of the broker; they end with `close`.
+        clock: the clock of the broker.
+        faults: the faults of the broker.
         user: name of the user, and its password; it may do everything in this virtual host, and nothing elsewhere.
-
     """
 
     def __init__(self, broker: Broker, title: str = "test") -> None:

@@ -1,4 +1,4 @@
-"""Recording: what was published to exchanges of an embedded broker.
+"""Recording: what was published to exchanges of an embedded broker, and assertions about it.
 
 Theory. An ordinary broker has no place where every message passes as an object: most are put into their queues as the
 bytes that arrived. So the classes of channels and virtual hosts are chosen when a server is created, as those of queues
@@ -8,11 +8,11 @@ recorded where their virtual host publishes them.
 
 A record must not fill the memory of a program that publishes without end. So a recorder has a limit for all exchanges
 together, and forgets the oldest messages. Nothing that would need them is answered as if they had never been there:
-each record tells how many it has forgotten, and the assertions say so.
+each record tells how many it has forgotten, and the assertions, which raise AssertionError, say so.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from leveret.broker.administration.messages import MessageView, view_of
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.channel.channel import Channel
+from leveret.broker.embedded.errors import NotRecordedError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.publish_route import Route, Special
@@ -36,13 +37,7 @@ MOST_OCTETS: Final = 64 << 20
 
 
 class Record(msgspec.Struct):
-    """The recorded messages of one exchange.
-
-    Attributes:
-        messages: the messages, the oldest first.
-        forgotten: number of messages before them that are no longer recorded.
-
-    """
+    """The recorded messages of one exchange, the oldest first, and the number of those before them, now forgotten."""
 
     messages: deque[MessageView] = msgspec.field(default_factory=deque)
     forgotten: int = 0
@@ -53,12 +48,7 @@ class Record(msgspec.Struct):
 
 
 class Recorder:
-    """The recorded messages of one broker, the oldest of which it forgets.
-
-    Args:
-        records_all: whether all exchanges are recorded.
-
-    """
+    """The recorded messages of one broker, the oldest of which it forgets."""
 
     def __init__(self, *, records_all: bool = False) -> None:
         self.records_all = records_all
@@ -192,3 +182,92 @@ class RecordedVHost(VHost):
                 )
                 self._recorder.add(self, exchange, letter.message)
         return count, moved
+
+
+SHOWN_MESSAGES: Final = 5
+"""Messages in the text of an error, the latest."""
+_SHOWN_OCTETS: Final = 200
+
+
+def check_published(
+    exchange: str,
+    record: Record,
+    *,
+    body: bytes | str | None = None,
+    routing_key: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    times: int | None = None,
+) -> None:
+    """Check what was published to an exchange, as `AsyncVHost.assert_published`."""
+    __tracebackhide__ = True
+    messages = list(record.messages)
+    wanted = body.encode() if isinstance(body, str) else body
+    found = sum(
+        wanted in {None, message.body}
+        and routing_key in {None, message.routing_key}
+        and (headers is None or all(_has(message, name, value) for name, value in headers.items()))
+        for message in messages
+    )
+    if times is None and found:
+        return
+    if times is None or found <= times:
+        _check_complete(exchange, record)
+    if found == times:
+        return
+    conditions = {"body": body, "routing_key": routing_key, "headers": headers}
+    matching = ", ".join(f"{name}={value!r}" for name, value in conditions.items() if value is not None)
+    count = "no message" if not found else f"{found} message{'s' if found > 1 else ''}"
+    expected = "" if times is None else f", expected {times}"
+    text = f"{count} with {matching}" if matching else count
+    raise AssertionError(f"exchange {exchange!r}: {text} published{expected}{listed(messages)}")
+
+
+def check_acked(queue: str, acked: int, expected: int) -> None:
+    """Check the number of acknowledged messages of a queue."""
+    __tracebackhide__ = True
+    if acked != expected:
+        raise AssertionError(f"queue {queue!r}: {acked} messages acknowledged, expected {expected}")
+
+
+def check_no_unroutable(recorded: Sequence[tuple[str, Record]]) -> None:
+    """Check that every recorded message has reached a queue, given exchanges with their records."""
+    __tracebackhide__ = True
+    lost = [
+        message
+        for exchange, record in recorded
+        for message in record.messages
+        if message.exchange == exchange and not message.queues
+    ]
+    if lost:
+        raise AssertionError(f"{len(lost)} messages have reached no queue{listed(lost)}")
+    for exchange, record in recorded:
+        _check_complete(exchange, record)
+
+
+def _check_complete(exchange: str, record: Record) -> None:
+    __tracebackhide__ = True
+    if record.forgotten:
+        raise NotRecordedError(
+            f"exchange {exchange!r}: the first {record.forgotten} messages are no longer recorded, because a broker "
+            f"records at most {MOST_MESSAGES} messages, and {MOST_OCTETS >> 20} MiB of bodies; "
+            "call forget_published() in between"
+        )
+
+
+def listed(messages: Sequence[MessageView]) -> str:
+    """Return the last messages, a line each, for the end of a text; empty if there are none."""
+    left = len(messages) - SHOWN_MESSAGES
+    more = [f"... {left} more"] if left > 0 else []
+    return "".join(f"\n    {line}" for line in [*more, *map(shown, messages[-SHOWN_MESSAGES:])])
+
+
+def shown(message: MessageView) -> str:
+    """Return one line about a message."""
+    body = message.body if len(message.body) <= _SHOWN_OCTETS else message.body[:_SHOWN_OCTETS] + b"..."
+    state = f"{message.state}{', redelivered' if message.redelivered else ''}"
+    headers = f" {message.headers}" if message.headers else ""
+    return f"{state}: {message.exchange!r} -> {message.routing_key!r} {body!r}{headers}"
+
+
+def _has(message: MessageView, name: str, value: Any) -> bool:
+    return name in message.headers and bool(message.headers[name] == value)

@@ -42,12 +42,7 @@ class Entry:
 
 
 class SettableTime(TimeSource):
-    """Time that can be stopped and moved forward. It runs at first.
-
-    Args:
-        real: returns nanoseconds of a monotonic clock.
-
-    """
+    """Time that can be stopped and moved forward. It runs at first; `real` returns nanoseconds of a monotonic clock."""
 
     longest_wait = inf  # the wall clock follows the monotonic one
 

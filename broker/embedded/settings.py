@@ -20,21 +20,15 @@ _OF_LOGINS: Final = ("management.oauth_", "management.disable_basic_auth")
 """Beginnings of keys about the management API that say who may use it."""
 _DEFAULTS: Final = {
     # All memory of the process counts, so the broker would block publishers because of what the application needs.
-    "vm_memory_high_watermark.relative": "1",
+    "vm_memory_high_watermark.relative": "1"
 }
 
 
 def make_config(values: Mapping[str, object], data_dir: Path | None, port: int) -> Config:
-    """Return the configuration of an embedded broker.
+    """Return the configuration of an embedded broker; raises ConfigurationError with all problems.
 
-    Args:
-        values: keys of the configuration file and their values, as text or as bool, number or path.
-        data_dir: the data directory; None for a broker in memory.
-        port: port on 127.0.0.1, 0 for a free one; used unless `values` has listeners.
-
-    Raises:
-        ConfigurationError: with all problems.
-
+    `data_dir` is None for a broker in memory. The `port` on 127.0.0.1, 0 for a free one, is used unless `values` has
+    listeners.
     """
     problems = [
         f"config: {key}: {_OF_THE_PROCESS[top]}"

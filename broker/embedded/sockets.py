@@ -63,14 +63,8 @@ class HeldPorts:
         """Hold addresses until `release`, unless some are held; must be called before anyone listens there.
 
         A name is not held, since it may have several addresses, nor an address that is not free: the broker will say
-        why it cannot be bound.
-
-        Args:
-            listeners: the addresses.
-
-        Returns:
-            The same, with the port that the system chose for each held one that had the port 0.
-
+        why it cannot be bound. Returns the same, with the port that the system chose for each held one that had the
+        port 0.
         """
         given = tuple(listeners)
         if self._held:

@@ -6,11 +6,9 @@ Their types are in `synchronous.pyi`, which `tests/broker/embedded/test_synchron
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.embedded.async_broker import AsyncBroker
 from leveret.broker.embedded.clock import Clock
-from leveret.broker.embedded.proxy import Proxy, made_from
-from leveret.broker.embedded.queue_view import AsyncQueueView
-from leveret.broker.embedded.tails import AsyncTail, TailProxy
-from leveret.broker.embedded.thread_broker import ThreadProxy
-from leveret.broker.embedded.vhost import AsyncVHost
+from leveret.broker.embedded.proxy import Proxy, TailProxy, ThreadProxy, made_from
+from leveret.broker.embedded.tails import AsyncTail
+from leveret.broker.embedded.vhost import AsyncQueueView, AsyncVHost
 
 
 @made_from(Clock)
@@ -27,9 +25,7 @@ class Tail(TailProxy):
 
 
 @made_from(
-    AsyncQueueView,
-    properties={"depth", "unacked", "consumers", "details"},
-    names={"messages": "peek"},
+    AsyncQueueView, properties={"depth", "unacked", "consumers", "details"}, names={"messages": "peek"}
 )
 class QueueView(Proxy[AsyncQueueView]):
     """One queue, existing or not. Its methods raise RefusedError if there is no such queue."""
@@ -52,7 +48,7 @@ class VHost(Proxy[AsyncVHost]):
 class Broker(ThreadProxy, VHost):
     """A broker in a thread of its own; `with`, or `start` and `stop`.
 
-    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It
-    can be used from any thread, and in a coroutine too, whose event loop a call then blocks for a moment
-    (`AsyncBroker` does not). A forked process cannot use it.
+    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It can be used
+    from any thread, and in a coroutine too, whose event loop a call then blocks for a moment (`AsyncBroker` does not).
+    A forked process cannot use it.
     """

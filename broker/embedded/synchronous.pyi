@@ -9,11 +9,8 @@ from typing import Any, Self
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.embedded.clock import Clock
 from leveret.broker.embedded.faults import Faults
-from leveret.broker.embedded.proxy import Proxy
-from leveret.broker.embedded.queue_view import AsyncQueueView
-from leveret.broker.embedded.tails import TailProxy
-from leveret.broker.embedded.thread_broker import ThreadProxy
-from leveret.broker.embedded.vhost import AsyncVHost
+from leveret.broker.embedded.proxy import Proxy, TailProxy, ThreadProxy
+from leveret.broker.embedded.vhost import AsyncQueueView, AsyncVHost
 
 class ThreadClock(Proxy[Clock]):
     """The clock of a broker in a thread of its own: `Broker.clock`; as `Clock`, for callers without an event loop.
@@ -339,9 +336,9 @@ class VHost(Proxy[AsyncVHost]):
 class Broker(ThreadProxy, VHost):
     """A broker in a thread of its own; `with`, or `start` and `stop`.
 
-    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It
-    can be used from any thread, and in a coroutine too, whose event loop a call then blocks for a moment
-    (`AsyncBroker` does not). A forked process cannot use it.
+    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It can be used
+    from any thread, and in a coroutine too, whose event loop a call then blocks for a moment (`AsyncBroker` does not).
+    A forked process cannot use it.
 
     Args:
         data_dir: directory for what is durable, created if needed; None keeps everything in memory.

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Self
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.embedded_server import EmbeddedServer
-from leveret.broker.embedded.errors import ClosedBrokerError
-from leveret.broker.embedded.proxy import Proxy
-from leveret.broker.embedded.view import View
 
 if TYPE_CHECKING:
     from leveret.broker.administration.tailing import Follower, Line
@@ -20,14 +17,15 @@ LOOK_SECONDS = 1.0
 """Time between two looks whether the broker still runs."""
 
 
-class AsyncTail(View):
+class AsyncTail:
     """Messages as they are published, from `async with` on: `async for`, or `next`.
 
     It ends, and so does a loop over it, when the broker stops or the virtual host is deleted.
     """
 
     def __init__(self, core: Core, vhost: str, exchange: str, pattern: str, where: str) -> None:
-        super().__init__(core, vhost)
+        self._core = core
+        self._vhost = vhost
         self._exchange = exchange
         self._pattern = pattern
         self._where = where
@@ -47,7 +45,9 @@ class AsyncTail(View):
 
         wish = Wish(self._pattern, self._where)
         self._server = self._core.server
-        self._follower = self._see(lambda each: each.tailing.start(None, self._vhost, self._exchange, wish))
+        self._follower = self._core.see(
+            lambda each: each.tailing.start(None, self._vhost, self._exchange, wish)
+        )
         self._follower.begin()
         self._lines = self._follower.lines()
         return self
@@ -109,26 +109,3 @@ class AsyncTail(View):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
                 await arrived.wait()
-
-
-class TailProxy(Proxy[AsyncTail]):
-    """The part of a `Tail` that is not made from `AsyncTail`: the context manager and the iterator."""
-
-    def _enter(self) -> Self:
-        self._call(self._target.__aenter__)
-        return self
-
-    def _exit(self, *_: object) -> None:
-        with contextlib.suppress(ClosedBrokerError):
-            self._call(lambda: self._target.__aexit__(None, None, None))
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> MessageView:
-        with contextlib.suppress(ClosedBrokerError):
-            while not self._target.is_ended:
-                found = self._call(lambda: self._target.next(LOOK_SECONDS))
-                if found is not None:
-                    return found
-        raise StopIteration

@@ -1,13 +1,14 @@
-"""`AsyncVHost`: a virtual host of a broker in the event loop of the application (driver)."""
+"""`AsyncVHost` and `AsyncQueueView`: a virtual host and a queue of a broker in the application's loop (driver)."""
 
 import asyncio
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from leveret.broker.administration import Administration, AdministrationError
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.embedded.assertions import check_acked, check_no_unroutable, check_published
+from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.embedded_server import Answer, EmbeddedServer
 from leveret.broker.embedded.errors import (
     NackedError,
@@ -16,19 +17,212 @@ from leveret.broker.embedded.errors import (
     RefusedError,
     UnroutableError,
 )
-from leveret.broker.embedded.queue_view import AsyncQueueView
-from leveret.broker.embedded.recording import Record
+from leveret.broker.embedded.recording import Record, check_acked, check_no_unroutable, check_published
 from leveret.broker.embedded.tails import AsyncTail
-from leveret.broker.embedded.view import View
+from leveret.broker.transfer.retry import MOST_RETRIES
 from leveret.broker.vhost.tail import EVERYTHING
 from leveret.storage.message import Message
 
 if TYPE_CHECKING:
     from leveret.broker.administration.detached_channel import Outcome
+    from leveret.broker.administration.transfers import Chosen
 
 
-class AsyncVHost(View):
+class AsyncQueueView:
+    """One queue, existing or not. Its methods raise RefusedError if there is no such queue."""
+
+    def __init__(self, core: Core, vhost: str, name: str) -> None:
+        self._core = core
+        self._vhost = vhost
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<queue {self._name!r} in vhost {self._vhost!r}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the queue."""
+        return self._name
+
+    async def messages(
+        self, most: int | None = None, *, where: str = "", from_tail: bool = False
+    ) -> list[MessageView]:
+        """Return the messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
+
+        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment,
+        unless there is a condition (`where`) or another order (`from_tail`).
+
+        Args:
+            most: number of ready messages; None for all. With a condition, or from the tail, at most so many of each
+                state, from 1 to 1000, and 1000 for None.
+            where: a condition that they meet, such as `headers.kind == "retry" and size > 1KiB`. A queue of any length
+                is searched, in pieces, which are not of one moment.
+            from_tail: True to begin with the newest.
+
+        Raises:
+            RefusedError: there is no such queue, or the condition is invalid.
+        """
+        vhost, name = self._vhost, self._name
+        if not where and not from_tail:
+            return await self._core.look(lambda each: each.messages.peek_queue(None, vhost, name, most))
+        from leveret.broker.administration.messages import MOST_MESSAGES, MOST_OCTETS, Wanted  # noqa: PLC0415
+
+        wanted = Wanted(MOST_MESSAGES if most is None else most, from_tail, where, MOST_OCTETS)
+        return (await self._core.look(lambda each: each.messages.peek(None, vhost, name, wanted))).messages
+
+    async def depth(self) -> int:
+        """Return the number of ready messages."""
+        return int((await self.details())["messages_ready"])
+
+    async def unacked(self) -> int:
+        """Return the number of messages that were delivered and not settled yet."""
+        return int((await self.details())["messages_unacknowledged"])
+
+    async def consumers(self) -> list[dict[str, Any]]:
+        """Return the consumers, under RabbitMQ's names."""
+        from leveret.broker.management.client_fields import consumer_rows  # noqa: PLC0415 - loaded when it is used first
+
+        return self._core.see(lambda _: consumer_rows(self._core.server, self._vhost, self._name))
+
+    async def details(self) -> dict[str, Any]:
+        """Return type, arguments, counters and state, under RabbitMQ's names."""
+        from leveret.broker.management.client_fields import queue_row  # noqa: PLC0415 - loaded when it is used first
+
+        return self._core.see(lambda _: queue_row(self._core.server, self._vhost, self._name))
+
+    async def purge(self) -> int:
+        """Drop the ready messages; return how many."""
+        return await self._core.do(lambda each: each.topology.purge_queue(None, self._vhost, self._name))
+
+    async def delete(self) -> int:
+        """Delete the queue; return the number of its ready messages."""
+        return await self._core.do(lambda each: each.topology.delete_queue(None, self._vhost, self._name))
+
+    async def pause(self) -> None:
+        """Pause the deliveries to consumers until `resume`; a durable queue stays paused when the broker restarts.
+
+        What consumers have already stays theirs. A `basic.get` of a client finds nothing meanwhile. Publishes, acks,
+        expiry, limits and dead letters go on. No effect on a paused queue; `details` has the state `paused`.
+        """
+        await self._core.do(lambda each: each.topology.set_queue_paused(None, self._vhost, self._name, True))
+
+    async def resume(self) -> None:
+        """Resume the deliveries after `pause`; no effect on a queue that is not paused."""
+        await self._core.do(lambda each: each.topology.set_queue_paused(None, self._vhost, self._name, False))
+
+    async def move(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+        """Move ready messages to a queue, or to `exchange:NAME` or `exchange:NAME/KEY`, in the order of the queue.
+
+        Args:
+            destination: the destination.
+            where: condition that messages must meet (docs/filters.md); '' for all.
+            limit: maximum number of messages; None for no limit.
+
+        Returns:
+            The result: among others `matched`, `done`, and `causes`, the numbers of messages that stay by cause.
+
+        Raises:
+            RefusedError: the destination does not exist or is the queue itself, or the condition is none.
+        """
+        return await self._move(destination, where, limit, is_copy=False)
+
+    async def copy(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+        """Copy ready messages, and leave them in the queue; see `move`."""
+        return await self._move(destination, where, limit, is_copy=True)
+
+    async def _move(
+        self, destination: str, where: str, limit: int | None, *, is_copy: bool
+    ) -> dict[str, Any]:
+        vhost, name, chosen = self._vhost, self._name, _chosen(where, limit)
+        return await self._core.transfer(
+            lambda each: each.start_move(None, vhost, name, destination, is_copy=is_copy, chosen=chosen)
+        )
+
+    async def discard(self, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
+        """Drop ready messages without dead letters; see `move`."""
+        chosen = _chosen(where, limit)
+        return await self._core.transfer(
+            lambda each: each.start_discard(None, self._vhost, self._name, chosen)
+        )
+
+    async def replay(
+        self,
+        destination: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        where: str = "",
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """Copy messages that consumers have acked and the queue retains (`x-retain-for`), with `x-leveret-replayed`.
+
+        Args:
+            destination: as for `move`; the queue itself is possible.
+            since: only those acked at this time or later; None for all. Without a time zone it is local.
+            until: only those acked before this time; None for no such limit.
+            where: as for `move`.
+            limit: as for `move`.
+        """
+        vhost, name, chosen = self._vhost, self._name, _chosen(where, limit)
+        begin = 0 if since is None else _milliseconds(since)
+        end = None if until is None else _milliseconds(until)
+        return await self._core.transfer(
+            lambda each: each.start_replay(
+                None, vhost, name, destination, since=begin, until=end, chosen=chosen
+            )
+        )
+
+    async def retry(
+        self,
+        destination: str = "",
+        *,
+        where: str = "",
+        limit: int | None = None,
+        first: bool = False,
+        reason: str = "",
+        max_retries: int = MOST_RETRIES,
+    ) -> dict[str, Any]:
+        """Move dead letters back to the queues in which they died, and count that in `x-leveret-retries`; see `move`.
+
+        Args:
+            destination: another destination for all of them.
+            where: as for `move`.
+            limit: as for `move`.
+            first: True for the queue of the first death instead of the newest.
+            reason: only those whose newest death has this reason; '' for any.
+            max_retries: number of retries after which a message stays.
+        """
+        chosen = _chosen(where, limit)
+        return await self._core.transfer(
+            lambda each: each.start_retry(
+                None,
+                self._vhost,
+                self._name,
+                destination=destination,
+                first=first,
+                reason=reason,
+                most_retries=max_retries,
+                chosen=chosen,
+            )
+        )
+
+
+def _chosen(where: str, limit: int | None) -> "Chosen":
+    from leveret.broker.administration.transfers import Chosen  # noqa: PLC0415
+
+    return Chosen(where, limit)
+
+
+def _milliseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+class AsyncVHost:
     """One virtual host of a broker in the running event loop."""
+
+    def __init__(self, core: Core, vhost: str) -> None:
+        self._core = core
+        self._vhost = vhost
 
     def __repr__(self) -> str:
         return f"<vhost {self._vhost!r}>"
@@ -54,11 +248,11 @@ class AsyncVHost(View):
 
     async def queues(self) -> list[str]:
         """Return the names of the queues."""
-        return self._see(lambda each: [queue.name for queue in each.listings.queues(None, self._vhost)])
+        return self._core.see(lambda each: [queue.name for queue in each.listings.queues(None, self._vhost)])
 
     async def delayed(self, exchange: str) -> list[MessageView]:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
-        return await self._look(lambda each: each.messages.peek_delayed(None, self._vhost, exchange))
+        return await self._core.look(lambda each: each.messages.peek_delayed(None, self._vhost, exchange))
 
     def tail(self, exchange: str, pattern: str = EVERYTHING, *, where: str = "") -> AsyncTail:
         """Return the messages that are published to an exchange from `async with` on, for `async for`.
@@ -70,7 +264,6 @@ class AsyncVHost(View):
             exchange: name of the exchange; '' for the default exchange.
             pattern: what routing keys must match, as in a binding to a topic exchange.
             where: a condition that messages must meet (docs/filters.md); '' for all.
-
         """
         return AsyncTail(self._core, self._vhost, exchange, pattern, where)
 
@@ -91,7 +284,7 @@ class AsyncVHost(View):
         return list(self._published(exchange).messages)
 
     def _published(self, exchange: str) -> Record:
-        self._see(lambda _: None)
+        self._core.see(lambda _: None)
         found = self._core.recorder.published(self._vhost, exchange)
         if found is None:
             raise NotRecordedError(
@@ -107,17 +300,19 @@ class AsyncVHost(View):
         """Return the connections to the virtual host, under RabbitMQ's names."""
         from leveret.broker.management.client_fields import connection_rows  # noqa: PLC0415 - loaded when it is used first
 
-        return self._see(lambda _: connection_rows(self._core.server, self._vhost))
+        return self._core.see(lambda _: connection_rows(self._core.server, self._vhost))
 
     async def definitions(self) -> dict[str, Any]:
         """Return the definitions of the whole broker, in RabbitMQ's format."""
-        found: dict[str, Any] = json.loads(await self._look(lambda each: each.definitions.exporting(None)))
+        found: dict[str, Any] = json.loads(
+            await self._core.look(lambda each: each.definitions.exporting(None))
+        )
         return found
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> None:
         """Create what definitions in RabbitMQ's format contain, entirely or not at all. Raises RefusedError."""
         octets = json.dumps(definitions).encode()
-        await self._do(lambda each: each.definitions.import_file(None, octets))
+        await self._core.do(lambda each: each.definitions.import_file(None, octets))
 
     async def declare(
         self,
@@ -144,7 +339,6 @@ class AsyncVHost(View):
 
         Raises:
             RefusedError: it exists with other properties, or the broker refuses the arguments.
-
         """
 
         def work(each: Administration) -> None:
@@ -167,7 +361,7 @@ class AsyncVHost(View):
             if exchange:
                 topology.bind(None, self._vhost, exchange, queue, routing_key=routing_key)
 
-        await self._do(work)
+        await self._core.do(work)
 
     async def publish(
         self,
@@ -195,7 +389,6 @@ class AsyncVHost(View):
             UnroutableError: it is mandatory, and has reached no queue.
             NackedError: a queue has refused it.
             RefusedError: there is no such exchange, or the properties are invalid.
-
         """
         octets = body.encode() if isinstance(body, str) else bytes(memoryview(body))  # a number is no size
         done: Answer[Outcome] = Answer()
@@ -226,7 +419,6 @@ class AsyncVHost(View):
             )
 
     def _record(self, server: EmbeddedServer, exchange: str, message: Message) -> None:
-        """Record a message that was published here."""
         vhost = server.vhosts[self._vhost]
         found = vhost.router.get(exchange)
         if found is not None and self._core.recorder.is_active(self._vhost):
@@ -238,7 +430,7 @@ class AsyncVHost(View):
 
     async def close_connections(self, reason: str = "closed by the application") -> int:
         """Close the connections to the virtual host with 320 CONNECTION_FORCED and a reason; return how many."""
-        return await self._do(lambda each: each.listings.close_connections(None, reason, self._vhost))
+        return await self._core.do(lambda each: each.listings.close_connections(None, reason, self._vhost))
 
     # -- assertions -------------------------------------------------------------------------------------------------
 
@@ -262,7 +454,6 @@ class AsyncVHost(View):
         Raises:
             AssertionError: there are fewer or more; the text has the latest messages.
             NotRecordedError: the exchange is not recorded, or the record has forgotten messages that may matter.
-
         """
         __tracebackhide__ = True
         record = self._published(exchange)
@@ -274,7 +465,6 @@ class AsyncVHost(View):
         Raises:
             AssertionError: it is another number.
             RefusedError: there is no such queue.
-
         """
         __tracebackhide__ = True
         details = await self.queue(queue).details()
@@ -286,10 +476,9 @@ class AsyncVHost(View):
         Raises:
             AssertionError: some have not; the text has the latest of them.
             NotRecordedError: nothing is recorded, or the record has forgotten messages.
-
         """
         __tracebackhide__ = True
-        self._see(lambda _: None)
+        self._core.see(lambda _: None)
         found = self._core.recorder.recorded(self._vhost)
         if found is None:
             raise NotRecordedError("nothing is recorded: use Broker(record=True), or call record() before")
@@ -306,7 +495,6 @@ class AsyncVHost(View):
 
         Raises:
             NotIdleError: that is not the case in time; the text names the queues.
-
         """
         server = self._core.server
         try:
