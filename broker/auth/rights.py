@@ -134,12 +134,7 @@ class Asks(Protocol):
     epoch: int
 
     def ask(
-        self,
-        user: BackendUser,
-        vhost: str,
-        peer: str,
-        question: Question,
-        done: Callable[[Decision], object],
+        self, user: BackendUser, vhost: str, peer: str, question: Question, done: Callable[[Decision], object]
     ) -> None:
         """Ask all backends of a user, and call `done` with the decision in a later step of the loop."""
 

@@ -7,12 +7,7 @@ from typing import Final
 
 import msgspec
 
-from leveret.broker.auth.backends.ldap_queries import (
-    asks_nested,
-    check_attribute,
-    check_pattern,
-    query_of,
-)
+from leveret.broker.auth.backends.ldap_queries import asks_nested, check_attribute, check_pattern, query_of
 from leveret.broker.auth.backends.settings import (
     BackendSettings,
     Bind,

@@ -17,7 +17,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from leveret.broker.amqp.tables import Field, Table, encode_table
 from leveret.broker.auth.name_patterns import Patterns
@@ -28,6 +28,7 @@ from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
+from leveret.storage.journal.journal import Journal
 from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
@@ -55,26 +56,6 @@ _PIECE = 256
 """Rows deleted between two checks of the time slice."""
 
 
-class MetadataJournal(Protocol):
-    """The part of the journal that the broker uses (`storage.journal.journal.Journal`)."""
-
-    def put(self, table: str, key: bytes, value: bytes) -> None:
-        """Write a row with the next commit; it stays journaled if the disk is full then."""
-
-    def delete(self, table: str, key: bytes) -> None:
-        """Delete a row with the next commit; it stays journaled if the disk is full then."""
-
-    def when_safe(self, callback: Callable[[bool], object]) -> None:
-        """Call back after the commit of everything journaled so far: True, or False if the disk was full.
-
-        At once if nothing is pending. Otherwise in the event loop, and the caller of the callback runs a turn
-        afterwards.
-        """
-
-    def when_all_safe(self, callback: Callable[[bool], object]) -> None:
-        """Call back also after the bodies that are being written to files of their own; see `when_safe`."""
-
-
 class NullJournal:
     """The journal of a broker without persistence."""
 
@@ -93,6 +74,10 @@ class NullJournal:
     def when_all_safe(self, callback: Callable[[bool], object]) -> None:
         """Call back at once: nothing is ever pending."""
         callback(True)
+
+
+MetadataJournal = Journal | NullJournal
+"""The part of a journal that the broker uses for metadata: `put`, `delete`, `when_safe`, `when_all_safe`."""
 
 
 class Definitions:

@@ -150,11 +150,7 @@ Rewrite = Callable[[bytes], bytes]
 
 
 def rewriting(
-    definition: Definition,
-    cluster: str,
-    shown: tuple[str, str],
-    seconds: Callable[[], float],
-    frame_max: int,
+    definition: Definition, cluster: str, shown: tuple[str, str], seconds: Callable[[], float], frame_max: int
 ) -> Rewrite | None:
     """Return what changes the messages of a shovel; None if they stay as they are.
 

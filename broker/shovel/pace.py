@@ -23,7 +23,9 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from time import CLOCK_MONOTONIC
-from typing import Final, Protocol
+from typing import Final
+
+from leveret.broker.connection.connection import Connection
 
 FACTOR: Final = 3
 """Times the processor time that a rest lasts. A step also causes work during its rest, so the loop is idle for less."""
@@ -35,14 +37,7 @@ BESIDE_NS: Final = 1_000_000_000
 """Nanoseconds after a read of another client for which there are others."""
 
 
-class Reading(Protocol):
-    """A connection: counts the reads from it, and the heartbeats among them."""
-
-    reads: int
-    heartbeats: int
-
-
-def _busy_reads(connection: Reading) -> int:
+def _busy_reads(connection: Connection) -> int:
     return connection.reads - connection.heartbeats
 
 
@@ -52,15 +47,15 @@ class OwnReads:
     __slots__ = ("_connections", "_ended")
 
     def __init__(self) -> None:
-        self._connections: set[Reading] = set()
+        self._connections: set[Connection] = set()
         self._ended = 0
         """Reads of connections that were removed."""
 
-    def add(self, connection: Reading) -> None:
+    def add(self, connection: Connection) -> None:
         """Count the reads of a connection from now on."""
         self._connections.add(connection)
 
-    def remove(self, connection: Reading) -> None:
+    def remove(self, connection: Connection) -> None:
         """Forget a connection that has ended, and not what was read from it; may be called again."""
         if connection in self._connections:
             self._connections.remove(connection)

@@ -48,11 +48,7 @@ class Worker:
     """
 
     def __init__(
-        self,
-        definition: Definition,
-        host: ShovelHost,
-        shared: Shared,
-        on_complete: Callable[[], object],
+        self, definition: Definition, host: ShovelHost, shared: Shared, on_complete: Callable[[], object]
     ) -> None:
         self.definition = definition
         self._host = host

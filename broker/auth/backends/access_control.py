@@ -151,12 +151,7 @@ class AccessControl:
         self._run(self.may_access(user, vhost, peer), done, REFUSED)
 
     def ask(
-        self,
-        user: BackendUser,
-        vhost: str,
-        peer: str,
-        question: Question,
-        done: Callable[[Decision], object],
+        self, user: BackendUser, vhost: str, peer: str, question: Question, done: Callable[[Decision], object]
     ) -> None:
         """Ask all backends of a user."""
         self._run(self._may(user, vhost, peer, question), done, REFUSED)

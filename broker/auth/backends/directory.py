@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.broker.auth.backends.backend import BackendError, UnreachableError
-from leveret.broker.auth.backends.ldap_queries import UndecidedError, escaped_in_condition, ldap3
+from leveret.broker.auth.backends.ldap_queries import Entries, UndecidedError, escaped_in_condition, ldap3
 from leveret.broker.auth.backends.settings import LDAPSettings
 
 SUCCESS, SIZE_LIMIT, NO_SUCH_OBJECT = 0, 4, 32
@@ -155,16 +155,12 @@ class Directory:
         )
 
 
-class Bound:
-    """A connection that may ask; see `broker.auth.backends.ldap_queries.Entries`."""
+class Bound(Entries):
+    """A connection that may ask."""
 
     def __init__(self, connection: Any, settings: LDAPSettings) -> None:
         self._connection = connection
         self._settings = settings
-
-    def exists(self, dn: str) -> bool:
-        """Return whether there is an entry."""
-        return self.name(dn) is not None
 
     def has_value(self, dn: str, attribute: str, value: str) -> bool:
         """Return whether an entry has a value of an attribute."""

@@ -310,11 +310,7 @@ class CodeLogin:
         return {"authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
 
     async def _asked(
-        self,
-        method: str,
-        address: str,
-        form: dict[str, str] | None = None,
-        headers: Mapping[str, str] = {},
+        self, method: str, address: str, form: dict[str, str] | None = None, headers: Mapping[str, str] = {}
     ) -> dict[str, Any]:
         headers = {"accept": "application/json", **headers}
         try:

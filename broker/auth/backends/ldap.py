@@ -113,12 +113,7 @@ class LDAPBackend(RemoteBackend):
     async def may(self, login: Login, vhost: str, question: Asked) -> bool:
         """Return whether the user has a permission."""
         kind, what, name, key = question
-        variables = {
-            "vhost": vhost,
-            "resource": what,
-            "name": name or DEFAULT_EXCHANGE,
-            "permission": kind,
-        }
+        variables = {"vhost": vhost, "resource": what, "name": name or DEFAULT_EXCHANGE, "permission": kind}
         queries = self._settings.queries
         if key is None:
             return await self._decide(queries.resource_access, login, variables)
@@ -271,14 +266,8 @@ class LDAPBackend(RemoteBackend):
         return LoginRefusedError(f"user '{name}' - invalid credentials")
 
 
-class _NoEntries:
-    def _refuse(self, *_arguments: object, **_more: object) -> Any:
-        raise UndecidedError("no directory")
-
-    exists = has_value = values = groups = looked_up = name = _refuse
-
-
-_NONE: Final = _NoEntries()
+_NONE: Final[Any] = None
+"""The entries for queries that ask about none."""
 
 
 def _is_here(host: str) -> bool:

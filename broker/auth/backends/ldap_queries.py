@@ -16,9 +16,10 @@ import re
 import sys
 import unicodedata
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
 
@@ -65,31 +66,36 @@ _IGNORED: Final = frozenset(
 )
 """Characters that are mapped to nothing (RFC 4518, 2.2) or shown as nothing, and are in no category C."""
 _DIRECTORY: Final = frozenset({"exists", "in_group", "in_group_nested", "attribute"})
-_TEXTS: Final = frozenset({"string", "attribute"})
 
 
 class UndecidedError(Exception):
     """A query cannot be decided about these values; access is refused. Not a fault of the directory."""
 
 
-class Entries(Protocol):
-    """The entries of a directory, and what queries ask about them: UndecidedError for names that it refuses."""
+class Entries(ABC):
+    """What queries ask about the entries of a directory: UndecidedError for names that it refuses."""
 
     def exists(self, dn: str) -> bool:
         """Return whether there is an entry."""
+        return self.name(dn) is not None
 
+    @abstractmethod
     def has_value(self, dn: str, attribute: str, value: str) -> bool:
         """Return whether an entry has a value of an attribute."""
 
+    @abstractmethod
     def values(self, dn: str, attribute: str) -> list[str]:
         """Return the values of an attribute."""
 
+    @abstractmethod
     def groups(self, member: str, attribute: str, *, below: bool) -> list[str]:
         """Return the DNs of the groups that have a member, not more than some hundreds of them."""
 
+    @abstractmethod
     def looked_up(self, text: str) -> str | None:
         """Return the DN of the only user that a name stands for; None if there is not exactly one."""
 
+    @abstractmethod
     def name(self, dn: str) -> str | None:
         """Return the DN of an entry in the form in which the directory returns it; None if there is no such entry."""
 
