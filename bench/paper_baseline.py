@@ -25,7 +25,6 @@ from leveret.broker.persistence.data_store import DataStore
 from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import Message, Publisher
 from leveret.storage.queues.backing_queue import Fetched
-from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.variable_queue import VariableQueue
@@ -190,12 +189,13 @@ class QueueBook:
                 pop(entry.seq_id, None)
 
 
-class _Books(VariableQueue):
-    """A queue with tables; the arguments are those of `sub_queues.SubQueues`."""
+class BookedQueue(VariableQueue):
+    """A queue with tables; the arguments are those of `sub_queues.SubQueues`.
 
-    __slots__ = ()
+    If nothing is confirmed early, it is the paper's RabbitMQ, with a commit every 200 ms.
+    """
 
-    book: QueueBook
+    __slots__ = ("book",)
 
     def __init__(self, pager: Pager, qid: int, *, durable: bool, next_seq: int = 0) -> None:
         super().__init__(pager, qid, durable=durable, next_seq=next_seq)
@@ -248,23 +248,10 @@ class _Books(VariableQueue):
         self.book = QueueBook(self.qid)
 
 
-class BookedQueue(_Books):
-    """A variable queue that keeps the tables."""
-
-    __slots__ = ("book",)
-
-
-class BookedLateQueue(_Books, LateQueue):
-    """A queue that writes every message, and keeps the tables: the paper's RabbitMQ, with a commit every 200 ms."""
-
-    __slots__ = ("book",)
-
-
 class BookedStore(DataStore):
     """A data directory whose queues keep the tables."""
 
     queue_class = BookedQueue
-    late_queue_class = BookedLateQueue
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ A look is an operation in steps (`Steps`): it begins at once, and goes on in pie
 step may need a read from disk, which only the caller can run in a thread.
 
 Theory. A queue may have millions of messages, and a condition that few of them meet has to see all. So a peek is a walk
-in portions (`storage.queues.portions`), which keeps the messages that it has found and no others, and of their bodies a
+in portions (`storage.queues.peek`), which keeps the messages that it has found and no others, and of their bodies a
 bounded part. Each portion shows its own moment: to show a whole queue at one moment, `peek_queue` copies its lists.
 Ready messages come first, then the unacked ones, whose channels are searched only for those that were found, then the
 delayed ones that would be routed to the queue now.

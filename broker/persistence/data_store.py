@@ -27,7 +27,6 @@ from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.queues.backing_queue import BackingQueue, Read
-from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.memory_monitor import MemoryMonitor
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
@@ -97,8 +96,6 @@ class DataStore:
     environment_class: Callable[..., Environment] = Environment
     committer_class: type[Committer] = Committer
     queue_class: type[VariableQueue] = VariableQueue
-    late_queue_class: type[VariableQueue] = LateQueue
-    """Made instead with `storage.early_confirm = false`."""
 
     def __init__(self, data_dir: Path, config: StorageConfig, *, ram_limit: int) -> None:
         self.environment = environment = self.environment_class(data_dir, sync=config.sync)
@@ -112,6 +109,7 @@ class DataStore:
             io_batch=config.io_batch,
             blob_threshold=config.blob_threshold,
             ram_limit=max(1024 * 1024, ram_limit // 4),
+            early_confirm=config.early_confirm,
             damages=environment.damages,
         )
         self.pager.snapshot = environment.snapshot
@@ -120,8 +118,7 @@ class DataStore:
         """Number of commits by which the oldest read transaction was behind at the last check (`disk_usage`)."""
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
-        queue_class = self.queue_class if config.early_confirm else self.late_queue_class
-        self._queue_class = _checking(queue_class) if config.check_invariants else queue_class
+        self._queue_class = _checking(self.queue_class) if config.check_invariants else self.queue_class
         self._host: StorageHost
         self.commits: Committer
         self._backups: Backups | None = None

@@ -26,7 +26,7 @@ LARGE = 4096
 _PIECE = 500
 
 
-Releasable = deque[Any] | Requeued | MutableMapping[int, Any]
+Releasable = deque[Any] | Requeued[Any] | MutableMapping[int, Any]
 """A run of messages, or a table of them."""
 
 
@@ -99,6 +99,7 @@ class Pager:
         load_octets: bytes after which one load stops.
         blob_threshold: bytes of content from which a persistent body is written to a file of its own.
         ram_limit: bytes of alphas that one queue may have, until the memory monitor sets another limit.
+        early_confirm: whether messages that are settled before their commit are confirmed then and not written.
         damages: collects unreadable data.
     """
 
@@ -106,6 +107,7 @@ class Pager:
         "active",
         "blob_threshold",
         "damages",
+        "early_confirm",
         "io_batch",
         "journal",
         "load",
@@ -129,6 +131,7 @@ class Pager:
         load_octets: int = LOAD_OCTETS,
         blob_threshold: int = 4 * 1024 * 1024,
         ram_limit: int = 32 * 1024 * 1024,
+        early_confirm: bool = True,
         damages: Damages | None = None,
     ) -> None:
         self.journal = journal
@@ -139,6 +142,7 @@ class Pager:
         self.load_octets = load_octets
         self.blob_threshold = blob_threshold
         self.ram_limit = ram_limit
+        self.early_confirm = early_confirm
         self.release: Callable[[Releasable], object] = release_at_once
         """Frees a dropped run of more than `LARGE` messages; a replacement may do so gradually."""
         self.snapshot: Callable[[], Snapshot] = _no_disk

@@ -178,10 +178,9 @@ class Paging(SubQueues):
         """
         assert not self.q2  # noqa: S101 - it comes before q1
         if self.q4:
-            last = self._q4_first + len(self.q4) - 1
-            if self.q1 or last + 1 < self.next_seq:
+            if self.q1 or self._q4_first + len(self.q4) < self.next_seq:
                 self.count_octets()
-                self._q3().extend(self._exposed(range(last, last + 1), [self.q4.pop()]))
+                self._expose_q4(1)
         elif self.q1:
             self.q4, self.q1 = self.q1, NOTHING
             self._q4_counted = True
@@ -231,15 +230,33 @@ class Paging(SubQueues):
             self._q1_first += count
             popleft = self.q1.popleft
             entries = self._demote(range(first, first + count), [popleft() for _ in range(count)])
-            if not self.delta_count:
-                self._q3().extend(entries)
-            elif self.q2 is NO_ENTRIES:
-                self.q2 = deque(entries)
-            else:
-                self.q2.extend(entries)
+            self._before_q1(entries)
             pushed += count
             left -= count
         return pushed
+
+    def _before_q1(self, entries: list[Entry]) -> None:
+        """Put messages from the head of q1 to where they have positions."""
+        if not self.delta_count:
+            self._q3().extend(entries)
+        elif self.q2 is NO_ENTRIES:
+            self.q2 = deque(entries)
+        else:
+            self.q2.extend(entries)
+
+    def _expose_q4(self, count: int) -> None:
+        """Move messages from the tail of q4 to q3, with their bodies."""
+        last = self._q4_first + len(self.q4) - 1
+        pop = self.q4.pop
+        self._q3().extendleft(self._exposed(range(last, last - count, -1), [pop() for _ in range(count)]))
+        self._ahead = 0
+
+    def _expose_q1(self, count: int) -> None:
+        """Move messages from the head of q1 to where they have positions, with their bodies."""
+        first = self._q1_first
+        self._q1_first += count
+        popleft = self.q1.popleft
+        self._before_q1(self._exposed(range(first, first + count), [popleft() for _ in range(count)]))
 
     def _may_push(self) -> bool:
         """Return whether alphas may leave memory now: always, if they are on disk or on their way there."""
@@ -292,13 +309,14 @@ class Paging(SubQueues):
         return entries
 
     def logged(self, entries: list[Entry]) -> None:
-        """Handle entries to be evicted that are safe, and on disk later (called by the journal)."""
+        """Handle entries to be evicted, or settled early, that are safe, and on disk later (called by the journal)."""
+        self._end_settled(entries)
 
     def stored(self, entries: list[Entry]) -> None:
-        """Handle entries to be evicted that are on disk now (called by the journal)."""
+        """Handle entries to be evicted, or settled early, that are on disk now (called by the journal)."""
         out = self._unacked_out
         ready = 0
-        for entry in entries:
+        for entry in self._end_settled(entries):
             entry.evict = False
             entry.forget()
             if not out or entry.seq_id not in out:

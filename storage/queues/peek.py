@@ -1,24 +1,38 @@
-"""Peeking: the messages of a backing queue as they are at one moment, without taking any of them.
+"""Looking at the messages of a queue without taking any: a peek, a portion of some hundred messages, or a walk.
 
-Theory. A look must neither change the queue nor wait in the event loop for the disk. So it has two parts. The first is
-done at once: it copies the lists of what is in memory, with a reference to each body, because a body may be dropped a
-moment later; and if anything is on disk only, it opens a `Snapshot` of the files, in which nothing of that changes any
-more. All that a queue knows to be on disk is in a snapshot opened at the same moment: positions and bodies are dropped
-from memory only when their commit is done. The second part takes its time: a generator that returns what is in memory
-in pieces and yields the reads it needs, which its caller runs in a thread.
+Theory. A look must neither change the queue nor wait in the event loop for the disk. So what is in memory is copied at
+once, with a reference to each body, because a body may be dropped a moment later; and if anything is on disk only, a
+`Snapshot` of the files is opened, in which nothing of that changes any more. All that a queue knows to be on disk is in
+a snapshot opened at the same moment: positions and bodies are dropped from memory only when their commit is done. The
+rest takes its time: a generator yields the reads that it needs, which its caller runs in a thread.
+
+A queue is a row of parts (`Looks`): messages that memory knows, of which a `Run` is copied, and the delta, of which a
+`Stretch` is read. A peek is a copy of all parts at one moment. A portion comes from one part and has at most about
+`PORTION_OCTETS` of bodies; the next one begins where it ended. Positions never change, so messages that come, are
+taken, paged out or loaded between two portions do not disturb a walk, which sees none twice and remembers one place. A
+requeued message is in front of all others, whatever its position: its place is the position less `AHEAD`.
 
 Messages that cannot be read because they are damaged are left out, and nobody is notified: the delivery will find them.
 A very large body has a file of its own, which no snapshot includes: if its message is settled during the look and the
 file is gone, the message is left out, too.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+import sys
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
+from itertools import chain, islice
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from leveret.storage.empty import EmptyDict
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
-    Block,
+    NO_RETURNS,
+    Bitmap,
     Entry,
     Header,
     Record,
@@ -28,15 +42,39 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import Look, Peeked, Peeking, Read
-from leveret.storage.queues.gaps import NO_GAPS, Gaps
-from leveret.storage.queues.requeued import Item
+from leveret.storage.queues.backing_queue import (
+    Look,
+    Peeked,
+    Peeking,
+    Piece,
+    Portion,
+    PortionSteps,
+    Read,
+    Walk,
+)
+from leveret.storage.queues.requeued import Item, size_of, trimmed
 
-ALWAYS: float = inf
+T = TypeVar("T")
+Steps = Generator[Read | None, Any, T]
+
+ALWAYS: Final = inf
 """`redelivered_below` of messages that will all be marked as redelivered."""
+AHEAD: Final = 1 << 64
 PIECE = 256
 """Messages between two checks of the time, and per read of bodies."""
+PREPARED = 2048
+"""Maximum number of messages that one step moves to where they have positions."""
+PORTION_OCTETS = 1024 * 1024
+"""Content bytes after which a portion ends."""
+READ_OCTETS = 64 * 1024
+"""Bytes after which the read of a portion of the delta stops."""
+_WINDOW = 512
+"""Positions of the delta that a portion covers on the way to the head."""
 _NO_LIMIT = 1 << 62
+_BITS = 4096
+"""Positions in one bitmap of `Gaps`."""
+
+_seq_id = attrgetter("seq_id")
 
 
 class Snapshot(Protocol):
@@ -49,192 +87,447 @@ class Snapshot(Protocol):
         """Release the pages of that moment. Also done when the last reference is gone."""
 
 
-class Run(NamedTuple):
-    """Consecutive messages of a queue: positions, what the queue has for them, and their bodies at that moment."""
+class Gaps:
+    """The positions from which messages were withdrawn, in the part of a queue that may be read from disk.
 
-    seq_ids: Iterable[int]
+    A message that is withdrawn from the middle of a queue may still be on disk when its neighbours are read: its end is
+    written by the next commit, and a read may have begun before. So the queue remembers the position, as one bit, until
+    everything before it has left the queue.
+
+    Args:
+        bitmaps: where they are kept; given for the set that stays empty (`storage.empty`).
+
+    """
+
+    __slots__ = ("_bitmaps",)
+
+    def __init__(self, bitmaps: dict[int, int] | None = None) -> None:
+        self._bitmaps: dict[int, int] = {} if bitmaps is None else bitmaps
+
+    def __bool__(self) -> bool:
+        return bool(self._bitmaps)
+
+    def __contains__(self, seq_id: int) -> bool:
+        return bool(self._bitmaps.get(seq_id // _BITS, 0) >> seq_id % _BITS & 1)
+
+    def add(self, seq_id: int) -> None:
+        """Add a position."""
+        self._bitmaps[seq_id // _BITS] = self._bitmaps.get(seq_id // _BITS, 0) | 1 << seq_id % _BITS
+
+    def forget_before(self, seq_id: int) -> None:
+        """Remove positions below `seq_id`, if not all of them: whole bitmaps only."""
+        for number in [number for number in self._bitmaps if number < seq_id // _BITS]:
+            del self._bitmaps[number]
+
+    def copy(self) -> "Gaps":
+        """Return a copy."""
+        return Gaps(dict(self._bitmaps))
+
+
+NO_GAPS = Gaps(EmptyDict())
+"""Shared by all queues from which nothing was withdrawn."""
+
+
+class Part(NamedTuple):
+    """Messages of a queue that memory knows, ascending by position.
+
+    Attributes:
+        between: returns positions and items of those from a position to before another, as `dense` does.
+        redelivered_below: those with a lower position will be marked as redelivered.
+        ahead: `AHEAD` if they are in front of messages with lower positions.
+
+    """
+
+    between: "Callable[..., tuple[Sequence[int], Sequence[Item]]]"
+    redelivered_below: float = 0
+    ahead: int = 0
+
+
+def dense(
+    run: deque[T], first: int, low: float, high: float, most: int, *, backwards: bool
+) -> tuple[Sequence[int], Sequence[T]]:
+    """Return members of a run that begins with position `first` and has no gaps: the first ones, or the last."""
+    start, stop = trimmed(max(0, low - first), min(len(run), high - first), most, backwards=backwards)
+    return range(first + start, first + stop), _some(run, start, stop)
+
+
+def sparse(
+    run: deque[Entry], low: float, high: float, most: int, *, backwards: bool
+) -> tuple[Sequence[int], Sequence[Entry]]:
+    """Return entries of a run, as `dense`."""
+    start, stop = [bisect_left(run, each, key=_seq_id) for each in (low, high)]
+    entries = _some(run, *trimmed(start, stop, most, backwards=backwards))
+    return [entry.seq_id for entry in entries], entries
+
+
+def _some(run: deque[T], start: int, stop: int) -> list[T]:
+    """Return a part of a run: to turn it costs a nanosecond or so per member before that, which is the cheapest way."""
+    run.rotate(-start)
+    try:
+        return list(islice(run, stop - start))
+    finally:
+        run.rotate(start)
+
+
+class Run(NamedTuple):
+    """Consecutive messages of a queue at one moment.
+
+    Attributes:
+        seq_ids: their positions.
+        items: what the queue has for them.
+        messages: their bodies, if they are in memory.
+        returns: their delivery counts, of those that were read from disk.
+        redelivered_below: those with a lower position will be marked as redelivered.
+        place: the place of the last one.
+
+    """
+
+    seq_ids: Sequence[int]
     items: Sequence[Item]
     messages: Sequence[Message | None]
+    returns: Mapping[int, int]
     redelivered_below: float
-    """Messages with a lower position will be marked as redelivered."""
+    place: int
+
+    @property
+    def needs_files(self) -> bool:
+        """True if some body is on disk only."""
+        return None in self.messages
 
 
-def make_run(seq_ids: Iterable[int], items: Sequence[Item], *, redelivered_below: float = 0) -> Run:
-    """Return a run of messages as they are now."""
-    messages: list[Message | None] = [item.message if type(item) is Entry else item for item in items]  # type: ignore[misc]
-    return Run(seq_ids, items, messages, redelivered_below)
+class Stretch(NamedTuple):
+    """Messages of a delta at one moment: memory has not even their positions.
 
+    Attributes:
+        whole: the positions that they are between.
+        segment: number of positions that are read at once.
+        octets: bytes after which a read stops.
+        redelivered_below: those with a lower position will be marked as redelivered.
+        blocks: for known blocks, by their slot, the dead records and the delivery counts.
+        counts_returns: True if these counts are used.
+        gaps: positions from which messages were withdrawn.
 
-class Delta(NamedTuple):
-    """The messages of a queue of which memory has not even the position."""
+    """
 
     whole: Range
-    redelivered_below: int
-    blocks: Mapping[int, tuple[int, int, Mapping[int, int]]]
-    """The state of blocks in memory, by their slot: the bitmap of dead records on disk, that of those which died since,
-    and delivery counts."""
+    segment: int
+    octets: int
+    redelivered_below: float
+    blocks: Mapping[int, tuple[int, Mapping[int, int]]]
     counts_returns: bool
-    gaps: Gaps = NO_GAPS
-    """Positions from which messages were withdrawn."""
+    gaps: Gaps
+
+    @property
+    def needs_files(self) -> bool:
+        """True: bodies are on disk only."""
+        return True
 
 
-def known_blocks(blocks: Iterable[Block]) -> dict[int, tuple[int, int, Mapping[int, int]]]:
-    """Return what memory knows of blocks now, for a `Delta`."""
+class Place(NamedTuple):
+    """Where a message of the delta was found."""
+
+    raw: RawBlock
+    header: Header
+    bitmap: Bitmap
+    record: Record
+    message: Message
+
+
+Places = dict[int, Place]
+
+
+class Looks:
+    """The looks at one queue, which says what its parts are."""
+
+    __slots__ = ()
+
+    deleted: bool = False
+    stored_returns: dict[int, int] = NO_RETURNS
+    """Delivery counts of messages read from disk and not fetched since, by seq_id."""
+
+    # -- what a queue says ------------------------------------------------------------------------------------------
+
+    def _parts(self) -> Sequence[Part | None]:
+        """Return the parts from the head on; None for the delta."""
+        raise NotImplementedError
+
+    def _unacked_tables(self) -> Sequence[Mapping[int, Item]]:
+        """Return the unacked messages by position."""
+        raise NotImplementedError
+
+    def _end(self) -> int:
+        """Return the position of the next message to be published."""
+        raise NotImplementedError
+
+    def _piece(self, messages: list[Peeked], places: Places, missed: list[int]) -> Piece:
+        """Return messages that can be withdrawn. Those that can be only after a read are added to `missed` then."""
+        raise NotImplementedError
+
+    def _stretch(self, low: float, high: float, *, is_whole: bool = False) -> Stretch | None:
+        """Return the messages of the delta from a position to before another; None if there is nothing between.
+
+        `is_whole`: more than the first segment of them will be read.
+        """
+        raise NotImplementedError
+
+    def _snapshot(self) -> Snapshot:
+        """Open a snapshot of the files."""
+        raise NotImplementedError
+
+    # -- looks ------------------------------------------------------------------------------------------------------
+
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages as they are now; see `BackingQueue.peek`."""
+        count = sys.maxsize if most is None else most
+        parts = [
+            self._stretch(0, inf, is_whole=True)
+            if part is None
+            else self._run_between(part, -inf, inf, count)
+            for part in self._parts()
+        ]
+        tables = self._unacked_tables()
+        items = [item for table in tables for item in table.values()]
+        unacked = self._run_of(self.unacked_ids(), items)
+        return _look(parts, unacked, self._opened(*parts, unacked), count)
+
+    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
+        """Look at the next ready messages; see `BackingQueue.portion`."""
+        low, high = -inf, inf
+        if after is not None:
+            low, high = (-inf, after) if backwards else (after + 1, inf)
+        part = self._next(low, high, most, backwards=backwards)
+        if backwards and isinstance(part, Stretch):
+            return self._end_of_stretch(part, most)
+        return _portion(part, self._opened(part), most)
+
+    def unacked_ids(self) -> list[int]:
+        """Return the seq_ids of the unacked messages."""
+        return list(chain.from_iterable(self._unacked_tables()))
+
+    def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
+        """Look at unacked messages; see `BackingQueue.unacked_portion`."""
+        items: list[Item] = []
+        known: list[int] = []
+        octets = count = 0
+        tables = self._unacked_tables()
+        for count, seq_id in enumerate(seq_ids, 1):  # noqa: B007 - used after the loop
+            for table in tables:
+                if (item := table.get(seq_id)) is not None:
+                    items.append(item)
+                    known.append(seq_id)
+                    octets += size_of(item)
+            if octets >= PORTION_OCTETS:
+                break
+        run = self._run_of(known, items)._replace(place=count)
+        return _portion(run, self._opened(run), count)
+
+    def walk(self) -> Walk:
+        """Walk over the ready messages; see `BackingQueue.walk`."""
+        return self._walk(0, self._end(), None)
+
+    def _walk(self, at: int, end: int, only: Collection[int] | None) -> Walk:
+        """Walk over the messages from position `at` on, before `end`; only those with certain positions if given.
+
+        It goes by positions, and so finds messages requeued in front of it, too.
+        """
+        while not self.deleted:
+            part = self._next(at - AHEAD, end - AHEAD, PIECE) or self._next(at, end, PIECE)
+            if part is None:
+                return
+            places: Places = {}
+            with self._opened(part) as snapshot:
+                if isinstance(part, Stretch):
+                    messages, places, at = yield from _read_stretch(
+                        part, snapshot, part.whole.first, part.octets
+                    )
+                else:
+                    messages, at = (yield from _read_run(part, snapshot)), part.seq_ids[-1] + 1
+            missed: list[int] = []
+            if only is not None:
+                messages = [each for each in messages if each.seq_id in only]
+            if messages:
+                yield self._piece(messages, places, missed)
+            if missed:
+                yield from self._walk(missed[0], missed[-1] + 1, frozenset(missed))
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _next(self, low: float, high: float, most: int, *, backwards: bool = False) -> Run | Stretch | None:
+        """Return the next messages between two places, all from one part."""
+        parts = self._parts()
+        for part in reversed(parts) if backwards else parts:
+            if part is None:
+                found: Run | Stretch | None = self._stretch(low, high)
+            else:
+                found = self._run_between(part, low, high, most, backwards=backwards, octets=PORTION_OCTETS)
+            if found is not None:
+                return found
+        return None
+
+    def _run_between(
+        self,
+        part: Part,
+        low: float,
+        high: float,
+        most: int,
+        *,
+        backwards: bool = False,
+        octets: float = inf,
+    ) -> Run | None:
+        """Return messages of a part between two places, at most about so many bytes; None if there are none."""
+        seq_ids, items = part.between(low + part.ahead, high + part.ahead, most, backwards=backwards)
+        if not items:
+            return None
+        if backwards:
+            seq_ids, items = seq_ids[::-1], items[::-1]
+        if octets < inf:
+            count = fitting(items)
+            seq_ids, items = seq_ids[:count], items[:count]
+        return self._run_of(seq_ids, items, part)
+
+    def _run_of(self, seq_ids: Sequence[int], items: Sequence[Item], part: Part | None = None) -> Run:
+        """Return messages as they are now; unacked ones if no part is given."""
+        messages: list[Any] = [item.message if type(item) is Entry else item for item in items]
+        stored = self.stored_returns
+        returns = {seq_id: stored[seq_id] for seq_id in seq_ids if seq_id in stored} if stored else stored
+        if part is None:
+            return Run(seq_ids, items, messages, returns, ALWAYS, 0)
+        place = seq_ids[-1] - part.ahead
+        return Run(seq_ids, items, messages, returns, part.redelivered_below, place)
+
+    def _opened(self, *parts: Run | Stretch | None) -> AbstractContextManager[Any]:
+        """Return a snapshot of the files as they are now, to be closed at its end; None if no part needs it."""
+        if any(part is not None and part.needs_files for part in parts):
+            return closing(self._snapshot())
+        return nullcontext()
+
+    def _end_of_stretch(self, stretch: Stretch | None, most: int) -> PortionSteps:
+        """Look for the last messages of the delta before a position.
+
+        What is read begins at one position and ends when it is enough, so this position is searched: it is moved away
+        as long as there is nothing behind it (at each start of the broker, positions leave out very many), and nearer
+        as long as the read does not reach the end.
+        """
+        assert stretch is not None  # noqa: S101
+        stop, width, is_growing = stretch.whole.stop, min(_WINDOW, stretch.segment), True
+        while (stretch := self._stretch(stop - width, stop, is_whole=True)) is not None:
+            start = stretch.whole.first
+            with closing(self._snapshot()) as snapshot:
+                found: Loaded = yield partial(snapshot.read, [stretch.whole], READ_OCTETS)
+            if found.stop < stop and start < stop - 1:
+                width, is_growing = (stop - start) // 2, False
+                continue
+            if messages := _decoded(found, stretch, start, stop)[0][::-1]:
+                return Portion(messages[:most], messages[most - 1].seq_id if len(messages) > most else start)
+            stop = start
+            width = width * 8 if is_growing else width
+            is_growing = True
+        return Portion([], stop)
+
+
+# -- steps --------------------------------------------------------------------------------------------------------
+
+
+def steps_of(portion: Portion) -> PortionSteps:
+    """Return a portion that needs no read."""
+    yield from ()
+    return portion
+
+
+def _look(
+    parts: Iterable[Run | Stretch | None], unacked: Run, opened: AbstractContextManager[Any], most: int
+) -> Peeking:
+    """Read what was found at one moment: at most so many ready messages, and all unacked ones."""
+    found: list[Peeked] = []
+    with opened as snapshot:
+        for part in parts:
+            if isinstance(part, Stretch):
+                at = part.whole.first
+                while at < part.whole.stop and len(found) < most:
+                    more, _, at = yield from _read_stretch(part, snapshot, at, part.octets)
+                    found += more
+                    yield None
+            elif part is not None and len(found) < most:
+                found += yield from _read_run(part, snapshot)
+        held = yield from _read_run(unacked, snapshot)
+    return Look(found[:most], sorted(held, key=_seq_id))
+
+
+def _portion(part: Run | Stretch | None, opened: AbstractContextManager[Any], most: int) -> PortionSteps:
+    """Read a portion."""
+    if part is None:
+        return Portion([], None)
+    with opened as snapshot:
+        if not isinstance(part, Stretch):
+            return Portion((yield from _read_run(part, snapshot)), part.place)
+        found, _, stop = yield from _read_stretch(part, snapshot, part.whole.first, READ_OCTETS)
+    return Portion(found[:most], found[most - 1].seq_id if len(found) > most else stop - 1)
+
+
+def _read_run(run: Run, snapshot: Snapshot | None) -> Steps[list[Peeked]]:
+    """Return the messages of a run; bodies that are not in memory are read."""
+    found: list[Peeked] = []
+    start = 0
+    while start < len(run.items):
+        if start:
+            yield None
+        stop = start + fitting(run.items[start : start + PIECE])
+        piece = list(zip(*[each[start:stop] for each in run[:3]], strict=True))
+        bodies = yield from _bodies([each[:2] for each in piece if each[2] is None], snapshot)
+        found += [
+            Peeked(seq_id, body, seq_id < run.redelivered_below, item.expires, run.returns.get(seq_id, 0))
+            for seq_id, item, message in piece
+            if (body := message or bodies.get(seq_id)) is not None
+        ]
+        start = stop
+    return found
+
+
+def _bodies(away: list[tuple[int, Any]], snapshot: Snapshot | None) -> Steps[dict[int, Message]]:
+    """Read the bodies of entries, given with their positions."""
+    if not away or snapshot is None:
+        return {}
+    away.sort(key=itemgetter(0))
+    ranges = ranges_of(away[0][1].block.qid, [seq_id for seq_id, _ in away])
+    found: Loaded = yield partial(snapshot.read, ranges, _NO_LIMIT)
+    wanted = {seq_id: entry.block.slot for seq_id, entry in away}
     return {
-        block.slot: (
-            block.bits,
-            block.noted,
-            dict(block.returns),
-        )
-        for block in blocks
+        record.seq_id: message
+        for raw, header in _headed(found)
+        for record in read_records(raw.value, header)
+        if not isinstance(record, int)
+        and wanted.get(record.seq_id) == slot_of(raw, header)
+        and (message := message_of(record, found)) is not None
     }
 
 
-def look(
-    ready: Sequence[Run | Delta],
-    unacked: Run,
-    snapshot: Snapshot | None,
-    *,
-    segment: int,
-    octets: int,
-    most: int | None = None,
-    returns: Mapping[int, int] | None = None,
-) -> Peeking:
-    """Make the list of messages from what was found at one moment; see `Peeking`.
-
-    Args:
-        ready: the ready messages, in queue order.
-        unacked: the unacked ones, in any order.
-        snapshot: the files at that moment; None if everything is in memory. It is closed at the end.
-        segment: number of positions per read of a `Delta`.
-        octets: bytes after which a read of bodies stops.
-        most: number of ready messages after which the look ends; None for all.
-        returns: delivery counts by position, of messages that were read from disk.
-
-    """
-    try:
-        found: list[Peeked] = []
-        for part in ready:
-            more = (
-                _delta(part, snapshot, segment)
-                if isinstance(part, Delta)
-                else run_pieces(part, snapshot, octets)
-            )
-            yield from _gather(more, found, most)
-            if most is not None and len(found) >= most:
-                break
-        kept: list[Peeked] = []
-        yield from _gather(run_pieces(unacked, snapshot, octets), kept, None)
-        kept.sort()
-        if returns:
-            found = [each._replace(returns=returns.get(each.seq_id, each.returns)) for each in found]
-        return Look(found if most is None else found[:most], kept)
-    finally:
-        if snapshot is not None:
-            snapshot.close()
+def _read_stretch(
+    stretch: Stretch, snapshot: Snapshot, at: int, octets: int
+) -> Steps[tuple[list[Peeked], Places, int]]:
+    """Read messages of a delta from position `at` on, of one segment at most; return also where the read has ended."""
+    stop = min((at // stretch.segment + 1) * stretch.segment, stretch.whole.stop)
+    found: Loaded = yield partial(snapshot.read, [stretch.whole._replace(first=at, stop=stop)], octets)
+    end = min(found.stop, stretch.whole.stop)  # a start leaves out positions, which no read has to visit
+    return *_decoded(found, stretch, at, end), end
 
 
-Pieces = Generator[Read | list[Peeked], Any, None]
-
-
-def _gather(pieces: Pieces, found: list[Peeked], most: int | None) -> Generator[Read | None, Any, None]:
-    """Add pieces to what was found, up to `most` messages, and pass reads on."""
-    answer: Any = None
-    while most is None or len(found) < most:
-        try:
-            piece = pieces.send(answer)
-        except StopIteration:
-            return
-        if isinstance(piece, list):
-            found += piece
-            answer = yield None
-        else:
-            answer = yield piece
-
-
-def run_pieces(run: Run, snapshot: Snapshot | None, octets: int) -> Pieces:
-    """Yield the messages of a run in pieces, and the reads of the bodies that are not in memory."""
-    piece: list[tuple[int, Item, Message | None]] = []
-    size = 0
-    for each in zip(run.seq_ids, run.items, run.messages, strict=True):
-        piece.append(each)
-        if each[2] is None:
-            size += each[1].size  # type: ignore[union-attr] # only an entry has no body
-        if len(piece) >= PIECE or size >= octets:
-            yield from _piece(piece, snapshot, run.redelivered_below)
-            piece, size = [], 0
-    if piece:
-        yield from _piece(piece, snapshot, run.redelivered_below)
-
-
-def _piece(
-    piece: Sequence[tuple[int, Item, Message | None]], snapshot: Snapshot | None, redelivered_below: float
-) -> Pieces:
-    away = sorted([(seq_id, item) for seq_id, item, message in piece if message is None], key=_position)
-    bodies: dict[int, Message] = {}
-    if away and snapshot is not None:
-        ranges: list[Range] = []
-        for seq_id, item in away:
-            qid = item.block.qid  # type: ignore[union-attr]
-            if ranges and ranges[-1].stop == seq_id:
-                ranges[-1] = Range(qid, ranges[-1].first, seq_id + 1)
-            else:
-                ranges.append(Range(qid, seq_id, seq_id + 1))
-        read = snapshot.read
-        found: Loaded = yield lambda: read(ranges, _NO_LIMIT)
-        wanted = {seq_id: item.block.slot for seq_id, item in away}  # type: ignore[union-attr]
-        bodies = {
-            record.seq_id: message
-            for raw, header, record in _records(found)
-            if wanted.get(record.seq_id) == header.first * 2 + raw.paged
-            and (message := message_of(record, found)) is not None
-        }
-    yield [
-        Peeked(seq_id, body, seq_id < redelivered_below, item.expires)
-        for seq_id, item, message in piece
-        if (body := message or bodies.get(seq_id)) is not None
-    ]
-
-
-def _position(each: tuple[int, Item]) -> int:
-    return each[0]
-
-
-def _delta(delta: Delta, snapshot: Snapshot | None, segment: int) -> Pieces:
-    """Yield the messages of a delta, one segment at a time."""
-    assert snapshot is not None  # noqa: S101 - a delta is on disk
-    read = snapshot.read
-    qid, at, stop = delta.whole
-    while at < stop:
-        boundary = min((at // segment + 1) * segment, stop)
-        ranges = [Range(qid, at, boundary)]
-        found: Loaded = yield lambda ranges=ranges: read(ranges, 1024 * 1024)  # type: ignore[misc]
-        end = min(found.stop, stop)
-        yield decoded(found, delta, at, end)
-        at = end
-
-
-def decoded(found: Loaded, delta: Delta, start: int, stop: int) -> list[Peeked]:
-    """Return the messages that a read of a delta has found in a range of positions."""
-    piece = []
+def _decoded(found: Loaded, stretch: Stretch, start: int, stop: int) -> tuple[list[Peeked], Places]:
+    """Return the messages that a read of a delta has found in a range of positions, and where."""
+    messages: list[Peeked] = []
+    places: Places = {}
     for raw, header in _headed(found):
         bitmap = read_bitmap(raw.dead, header)
-        bits, acked, returns = delta.blocks.get(header.first * 2 + raw.paged, (0, 0, bitmap.returns))
-        dead = (bits if bitmap.is_damaged else bitmap.dead) | acked
-        for record in read_records(raw.value, header, dead):
-            if isinstance(record, int) or not start <= record.seq_id < stop or record.seq_id in delta.gaps:
+        dead, returns = stretch.blocks.get(slot_of(raw, header), (0, bitmap.returns))
+        for record in read_records(raw.value, header, bitmap.dead | dead):
+            if isinstance(record, int) or not start <= record.seq_id < stop or record.seq_id in stretch.gaps:
                 continue
-            message = message_of(record, found)
-            if message is not None:
-                count = returns.get(record.place, 0) if delta.counts_returns else 0
-                redelivered = record.seq_id < delta.redelivered_below
-                piece.append(Peeked(record.seq_id, message, redelivered, record.expires, count))
-    piece.sort(key=_place)
-    return piece
-
-
-def _place(peeked: Peeked) -> int:
-    return peeked.seq_id
+            if (message := message_of(record, found)) is not None:
+                count = returns.get(record.place, 0) if stretch.counts_returns else 0
+                redelivered = record.seq_id < stretch.redelivered_below
+                messages.append(Peeked(record.seq_id, message, redelivered, record.expires, count))
+                places[record.seq_id] = Place(raw, header, bitmap, record, message)
+    messages.sort(key=_seq_id)
+    return messages, places
 
 
 def _headed(found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
@@ -246,21 +539,38 @@ def _headed(found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
             continue
 
 
-def _records(found: Loaded) -> Iterator[tuple[RawBlock, Header, Record]]:
-    for raw, header in _headed(found):
-        for record in read_records(raw.value, header):
-            if not isinstance(record, int):
-                yield raw, header, record
+# -- what loads share ---------------------------------------------------------------------------------------------
 
 
-def message_of(record: Record, found: Loaded) -> Message | None:
-    """Return the message of a record; None if it is damaged or gone."""
+def fitting(items: Sequence[Item]) -> int:
+    """Return the number of messages that a portion may have of these, at least one."""
+    octets = 0
+    for count, item in enumerate(items, 1):
+        octets += size_of(item)
+        if octets >= PORTION_OCTETS:
+            return count
+    return len(items)
+
+
+def ranges_of(qid: int, seq_ids: Iterable[int]) -> list[Range]:
+    """Return the ranges that have ascending positions of a queue, and no others."""
+    ranges: list[Range] = []
+    for seq_id in seq_ids:
+        if ranges and ranges[-1].stop == seq_id:
+            ranges[-1] = Range(qid, ranges[-1].first, seq_id + 1)
+        else:
+            ranges.append(Range(qid, seq_id, seq_id + 1))
+    return ranges
+
+
+def slot_of(raw: RawBlock, header: Header) -> int:
+    """Return the key of a block in its queue's table, as `Block.slot`."""
+    return header.first * 2 + raw.paged
+
+
+def message_of(record: Record, found: Loaded, address: bytes | None = None) -> Message | None:
+    """Return the message of a record, with an equal `address` if one is given; None if it is damaged or gone."""
     content = found.bodies.get(record.msg_id) if record.msg_id else record.content
     if not isinstance(content, bytes) or len(content) < 7:  # noqa: PLR2004 - octets of a frame's header
         return None
-    return Message(record.address, content, content[1] << 8 | content[2])
-
-
-def is_away(run: Run) -> bool:
-    """Return whether some body of a run is on disk only."""
-    return None in run.messages
+    return Message(record.address if address is None else address, content, content[1] << 8 | content[2])

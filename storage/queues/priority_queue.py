@@ -30,7 +30,7 @@ from leveret.storage.queues.backing_queue import (
     SubQueueCounts,
     Walk,
 )
-from leveret.storage.queues.positions import steps_of
+from leveret.storage.queues.peek import steps_of
 from leveret.storage.queues.queue_ids import level_of
 
 Level = TypeVar("Level", bound=BackingQueue)

@@ -1,27 +1,39 @@
 """State of a variable queue that all its parts use: the sub-queues, the unacked messages, the counts.
 
 The theory is in `storage.queues.variable_queue`, which has the operations; `storage.queues.paging` moves messages out
-of memory, `storage.queues.prefetch` reads them back. They are a chain of classes, of which this one is the base.
+of memory, `storage.queues.loading` reads them back. They are a chain of classes, of which this one is the base.
 
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: PLR0915 - hot: one flat function is several times cheaper than small ones
 
 from collections import deque
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from itertools import chain, islice
 from math import inf
 
 from leveret.storage.empty import EmptyDeque
 from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
 from leveret.storage.journal.body_sizes import octets_of
-from leveret.storage.journal.reads import LoadRequest
+from leveret.storage.journal.reads import LoadRequest, Range
+from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, SubQueueCounts, never
-from leveret.storage.queues.gaps import NO_GAPS
 from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.peek import (
+    AHEAD,
+    ALWAYS,
+    NO_GAPS,
+    Looks,
+    Part,
+    Snapshot,
+    Stretch,
+    dense,
+    sparse,
+)
 from leveret.storage.queues.rates import Rates
-from leveret.storage.queues.requeued import Item, Requeued
+from leveret.storage.queues.requeued import NONE_REQUEUED, Item, Requeued, size_of
 
 SAMPLE = 1024
 """Maximum number of entries to inspect; of more than that a sample is used."""
@@ -30,11 +42,9 @@ NOTHING: deque[Item] = EmptyDeque()
 """Shared by all queues without alphas."""
 NO_ENTRIES: deque[Entry] = EmptyDeque()
 """Shared by all queues without betas and gammas."""
-NONE_RETURNED = Requeued(EmptyDeque())
-"""Shared by all queues without requeued messages."""
 
 
-class SubQueues:
+class SubQueues(Looks):
     """The parts of a variable queue.
 
     Args:
@@ -55,6 +65,7 @@ class SubQueues:
         "_q4_counted",
         "_q4_first",
         "_run_entries",
+        "_settled_early",
         "_starved",
         "_unacked",
         "_unacked_entries",
@@ -115,7 +126,7 @@ class SubQueues:
         self._journal = pager.journal
         self.on_loaded: Callable[[], object] = never
         # the sub-queues, from the head
-        self.returned = NONE_RETURNED
+        self.returned: Requeued[Item] = NONE_REQUEUED
         self.q4: deque[Item] = NOTHING
         self.q3: deque[Entry] = NO_ENTRIES
         self.delta_start = self.delta_count = self.delta_stop = 0
@@ -151,6 +162,8 @@ class SubQueues:
         self.stored_returns: dict[int, int] = NO_RETURNS
         """Delivery counts of messages read from disk and not fetched since, by seq_id."""
         self.journaled = False
+        self._settled_early: dict[int, Entry] | None = None if pager.early_confirm else {}
+        """Entries that are settled and not on disk yet, by seq_id, if these are written nevertheless."""
         self.deleted = False
         self.gaps = NO_GAPS
         """Positions of withdrawn messages, at least those behind the head."""
@@ -309,12 +322,71 @@ class SubQueues:
         """Make `ram_octets` exact by including q4."""
         if not self._q4_counted:
             self._q4_counted = True
-            self.ram_octets += sum([_size(item) for item in self.q4])
+            self.ram_octets += sum([size_of(item) for item in self.q4])
 
     def _moved(self, transition: str, count: int) -> None:
         if self.transitions is None:
             self.transitions = {}
         self.transitions[transition] = self.transitions.get(transition, 0) + count
+
+    def _count_ready(self, items: Iterable[Item], sign: int) -> None:
+        """Count the content bytes of messages that become ready (1), or no longer are (-1)."""
+        for item in items:
+            if type(item) is not Entry:
+                self.ram_octets += sign * len(item.content)  # type: ignore[union-attr]
+            elif item.message is not None:
+                self.ram_octets += sign * item.size
+            else:
+                self.away_octets += sign * item.size
+
+    # -- looks ------------------------------------------------------------------------------------------------------
+
+    def _parts(self) -> tuple[Part | None, ...]:
+        return (
+            Part(self.returned.between, ALWAYS, AHEAD),
+            Part(partial(dense, self.q4, self._q4_first)),
+            Part(partial(sparse, self.q3), self.redelivered_below),
+            None,
+            Part(partial(sparse, self.q2)),
+            Part(partial(dense, self.q1, self._q1_first)),
+        )
+
+    def _unacked_tables(self) -> tuple[Mapping[int, Item], ...]:
+        return self._unacked, self._unacked_out
+
+    def _end(self) -> int:
+        return self.next_seq
+
+    def _snapshot(self) -> Snapshot:
+        return self.pager.snapshot()
+
+    def _stretch(self, low: float, high: float, *, is_whole: bool = False) -> Stretch | None:
+        first, stop = int(max(self.delta_start, low)), int(min(self.delta_stop, high))
+        if first >= stop or not self.delta_count:
+            return None
+        segment = first // self.segment * self.segment
+        known = self._blocks_in(segment, stop if is_whole else min(stop, segment + self.segment))
+        return Stretch(
+            Range(self.qid, first, stop),
+            self.segment,
+            self.pager.load_octets,
+            self.redelivered_below,
+            {block.slot: (block.bits | block.noted, dict(block.returns)) for block in known},
+            self.counts_returns,
+            self.gaps.copy(),
+        )
+
+    def _blocks_in(self, start: int, stop: int) -> Iterable[Block]:
+        """Return the known blocks that begin in a range of positions."""
+        blocks = self.blocks
+        if len(blocks) <= stop - start:
+            return [block for block in blocks.values() if block.first < stop]
+        return [blocks[slot] for slot in range(start * 2, stop * 2) if slot in blocks]
+
+    def came_before(self, seq_id: int) -> float | None:
+        """Return a time before which a message came; see `BackingQueue.came_before`."""
+        arrivals = self.rates.arrivals
+        return None if arrivals is None else arrivals.before(seq_id)
 
     # -- what the parts share ---------------------------------------------------------------------------------------
 
@@ -340,6 +412,8 @@ class SubQueues:
 
         `moved`: they live on in other queues.
         """
+        if self._settled_early is not None and not moved:
+            items = self._settle_early(items, self._settled_early)
         journal = self._journal
         for entry in items:
             if type(entry) is not Entry:
@@ -360,8 +434,45 @@ class SubQueues:
                     journal.early += 1
                     entry.message.accepted()  # type: ignore[union-attr]
 
+    def _settle_early(self, items: Iterable[Item], settled: dict[int, Entry]) -> list[Item]:
+        """Keep those of some settled messages that are not on disk yet until they are; return the others."""
+        others: list[Item] = []
+        for entry in items:
+            if type(entry) is Entry and entry.durable and entry.state in {NEW, WRITING}:
+                if entry.evict:
+                    self._keep(entry)
+                entry.evict = True  # so that the journal reports when it is on disk
+                settled[entry.seq_id] = entry
+            else:
+                others.append(entry)
+        return others
+
+    def _end_settled(self, entries: list[Entry]) -> list[Entry]:
+        """Note the ends of entries that were settled early and are safe now; return the others."""
+        settled = self._settled_early
+        if not settled:
+            return entries
+        others = []
+        for entry in entries:
+            if settled.pop(entry.seq_id, None) is None:
+                others.append(entry)
+            else:
+                entry.evict = False
+                self._journal.delete_late(entry)
+        return others
+
     def unstored(self, entries: Iterable[Entry]) -> None:
-        """Handle entries that found no space on disk (called by the journal); settled ones are not among them."""
+        """Handle entries that found no space on disk (called by the journal): settled ones need none any more."""
+        settled = self._settled_early
+        for entry in entries if settled else ():
+            if settled.pop(entry.seq_id, None) is not None:  # type: ignore[union-attr] # it has some
+                entry.state = GONE
+                entry.evict = False
+                entry.message.accepted()  # type: ignore[union-attr]
+
+    def _fit_unacked(self) -> None:
+        self._unacked = fitting(self._unacked)
+        self._unacked_out = fitting(self._unacked_out)
 
     def _q3(self) -> deque[Entry]:
         if self.q3 is NO_ENTRIES:
@@ -421,7 +532,3 @@ class SubQueues:
         octets = max(0, octets + octets_of(kept))  # a damaged bitmap's messages were not counted
         redelivered_below = max(first_unfetched, self.redelivered_below)
         return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below, self.expiring
-
-
-def _size(item: Item) -> int:
-    return item.size if isinstance(item, Entry) else len(item.content)

@@ -26,6 +26,13 @@ Fetched messages are older than those never fetched. So a requeued message is in
 requeued messages wait in `returned`, a sorted list, which counts as the front of q4 (and may hold betas and gammas,
 whose body was dropped while they were unacked). No message is ever merged into q3 or the delta.
 
+An entry that is settled before its commit is never written, and confirmed at once. With `Pager.early_confirm` off, for
+measurements, it is as in RabbitMQ 3.6: every published message is written and confirmed when that commit is done. Then
+an entry settled while NEW or WRITING is kept in `_settled_early`; the journal writes it as if it were needed, and as
+soon as it is safe its end is noted (`Journal.delete_late`) and written by the next commit. Not written are messages
+that moved to other queues, so that the disk never has both, and those whose queue is deleted or that were refused
+because the disk is full. Their publisher hears that, unless another queue dropped its copy: then it waits for that end.
+
 A transient alpha is the bare `Message`: its seq_id follows from its place, since q4 and q1 have no gaps. A message that
 is on disk, or has to go there, has an `Entry`. `storage.queues.invariants.check` has the invariants between calls.
 
@@ -41,25 +48,26 @@ from typing import Self
 
 from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Entry
 from leveret.storage.journal.body_sizes import octets_in_pieces, octets_of
-from leveret.storage.journal.reads import UNACKED, Range
+from leveret.storage.journal.reads import UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Dated, Message, dated, leading, withhold
-from leveret.storage.queues.backing_queue import Fetched, Peeking, never
-from leveret.storage.queues.gaps import NO_GAPS
+from leveret.storage.queues.backing_queue import Fetched, Peeked, Piece, never
+from leveret.storage.queues.loading import Reading
 from leveret.storage.queues.pager import LARGE, Releasable
-from leveret.storage.queues.peek import ALWAYS, Delta, Run, is_away, known_blocks, look, make_run
-from leveret.storage.queues.requeued import Item, Requeued
-from leveret.storage.queues.runs import share
-from leveret.storage.queues.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
-from leveret.storage.queues.withdrawal import Withdrawing
+from leveret.storage.queues.peek import NO_GAPS, Places
+from leveret.storage.queues.requeued import NONE_REQUEUED, Item, Requeued
+from leveret.storage.queues.sub_queues import NO_ENTRIES, NOTHING
+from leveret.storage.queues.withdrawal import Withdrawal
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their bytes."""
+_SAMPLE = 64
+"""Maximum number of members that are looked at to estimate the number of some of them."""
 
 
-class VariableQueue(Withdrawing):
+class VariableQueue(Reading):
     """A `BackingQueue` that pages; the arguments are those of `storage.queues.sub_queues.SubQueues`."""
 
     __slots__ = ()
@@ -133,6 +141,8 @@ class VariableQueue(Withdrawing):
                 self._unacked.update(zip(seq_ids, items, strict=True))
                 self._unacked_entries += sum([type(item) is Entry for item in items])
                 self._delivered(messages)
+            elif self._settled_early is not None:
+                self._forget(self._journaled(messages, first, expires))
             else:
                 for message in messages:
                     if message.persistent:
@@ -188,7 +198,7 @@ class VariableQueue(Withdrawing):
 
         Returns none if the next one is being read from disk.
         """
-        if self.returned:
+        if self.returned is not NONE_REQUEUED and self.returned:
             return self._fetch_returned(count, ack_required=ack_required)
         run = self.q4
         if not run:
@@ -336,28 +346,17 @@ class VariableQueue(Withdrawing):
         entry.evict = False
         return entry
 
-    def _fit_unacked(self) -> None:
-        self._unacked = fitting(self._unacked)
-        self._unacked_out = fitting(self._unacked_out)
-
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
         seq_ids = list(seq_ids)
         before = len(self._unacked)
         items = [self._take_unacked(seq_id) for seq_id in seq_ids]
-        for item in items:
-            if type(item) is Entry:
-                self._unacked_entries -= 1
-                if item.message is not None:
-                    self.ram_octets += item.size
-                else:
-                    self.away_octets += item.size
-            else:
-                self.ram_octets += len(item.content)  # type: ignore[union-attr]
+        self._unacked_entries -= sum([type(item) is Entry for item in items])
+        self._count_ready(items, 1)
         if before:
             self.unacked_octets = self.unacked_octets * len(self._unacked) // before
         self._fit_unacked()
-        if self.returned is NONE_RETURNED:
+        if self.returned is NONE_REQUEUED:
             self.returned = Requeued()
         self.returned.add(seq_ids, items)
         self.ready_count += len(seq_ids)
@@ -372,7 +371,7 @@ class VariableQueue(Withdrawing):
         dropped: list[Item] = []
         while self.ready_count and len(dropped) < count:
             if self.returned:
-                ((_, item),) = self.returned.take(1, _is_any)
+                ((_, item),) = self.returned.take(1)
             elif self.q4:
                 item = self.q4.popleft()
                 self._q4_first += 1
@@ -391,12 +390,7 @@ class VariableQueue(Withdrawing):
             if self.stored_returns and type(item) is Entry:
                 self.stored_returns.pop(item.seq_id, None)
             dropped.append(item)
-            if type(item) is not Entry:
-                self.ram_octets -= len(item.content)  # type: ignore[union-attr]
-            elif item.message is not None:
-                self.ram_octets -= item.size
-            else:
-                self.away_octets -= item.size
+        self._count_ready(dropped, -1)
         tell = self._withhold(dropped) if self.durable else None
         self._forget(dropped)
         if tell is not None:
@@ -414,36 +408,31 @@ class VariableQueue(Withdrawing):
         item = self._head()
         return None if item is None else item.expires
 
+    def _front(self) -> Iterable[Item]:
+        """Return the part that has the head, as far as memory knows it."""
+        return self.returned.items if self.returned else self.q4 or self.q3
+
     def _head(self) -> Item | None:
-        if self.returned:
-            return self.returned.first()[1]
-        if self.q4:
-            return self.q4[0]
-        if self.q3:
-            return self.q3[0]
-        if self.delta_count:
+        head = next(iter(self._front()), None)
+        if head is None and self.delta_count:
             self._want()
-        return None
+        return head
 
     def head_message(self) -> Message | None:
         """Return the next message if it is in memory; unlike other questions about the head, nothing is read for it."""
-        head: Iterable[Item] = self.returned.items if self.returned else self.q4 or self.q3
-        item = next(iter(head), None)
+        item = next(iter(self._front()), None)
         return item.message if isinstance(item, Entry) else item
 
     def persistent_count(self) -> int:
         """Return the number of persistent messages; see `BackingQueue.persistent_count`."""
         if not self.durable:
             return 0
+        others = (self._unacked.values(), self._unacked_out.values(), self.q4, self.q3, self.q2, self.q1)
         parts: tuple[tuple[Iterable[Item], int], ...] = (
-            (self._unacked.values(), len(self._unacked)),
-            (self._unacked_out.values(), len(self._unacked_out)),
             (self.returned.items, len(self.returned)),
-            *((part, len(part)) for part in (self.q4, self.q3, self.q2, self.q1)),
+            *[(part, len(part)) for part in others],
         )
-        return max(0, self.delta_count - self.delta_paged) + sum(
-            [share(part, length, _is_durable) for part, length in parts]
-        )
+        return max(0, self.delta_count - self.delta_paged) + sum([_durable_of(*part) for part in parts])
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
         """Return the length of the head's leading run that is all expired or all live at `now`, and which of the two.
@@ -451,12 +440,7 @@ class VariableQueue(Withdrawing):
         At most `limit` (>= 1). The run may be longer: call again when these are removed. 0 while the head is being
         read.
         """
-        item = self._head()
-        if item is None:
-            return 0, False
-        if self.returned:
-            return leading(islice(self.returned.items, limit), now)
-        return leading(islice(self.q4 or self.q3, limit), now)
+        return (0, False) if self._head() is None else leading(islice(self._front(), limit), now)
 
     def octets_of(self, seq_ids: Iterable[int]) -> int:
         """Return the body bytes of unacked messages; see `BackingQueue.octets_of`."""
@@ -468,43 +452,9 @@ class VariableQueue(Withdrawing):
         items = [*self.returned.items, *self.q4, *self.q3, *self.q2, *self.q1]
         return chain((self.delta_octets,), octets_in_pieces(items))
 
-    def peek(self, most: int | None = None) -> Peeking:
-        """Look at the messages as they are now; see `BackingQueue.peek`."""
-        below = self.redelivered_below
-        returned = list(islice(self.returned, most))
-        q4, q3 = list(islice(self.q4, most)), list(islice(self.q3, most))
-        q2, q1 = list(islice(self.q2, most)), list(islice(self.q1, most))
-        parts: list[Run | Delta] = [
-            make_run(map(_seq_id, returned), [item for _, item in returned], redelivered_below=ALWAYS),
-            make_run(range(self._q4_first, self._q4_first + len(q4)), q4),
-            make_run([entry.seq_id for entry in q3], q3, redelivered_below=below),
-            make_run([entry.seq_id for entry in q2], q2),
-            make_run(range(self._q1_first, self._q1_first + len(q1)), q1),
-        ]
-        held = [*self._unacked.items(), *self._unacked_out.items()]
-        unacked = make_run(
-            [seq_id for seq_id, _ in held], [item for _, item in held], redelivered_below=ALWAYS
-        )
-        snapshot = None
-        if self.delta_count:
-            whole = Range(self.qid, self.delta_start, self.delta_stop)
-            known = known_blocks(self.blocks.values())
-            parts.insert(3, Delta(whole, below, known, self.counts_returns, self.gaps.copy()))
-        if (
-            self.delta_count
-            or is_away(unacked)
-            or any(isinstance(run, Run) and is_away(run) for run in parts)
-        ):
-            snapshot = self.pager.snapshot()
-        return look(
-            parts,
-            unacked,
-            snapshot,
-            segment=self.segment,
-            octets=self.pager.load_octets,
-            most=most,
-            returns=dict(self.stored_returns),
-        )
+    def _piece(self, messages: list[Peeked], places: Places, missed: list[int]) -> Piece:
+        withdrawal = Withdrawal(self, places, missed)
+        return Piece(messages, withdrawal.prepare, withdrawal.withdraw)
 
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk."""
@@ -596,6 +546,8 @@ class VariableQueue(Withdrawing):
 
     def _withhold(self, items: Iterable[Item]) -> Callable[[bool], object] | None:
         """Withhold the confirms of messages that are about to be dropped; see `withhold`."""
+        if self._settled_early is not None:  # nobody hears before what is dropped is written
+            return None
         return withhold([item.message for item in items if type(item) is Entry])
 
     def _swept_ranges(self) -> Iterator[tuple[int, int]]:
@@ -612,7 +564,7 @@ class VariableQueue(Withdrawing):
 
     def _empty(self) -> None:
         self._release(self.returned, self.q4, self.q1, self.q3, self.q2)
-        self.returned = NONE_RETURNED
+        self.returned = NONE_REQUEUED
         self.q4 = self.q1 = NOTHING
         self.q3 = self.q2 = NO_ENTRIES
         self.blocks = {}
@@ -635,6 +587,10 @@ class VariableQueue(Withdrawing):
     def delete(self) -> None:
         """Delete the queue with its unacked messages: later acks are ignored, and nothing else may be called."""
         journal = self._journal
+        if self._settled_early:
+            if any(entry.state == WRITING for entry in self._settled_early.values()):
+                journal.await_sweep()
+            self._settled_early.clear()
         # Records on disk are swept, as found on disk, and none of them is noted as dead any more. So only the entries
         # that the journal holds are visited, which are few.
         unwritten = list(journal.unwritten_of(self))
@@ -668,10 +624,7 @@ def _has_body(item: Item) -> bool:
     return type(item) is not Entry or item.message is not None
 
 
-def _is_durable(item: Item) -> bool:
-    return type(item) is Entry and item.durable
-
-
-def _is_any(item: Item) -> bool:
-    del item
-    return True
+def _durable_of(items: Iterable[Item], length: int) -> int:
+    """Return about how many of some messages are durable: exact if all or none are, or if there are few."""
+    some = [type(item) is Entry and item.durable for item in islice(items, _SAMPLE)]
+    return some.count(True) * length // len(some) if some else 0

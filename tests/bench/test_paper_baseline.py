@@ -3,17 +3,15 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bench.paper_baseline import BookedLateQueue, BookedQueue, BookedStore
+from bench.paper_baseline import BookedQueue, BookedStore
 from leveret.broker.config.config import StorageConfig
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
-from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 
 QID = 1 << 32
-KINDS = ((BookedQueue, VariableQueue), (BookedLateQueue, LateQueue))
 
 
 class Publisher:
@@ -32,9 +30,10 @@ class Publisher:
 class World:
     """A queue with its journal and a publisher."""
 
-    def __init__(self, kind):
+    def __init__(self, kind, *, early):
         self.journal = Journal()
-        self.queue = kind(Pager(self.journal, lambda _: None, blob_threshold=1000), QID, durable=True)
+        pager = Pager(self.journal, lambda _: None, blob_threshold=1000, early_confirm=early)
+        self.queue = kind(pager, QID, durable=True)
         self.publisher = Publisher()
         self.unacked = []
         self.published = 0
@@ -103,12 +102,12 @@ steps = st.tuples(
 )
 
 
-@pytest.mark.parametrize(("booked", "plain"), KINDS)
+@pytest.mark.parametrize("early", [True, False])
 @given(done=st.lists(steps, max_size=40))
 @settings(max_examples=150, deadline=None)
-def test_tables_decide_nothing_and_agree_with_the_queue(booked, plain, done):
+def test_tables_decide_nothing_and_agree_with_the_queue(early, done):
     """Any operations have the results and confirms of the queue without tables, whose counts are those of the tables."""
-    one, other = World(booked), World(plain)
+    one, other = World(BookedQueue, early=early), World(VariableQueue, early=early)
     for what, count in done:
         assert other.step(what, count) == one.step(what, count)
         assert other.publisher.outcomes == one.publisher.outcomes
@@ -123,7 +122,7 @@ def test_tables_decide_nothing_and_agree_with_the_queue(booked, plain, done):
 
 def test_a_message_is_in_each_table_until_its_commit():
     """A publish has its number, queue and exchange in the channel, its id in process, backing queue and index."""
-    world = World(BookedLateQueue)
+    world = World(BookedQueue, early=False)
     world.step("publish", 1)
     book = world.queue.book
     (channel,) = book.channels.values()
@@ -140,10 +139,11 @@ def test_a_message_is_in_each_table_until_its_commit():
     assert [("ack", 1)] == world.publisher.outcomes
 
 
-@pytest.mark.parametrize(("early", "kind"), [(True, BookedQueue), (False, BookedLateQueue)])
-def test_a_store_makes_such_queues(tmp_path, early, kind):
-    """The setting of early confirms chooses between the two, as without tables."""
+@pytest.mark.parametrize("early", [True, False])
+def test_a_store_makes_such_queues(tmp_path, early):
+    """The setting of early confirms is theirs, as without tables."""
     store = BookedStore(tmp_path, StorageConfig(sync=False, early_confirm=early), ram_limit=1 << 20)
 
-    assert type(store._queue_class(store.pager, QID, durable=True)) is kind
+    assert type(store._queue_class(store.pager, QID, durable=True)) is BookedQueue
+    assert store.pager.early_confirm is early
     store.environment.close()

@@ -132,7 +132,7 @@ class Run:
         commit(self.node)
         while self.node.disk.journal.files:
             write_files(self.node)
-        commit(self.node)  # a `LateQueue` writes the ends of what it has just written
+        commit(self.node)  # a queue without early confirms writes the ends of what it has just written
         self.model.commit()
 
     def settle(self) -> None:

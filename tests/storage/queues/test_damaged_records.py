@@ -4,8 +4,7 @@ import pytest
 from stored import SEGMENT, Stored
 
 from leveret.storage.journal.journal import Journal
-from leveret.storage.queues.late_confirm_queue import LateQueue
-from leveret.storage.queues.sub_queues import Pager
+from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover
@@ -13,9 +12,9 @@ from leveret.storage.store.recovery import recover
 BLOCKS = 4
 
 
-@pytest.mark.parametrize("queue_class", [VariableQueue, LateQueue])
+@pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize(("at", "lost"), [(-1, 1), (30, SEGMENT)], ids=["record", "block"])
-def test_what_is_damaged_keeps_nothing_back_and_counts_no_more(tmp_path, queue_class, at, lost):
+def test_what_is_damaged_keeps_nothing_back_and_counts_no_more(tmp_path, is_early, at, lost):
     """All undamaged messages are delivered, and the octets of the others are reported as lost."""
     stored = Stored(tmp_path, "one")
     for number in range(BLOCKS):
@@ -31,8 +30,8 @@ def test_what_is_damaged_keeps_nothing_back_and_counts_no_more(tmp_path, queue_c
         damaged[at] ^= 1
         txn.put(key, bytes(damaged), db=environment.store.db["blocks"])
     requests = []
-    pager = Pager(Journal(environment.boot << 40), requests.append, segment=SEGMENT)
-    queue = queue_class(pager, qid, durable=True, next_seq=environment.boot << 40)
+    pager = Pager(Journal(environment.boot << 40), requests.append, segment=SEGMENT, early_confirm=is_early)
+    queue = VariableQueue(pager, qid, durable=True, next_seq=environment.boot << 40)
     found = recover(environment, {qid: queue})[qid]
     queue.recover(
         found.messages,

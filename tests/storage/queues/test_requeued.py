@@ -49,7 +49,7 @@ def test_returned_is_a_sorted_list(data: st.DataObject) -> None:
         expected.update(zip(seq_ids, messages, strict=True))
         if expected and data.draw(st.booleans()):
             gone = data.draw(st.sampled_from(sorted(expected)))
-            returned.remove(gone)
+            assert [(gone, expected[gone])] == returned.remove_those([gone, 40])
             del expected[gone]
         most, below = data.draw(st.integers(1, 12)), data.draw(st.integers(0, 50))
         taken = returned.take(most, before(below))

@@ -44,12 +44,11 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.logged import together
 from leveret.storage.journal.reads import DELTA, Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
-from leveret.storage.queues import portions as portions_module, variable_queue as variable_queue_module
+from leveret.storage.queues import peek as peek_module, variable_queue as variable_queue_module
 from leveret.storage.queues.backing_queue import Look, Piece
 from leveret.storage.queues.invariants import check
-from leveret.storage.queues.late_confirm_queue import LateQueue
+from leveret.storage.queues.loading import AHEAD_LOADS
 from leveret.storage.queues.pager import Pager
-from leveret.storage.queues.prefetch import AHEAD_LOADS
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import (
     environment as environment_module,
@@ -297,7 +296,6 @@ def name_of(message: Message) -> int:
 class Machine(RuleBasedStateMachine):
     """A broker's storage without a broker."""
 
-    make_queue: type[VariableQueue] = VariableQueue
     blob_threshold = BLOB_THRESHOLD
     late = False
     """True if messages settled before their commit are written nevertheless, and confirmed then."""
@@ -349,6 +347,7 @@ class Machine(RuleBasedStateMachine):
             load_octets=LOAD_OCTETS,
             blob_threshold=self.blob_threshold,
             ram_limit=self.limit,
+            early_confirm=not self.late,
         )
         self.pager.snapshot = self.environment.snapshot
         self.looks = []
@@ -372,9 +371,7 @@ class Machine(RuleBasedStateMachine):
         self.reduce_memory_use(0)
 
     def declare(self) -> None:
-        queue = self.make_queue(
-            self.pager, next(self.ids), durable=True, next_seq=self.environment.boot << 40
-        )
+        queue = VariableQueue(self.pager, next(self.ids), durable=True, next_seq=self.environment.boot << 40)
         self.queues[queue.qid] = ModelQueue(queue)
         self.journal.put("defs", queue.qid.to_bytes(8, "big"), b"")
         self.noted_definitions.append((queue.qid, True))
@@ -384,7 +381,7 @@ class Machine(RuleBasedStateMachine):
 
     def make(self, qid: int, *, durable: bool) -> VariableQueue:
         first = self.environment.boot << 40 if durable else 0
-        queue = self.make_queue(self.pager, qid, durable=durable, next_seq=first)
+        queue = VariableQueue(self.pager, qid, durable=durable, next_seq=first)
         queue.target_ram_count = self.target
         queue.count_returns(counted=True)
         return queue
@@ -1293,7 +1290,6 @@ ROUND = 1000
 class LateMachine(Machine):
     """The state machine with queues that confirm nothing before its commit."""
 
-    make_queue = LateQueue
     late = True
 
 
@@ -1424,7 +1420,6 @@ class LoggedMachine(Machine):
 class LateLoggedMachine(LoggedMachine):
     """The state machine of a replicated log with queues that confirm nothing before its commit."""
 
-    make_queue = LateQueue
     late = True
 
 
@@ -1545,7 +1540,6 @@ class RedoMachine(Machine):
 class LateRedoMachine(RedoMachine):
     """The state machine of a log with queues that confirm nothing before its commit."""
 
-    make_queue = LateQueue
     late = True
 
 
@@ -1554,7 +1548,7 @@ def run(machine: type[Machine], examples: int, steps: int) -> None:
     with (
         patch.object(table_module, "SWEEP_WORK", SWEEP_WORK),
         patch.object(variable_queue_module, "UNCOUNTED", 8),
-        patch.multiple(portions_module, PORTION_OCTETS=1000, READ_OCTETS=500, _WINDOW=5),
+        patch.multiple(peek_module, PORTION_OCTETS=1000, READ_OCTETS=500, _WINDOW=5),
     ):
         for done in range(0, examples, ROUND):
             chosen = settings(

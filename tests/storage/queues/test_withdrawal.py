@@ -8,13 +8,13 @@ from hypothesis import given, strategies as st
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.promise import Promise
+from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import Message, Promised
 from leveret.storage.queues.backing_queue import BackingQueue, Piece
-from leveret.storage.queues.gaps import NO_GAPS, Gaps
 from leveret.storage.queues.memory_queue import MemoryQueue
-from leveret.storage.queues.peek import PIECE
+from leveret.storage.queues.peek import NO_GAPS, PIECE, PREPARED, Gaps, sparse
 from leveret.storage.queues.priority_queue import PriorityQueue
-from leveret.storage.queues.runs import PREPARED, some, take_out
+from leveret.storage.queues.withdrawal import take_out
 
 
 def priorities() -> PriorityQueue[MemoryQueue]:
@@ -151,11 +151,14 @@ def test_promises_stay_open():
 )
 def test_members_are_taken_out_of_a_run(run, wanted, at):
     """Members are removed by their positions, and the others keep their order; a part of a run is what a slice is."""
-    members = deque(run)
-
-    assert run[at : at + 4] == some(members, at, 4) if at < len(run) else True
-    assert [each for each in run if each in wanted] == take_out(members, wanted, int)
-    assert [each for each in run if each not in wanted] == list(members)
+    members = deque([Entry(seq_id, None, 0, durable=True) for seq_id in run])
+    for backwards in (False, True):
+        found = [each for each in run if each >= at]
+        found = found[-4:] if backwards else found[:4]
+        assert found == sparse(members, at, 99, 4, backwards=backwards)[0]
+    taken = [entry.seq_id for entry in take_out(members, wanted)]
+    assert [each for each in run if each in wanted] == taken
+    assert [each for each in run if each not in wanted] == [entry.seq_id for entry in members]
 
 
 @given(positions=st.sets(st.integers(0, 20_000)), before=st.integers(0, 20_000))
@@ -177,4 +180,4 @@ def test_the_shared_set_stays_empty():
     """Nothing can be added to the set that all queues share."""
     with pytest.raises(TypeError):
         NO_GAPS.add(1)
-    assert not NO_GAPS.copy()
+    assert not NO_GAPS

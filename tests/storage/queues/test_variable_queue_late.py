@@ -5,8 +5,8 @@ import pytest
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
-from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 QID = 1 << 32
 
@@ -31,7 +31,8 @@ def journal():
 
 @pytest.fixture
 def queue(journal):
-    return LateQueue(Pager(journal, lambda _: None, blob_threshold=1000), QID, durable=True)
+    pager = Pager(journal, lambda _: None, blob_threshold=1000, early_confirm=False)
+    return VariableQueue(pager, QID, durable=True)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_what_is_delivered_without_acks_is_written_too(journal, queue, publisher
     assert (0, 1, 0) == commit(journal)
 
 
-@pytest.mark.parametrize("settle", [LateQueue.purge, lambda queue: queue.drop(1)])
+@pytest.mark.parametrize("settle", [VariableQueue.purge, lambda queue: queue.drop(1)])
 def test_whoever_waits_for_an_end_waits_for_its_commit(journal, queue, publisher, settle):
     """A purge is reported when it is on disk, which is one commit after the message."""
     queue.publish([message(publisher, 1)], persistent=True)

@@ -5,7 +5,6 @@ The theory is in `storage.queues.variable_queue`.
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: C901 - hot: one flat function is several times cheaper than small ones
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -29,6 +28,7 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
 from leveret.storage.queues.paging import Paging
+from leveret.storage.queues.peek import message_of, ranges_of, slot_of
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
 
@@ -91,21 +91,16 @@ class Reading(Paging):
 
     def _load_bodies(self, items: Iterable[tuple[int, Item]], what: str) -> None:
         """Start a read of the missing bodies of some messages (ascending by seq_id)."""
-        ranges: list[Range] = []
         wanted: list[Entry] = []
         octets = 0
-        for seq_id, item in items:
+        for _, item in items:
             if type(item) is Entry and item.message is None:
                 octets += item.size
-                if octets > self.pager.load_octets and ranges:
+                if octets > self.pager.load_octets and wanted:
                     break
                 wanted.append(item)
-                if ranges and ranges[-1].stop == seq_id:
-                    ranges[-1] = Range(self.qid, ranges[-1].first, seq_id + 1)
-                else:
-                    ranges.append(Range(self.qid, seq_id, seq_id + 1))
-        if ranges:
-            self._load(ranges, what, wanted)
+        if wanted:
+            self._load(ranges_of(self.qid, map(_seq_id, wanted)), what, wanted)
 
     def _load(self, ranges: Sequence[Range], what: str, entries: Sequence[Entry] = ()) -> None:
         request = LoadRequest(self, tuple(ranges), self.pager.load_octets, what, entries, self.delta_stop)
@@ -136,7 +131,7 @@ class Reading(Paging):
         stop = min(found.stop, request.horizon)
         entries: list[Entry] = []
         for raw, header in self._headed(request, found):
-            slot = header.first * 2 + raw.paged
+            slot = slot_of(raw, header)
             block = self.blocks.get(slot)
             bitmap = read_bitmap(raw.dead, header)
             if bitmap.is_damaged:
@@ -259,14 +254,18 @@ class Reading(Paging):
         if self.gaps:
             taken = [entry for entry in taken if entry.seq_id not in self.gaps]
         self._leave_delta(block, len(taken), sum([entry.body for entry in taken]))
-        if block.returns and self.counts_returns:
-            if not self.stored_returns:
-                self.stored_returns = {}
-            returns = block.returns
-            self.stored_returns.update(
-                {entry.seq_id: returns[entry.index] for entry in taken if entry.index in returns}
-            )
+        self._note_stored_returns(block, taken)
         entries += taken
+
+    def _note_stored_returns(self, block: Block, taken: Sequence[Entry]) -> None:
+        """Note the delivery counts that are on disk for messages of a block, if they are counted."""
+        returns = block.returns
+        if returns and self.counts_returns:
+            stored = {entry.seq_id: returns[entry.index] for entry in taken if entry.index in returns}
+            if self.stored_returns:
+                self.stored_returns.update(stored)
+            else:
+                self.stored_returns = stored
 
     def _leave_delta(self, block: Block, count: int, octets: int) -> None:
         """Remove `count` messages of one block, with `octets` bytes of bodies, from the delta."""
@@ -296,13 +295,8 @@ class Reading(Paging):
                 continue
             if record.address != address:
                 address = record.address
-            message = _message(record, address, found)
-            entry = Entry(record.seq_id, message, record.size, durable=durable, expires=record.expires)
-            entry.state = STORED
-            entry.block = block
-            entry.index = record.place
-            entry.msg_id = record.msg_id
-            entry.body = bodies[record.place]
+            message = message_of(record, found, address)
+            entry = entry_of(record, block, message, bodies[record.place], durable=durable)
             # the body of one that was withdrawn may be gone, as it is read later than the block
             if message is None and record.seq_id not in self.gaps:  # damaged: it cannot be delivered
                 self._note_damage(record.seq_id, _kind(record.msg_id, found))
@@ -365,14 +359,14 @@ class Reading(Paging):
             places[slot] = places.get(slot, 0) | 1 << entry.index
         address = b""
         for raw, header in self._headed(request, found):
-            others = ~places.get(header.first * 2 + raw.paged, 0)
-            for record in read_records(raw.value, header, others):
+            slot = slot_of(raw, header)
+            for record in read_records(raw.value, header, ~places.get(slot, 0)):
                 wanted = None if isinstance(record, int) else waiting.get(record.seq_id)
-                if wanted is None or wanted.block.first != header.first or wanted.block.paged != raw.paged:
+                if isinstance(record, int) or wanted is None or wanted.block.slot != slot:
                     continue
-                if record.address != address:  # type: ignore[union-attr]
-                    address = record.address  # type: ignore[union-attr]
-                message = _message(record, address, found)  # type: ignore[arg-type]
+                if record.address != address:
+                    address = record.address
+                message = message_of(record, found, address)
                 if message is not None:
                     del waiting[wanted.seq_id]
                     wanted.message = message
@@ -400,7 +394,7 @@ class Reading(Paging):
         self.away_octets -= entry.size
         self.lost_octets += entry.body
         if what != BODIES:
-            self.returned.remove(entry.seq_id)
+            self.returned.remove_those((entry.seq_id,))
             return
         self.q3.remove(entry)
         self._ahead = 0
@@ -414,8 +408,12 @@ def _kind(msg_id: int, found: Loaded) -> str:
     return body if isinstance(body, str) else RECORD
 
 
-def _message(record: Record, address: bytes, found: Loaded) -> Message | None:
-    content = record.content if not record.msg_id else found.bodies.get(record.msg_id)
-    if not isinstance(content, bytes) or len(content) < 7:
-        return None
-    return Message(address, content, content[1] << 8 | content[2])
+def entry_of(record: Record, block: Block, message: Message | None, body: int, *, durable: bool) -> Entry:
+    """Return the entry of a record that was read; `body` is the size of its body."""
+    entry = Entry(record.seq_id, message, record.size, durable=durable, expires=record.expires)
+    entry.state = STORED
+    entry.block = block
+    entry.index = record.place
+    entry.msg_id = record.msg_id
+    entry.body = body
+    return entry
