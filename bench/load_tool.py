@@ -20,10 +20,9 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
-from leveret.broker.perf.confirms import Confirms
 from leveret.broker.perf.deliveries import Deliveries
-from leveret.broker.perf.producer import BATCH, Producer, Schedule, template
-from leveret.broker.perf.tally import Tally
+from leveret.broker.perf.measurement import Tally
+from leveret.broker.perf.producer import BATCH, Confirms, Producer, Schedule, template
 
 MESSAGES = BATCH * 1000
 READ = 64 * 1024

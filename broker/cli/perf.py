@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from leveret.broker.client.options import TLS
     from leveret.broker.client.uri import Address
     from leveret.broker.perf.load import Load
+    from leveret.broker.perf.measurement import Result
     from leveret.broker.perf.report import Report
-    from leveret.broker.perf.results import Result
 
 STAMP_SIZE = 12
 """`broker.perf.load.STAMP_SIZE`, which is not imported for the help text."""

@@ -13,8 +13,8 @@ from leveret.broker.amqp.commands import Basic, Frame
 from leveret.broker.amqp.fastpath import FRAME_END, TYPE_HEADER, TYPE_METHOD, unpack_header
 from leveret.broker.client.frames import FIELDS_AT, Incoming
 from leveret.broker.perf.load import STAMP_SIZE
+from leveret.broker.perf.measurement import Tally
 from leveret.broker.perf.producer import MARK_SIZE, record
-from leveret.broker.perf.tally import Tally
 
 BASIC_DELIVER = Basic.Deliver.index
 BODY_AT = 7
@@ -128,11 +128,7 @@ class Deliveries(Incoming):
 
     def _acknowledge(self) -> None:
         every, tags = self._ack_every, self._unacked
-        if every == 1:
-            self._replies += [_pack_ack(TYPE_METHOD, 1, 13, 60, 80, tag, False, FRAME_END) for tag in tags]
-            tags.clear()
-            return
         count = len(tags) // every * every
         last = tags[every - 1 : count : every]
-        self._replies += [_pack_ack(TYPE_METHOD, 1, 13, 60, 80, tag, True, FRAME_END) for tag in last]
+        self._replies += [_pack_ack(TYPE_METHOD, 1, 13, 60, 80, tag, every > 1, FRAME_END) for tag in last]
         del tags[:count]

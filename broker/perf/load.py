@@ -1,12 +1,17 @@
-"""The load to create: options, names of queues, and which queues each producer and consumer uses."""
+"""The load to create: options, which queues each producer and consumer uses, and the objects that it needs."""
 
 from collections.abc import Sequence
 
 import msgspec
 
+from leveret.broker.amqp.commands import Exchange, Frame, Queue, make
+from leveret.broker.client.client import Client
+from leveret.broker.client.errors import ReplyError
+
 STAMP_SIZE = 12
 """Least size of a body, in bytes: the mark of the run and the time at which the message was due."""
 AUTOMATIC_NAME = "leveret-perf"
+NOT_FOUND = 404
 
 
 class LoadError(ValueError):
@@ -86,3 +91,59 @@ def shares(workers: int, items: Sequence[str]) -> list[list[str]]:
     if workers >= len(items):
         return [[items[worker % len(items)]] for worker in range(workers)]
     return [list(items[worker::workers]) for worker in range(workers)]
+
+
+class Topology:
+    """The exchange, queues and bindings of a run: declared if they do not exist, and then deleted at its end."""
+
+    def __init__(self, load: Load, names: Sequence[str]) -> None:
+        self._load = load
+        self._names = names
+        self._made_queues: list[str] = []
+        self._made_exchange = False
+
+    @property
+    def is_own(self) -> bool:
+        """True if nobody else can publish to or consume from the queues, as far as the tool knows."""
+        return not self._load.exchange and len(self._made_queues) == len(self._names)
+
+    async def declare(self, client: Client) -> None:
+        """Declare what does not exist yet. Raises ReplyError, and what the connection raises."""
+        load = self._load
+        passive = make(Exchange.Declare, 0, load.exchange, "", True, False, False, False, False, {})
+        if load.exchange and not await _exists(client, passive):
+            made = make(Exchange.Declare, 0, load.exchange, load.exchange_type, *[False] * 5, {})
+            await client.call(made)
+            self._made_exchange = True
+        automatic = load.queue is None and load.consumers > 0
+        for name in self._names:
+            if load.queue is not None and await _exists(
+                client, make(Queue.Declare, 0, name, True, False, False, False, False, {})
+            ):
+                continue
+            # Auto-delete removes the queues of a run that is killed.
+            await client.call(make(Queue.Declare, 0, name, False, True, False, automatic, False, {}))
+            self._made_queues.append(name)
+        if load.exchange:
+            for name in self._names:
+                key = name if load.routing_key is None else load.routing_key
+                await client.call(make(Queue.Bind, 0, name, load.exchange, key, False, {}))
+
+    async def delete(self, client: Client) -> None:
+        """Delete what was declared; what was already deleted does not matter."""
+        for name in self._made_queues:
+            await client.call(make(Queue.Delete, 0, name, False, False, False))
+        if self._made_exchange:
+            await client.call(make(Exchange.Delete, 0, self._load.exchange, False, False))
+
+
+async def _exists(client: Client, passive: Frame) -> bool:
+    """Return whether a passive declaration succeeds, which is tried on a channel of its own: failing closes it."""
+    channel = await client.open_channel()
+    try:
+        await client.call(passive, channel)
+    except ReplyError as error:
+        if error.code == NOT_FOUND:
+            return False
+        raise
+    return True

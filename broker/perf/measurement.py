@@ -1,22 +1,137 @@
-"""The measurement of a run: intervals, rates and the time that the broker blocked a connection."""
+"""The measurement of a run: counters, intervals, rates, and the results as they are written to JSON.
 
-from leveret.broker.counters.histogram import Histogram
-from leveret.broker.perf.producer import NANOSECONDS
-from leveret.broker.perf.results import Flow, Interval, percentiles
-from leveret.broker.perf.tally import Tally
+docs/howto/measure.md describes the fields of the results.
+"""
+
+from operator import attrgetter
+
+import msgspec
+
+from leveret.broker.client.product import Product
+from leveret.broker.counters.histogram import Histogram, Latency
+from leveret.broker.perf.load import Load
+
+NANOSECONDS = 1_000_000_000
+_COUNTS = ("sent", "received", "confirmed", "nacked", "returned")
+_counts = attrgetter(*_COUNTS)
+
+
+class Tally:
+    """Counts of messages, and latencies in microseconds.
+
+    Attributes:
+        sent, received, confirmed, nacked, returned: number of messages.
+        own: messages received that this run published, without redeliveries.
+        latency: from the time at which a message was due to its arrival at a consumer.
+        confirm_latency: from the time at which a message was due to its confirm.
+        send_delay: from the time at which a message was due to its being written to the socket.
+
+    """
+
+    __slots__ = (
+        "confirm_latency",
+        "confirmed",
+        "latency",
+        "nacked",
+        "own",
+        "received",
+        "returned",
+        "send_delay",
+        "sent",
+    )
+
+    def __init__(self) -> None:
+        self.sent = self.received = self.confirmed = self.nacked = self.returned = self.own = 0
+        self.latency = Latency()
+        self.confirm_latency = Latency()
+        self.send_delay = Histogram()
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Latencies in microseconds, each at most 3 % too high."""
+
+    count: int
+    min: int
+    mean: float
+    p50: int
+    p90: int
+    p95: int
+    p99: int
+    p999: int
+    max: int
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """Messages of one kind: their number until the end, and their rate a second in the measured time."""
+
+    count: int
+    rate: float
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """About one second of the run: messages a second, and latencies if there were any."""
+
+    second: float
+    sent: float
+    received: float
+    confirmed: float
+    nacked: float
+    returned: float
+    latency_us: Percentiles | None
+    confirm_latency_us: Percentiles | None
+    blocked: str | None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run; see docs/howto/measure.md."""
+
+    uri: str
+    server: Product
+    load: Load
+    seconds: float
+    sent: Flow
+    received: Flow
+    confirmed: Flow
+    nacked: int
+    returned: int
+    unsent: int
+    unconfirmed: int
+    unreceived: int | None
+    latency_us: Percentiles | None
+    confirm_latency_us: Percentiles | None
+    send_delay_us: Percentiles | None
+    blocked_seconds: float
+    blocked_reason: str | None
+    error: str | None
+    intervals: list[Interval]
+
+
+def percentiles(histogram: Histogram) -> Percentiles | None:
+    """Return the percentiles of a histogram; None if it is empty."""
+    if not histogram.count:
+        return None
+    of = histogram.percentile
+    return Percentiles(
+        count=histogram.count,
+        min=histogram.least,
+        mean=round(histogram.total / histogram.count, 1),
+        p50=of(0.5),
+        p90=of(0.9),
+        p95=of(0.95),
+        p99=of(0.99),
+        p999=of(0.999),
+        max=histogram.greatest,
+    )
 
 
 class Measurement:
     """Turns the counters of a run into intervals and rates. Times are in nanoseconds.
 
-    Args:
-        began: time at which the run began.
-
     Attributes:
-        tally: the counters.
-        intervals: the intervals so far.
-        since: beginning of the current interval.
+        began: time at which the run began.
         ended: time at which the producers stopped; `began` until then.
+        since: beginning of the current interval.
+        intervals: the intervals so far.
 
     """
 
@@ -33,40 +148,30 @@ class Measurement:
         self._was_blocked = False
         """A connection was blocked at some time of this interval."""
         self.since = began
-        self._before = self._counts()
+        self._before = _counts(tally)
         self._at_end = self._before
-
-    def _counts(self) -> tuple[int, int, int, int, int]:
-        tally = self.tally
-        return tally.sent, tally.received, tally.confirmed, tally.nacked, tally.returned
 
     def interval(self, now: int) -> Interval:
         """End an interval, append it to `intervals`, and return it."""
-        counts = self._counts()
+        counts = _counts(self.tally)
         seconds = max(1, now - self.since) / NANOSECONDS
-        sent, received, confirmed, nacked, returned = (
-            round((new - old) / seconds, 1) for new, old in zip(counts, self._before, strict=True)
-        )
+        rates = [round((new - old) / seconds, 1) for new, old in zip(counts, self._before, strict=True)]
         made = Interval(
             second=round((now - self.began) / NANOSECONDS, 3),
-            sent=sent,
-            received=received,
-            confirmed=confirmed,
-            nacked=nacked,
-            returned=returned,
+            **dict(zip(_COUNTS, rates, strict=True)),
             latency_us=percentiles(self.tally.latency.take()),
             confirm_latency_us=percentiles(self.tally.confirm_latency.take()),
             blocked=self.blocked_reason if self._was_blocked else None,
         )
         self.intervals.append(made)
         self.since, self._before = now, counts
-        self._was_blocked = self._blocked > 0
+        self._was_blocked = self.is_blocked
         return made
 
     def end(self, now: int) -> None:
         """Note the time at which the producers stop: rates count until then."""
         self.ended = now
-        self._at_end = self._counts()
+        self._at_end = _counts(self.tally)
 
     def seconds(self) -> float:
         """Return the measured time in seconds."""
@@ -77,7 +182,7 @@ class Measurement:
         seconds = max(self.seconds(), 1e-9)
         sent, received, confirmed = (
             Flow(count, round(until / seconds, 1))
-            for count, until in zip(self._counts()[:3], self._at_end[:3], strict=True)
+            for count, until in zip(_counts(self.tally)[:3], self._at_end[:3], strict=True)
         )
         return sent, received, confirmed
 
@@ -104,7 +209,3 @@ class Measurement:
         """Return the time in which at least one connection was blocked."""
         current = now - self._blocked_since if self._blocked else 0
         return round((self._blocked_time + current) / NANOSECONDS, 3)
-
-    def latencies(self) -> tuple[Histogram, Histogram]:
-        """Return the latencies to the consumers and to the confirms, of the whole run."""
-        return self.tally.latency.whole(), self.tally.confirm_latency.whole()

@@ -8,21 +8,22 @@ it would for an application; counted from the time of sending, the pause would b
 
 import struct
 from collections.abc import Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, make
-from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.fastpath import BASIC_ACK, content_frames, unpack_ack
 from leveret.broker.amqp.properties import build
+from leveret.broker.client.frames import FIELDS_AT, Incoming
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.perf.load import STAMP_SIZE
-from leveret.broker.perf.tally import Tally
+from leveret.broker.perf.measurement import NANOSECONDS, Tally
 
+BASIC_NACK = Basic.Nack.index
+BASIC_RETURN = Basic.Return.index
 BATCH = 128
 """Maximum number of messages of a write."""
 BATCH_BYTES = 64 * 1024
-NANOSECONDS = 1_000_000_000
 MILLION = 1_000_000
 MARK_SIZE = 4
 
@@ -48,17 +49,8 @@ def template(
 ) -> Template:
     """Return the frames of a message on channel 1 whose body begins with a mark of four bytes and the due time.
 
-    Args:
-        exchange: exchange to publish to.
-        routing_key: routing key.
-        mark: bytes that distinguish messages of this run from others.
-        size: bytes of the body, at least `STAMP_SIZE`.
-        frame_max: maximum size of a frame in bytes; 0 = no limit.
-        persistent: delivery mode 2 instead of 1.
-        mandatory: request the return of an unroutable message.
-
-    Raises:
-        ValueError: a name is too long.
+    The mark distinguishes messages of this run from others. The size is that of the body, at least `STAMP_SIZE`;
+    frame_max, that of a frame, is 0 for no limit. Raises ValueError if a name is too long.
     """
     method = encode_method(1, make(Basic.Publish, 0, exchange, routing_key, mandatory, False))
     header = build(size, delivery_mode=2 if persistent else 1)
@@ -69,14 +61,7 @@ def template(
 
 
 class Schedule:
-    """Times at which messages are due.
-
-    Args:
-        rate: messages a second, more than 0.
-        began: time at which the first message is due, in nanoseconds.
-        seconds: duration; 0 = no end.
-
-    """
+    """Times at which messages are due: `rate` a second, the first at `began`, for `seconds`; 0 for no end."""
 
     __slots__ = ("_rate", "began", "total")
 
@@ -114,9 +99,6 @@ class Producer:
         window: maximum number of unconfirmed messages; 0: confirms are off.
         schedule: None to send as many messages as possible; may be set before the first `take`.
 
-    Attributes:
-        sent: number of messages handed out by `take`.
-
     """
 
     def __init__(
@@ -138,6 +120,7 @@ class Producer:
         self._oldest = 1
         """All messages before this sequence number are settled."""
         self.sent = 0
+        """Number of messages handed out by `take`."""
 
     @property
     def unconfirmed(self) -> int:
@@ -162,8 +145,7 @@ class Producer:
     def take(self, now: int) -> bytes:
         """Return the frames to write now, of at most `BATCH` messages; empty if nothing may be sent.
 
-        Args:
-            now: time in nanoseconds; without a schedule the messages are due now.
+        Without a schedule the messages are due now, in nanoseconds.
         """
         count = self._ready(now)
         if count <= 0:
@@ -173,16 +155,15 @@ class Producer:
         self._tally.sent += count
         schedule = self.schedule
         if schedule is None:
-            if self._window:
-                self._dues.update(zip(range(first + 1, first + count + 1), repeat(now), strict=False))
-            stamps: list[bytes] = [_pack_due(now)] * count
+            dues = [now] * count
+            stamps = [_pack_due(now)] * count
         else:
             dues = [schedule.due(number) for number in range(first, first + count)]
             for due in dues:
                 self._tally.send_delay.record((now - due) // 1000)
-            if self._window:
-                self._dues.update(zip(range(first + 1, first + count + 1), dues, strict=True))
             stamps = [_pack_due(due) for due in dues]
+        if self._window:
+            self._dues.update(zip(range(first + 1, first + count + 1), dues, strict=True))
         return self._frames(first, stamps)
 
     def _frames(self, first: int, stamps: list[bytes]) -> bytes:
@@ -209,14 +190,7 @@ class Producer:
         return max(0, schedule.due(self.sent) - now)
 
     def settle(self, number: int, now: int, *, multiple: bool, acked: bool) -> None:
-        """Count a `basic.ack` or `basic.nack` of the broker.
-
-        Args:
-            number: sequence number; 0 with `multiple` means all.
-            now: time of its arrival, in nanoseconds.
-            multiple: all messages up to this one.
-            acked: False for `basic.nack`.
-        """
+        """Count a `basic.ack` or `basic.nack` (not `acked`); sequence number 0 with `multiple` means all."""
         pop = self._dues.pop
         if multiple:
             last = number or self.sent
@@ -242,3 +216,24 @@ def record(latency: Latency, dues: Sequence[int], now: int) -> None:
         while at < end and dues[at] == due:
             at += 1
         latency.record((now - due) // 1000, at - start)
+
+
+class Confirms(Incoming):
+    """The receiving side of a producer's connection: confirms, and returned messages."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self._tally = tally
+        self.producer: Producer | None = None
+        """The producer on channel 1; None until it is set up."""
+
+    def handle(self, index: int, data: bytes, at: int, now: int) -> bool:
+        """Count a confirm or a return."""
+        if index in {BASIC_ACK, BASIC_NACK} and self.producer is not None:
+            number, bits, _ = unpack_ack(data, at + FIELDS_AT)
+            self.producer.settle(number, now, multiple=bool(bits & 1), acked=index == BASIC_ACK)
+            return True
+        if index == BASIC_RETURN:
+            self._tally.returned += 1
+            return True
+        return False

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from leveret.broker.client.options import Product
 from leveret.broker.perf.load import Load
-from leveret.broker.perf.results import Interval, Percentiles, Result
+from leveret.broker.perf.measurement import Interval, Percentiles, Result
 
 HEADER_EVERY = 20
 """Lines between two headers."""
@@ -39,45 +39,29 @@ def _count(number: int, noun: str) -> str:
 
 
 class Report:
-    """The texts of a run.
-
-    Args:
-        load: its load, which decides the columns.
-
-    """
+    """The texts of a run, whose load decides the columns."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
         self._lines = 0
-        columns = [_Column("time", "s", lambda each: f"{each.second:.1f}")]
-        if load.producers:
-            columns.append(_Column("sent", "msg/s", lambda each: _rate(each.sent)))
-        if load.consumers:
-            columns.append(_Column("received", "msg/s", lambda each: _rate(each.received)))
-        if self._has_confirms:
-            columns.append(_Column("confirmed", "msg/s", lambda each: _rate(each.confirmed)))
-        if load.mandatory:
-            columns.append(_Column("returned", "msg/s", lambda each: _rate(each.returned)))
-        if self._has_latency:
-            columns += [
-                _Column("latency p50", "ms", lambda each: _share(each.latency_us, "p50")),
-                _Column("p99", "ms", lambda each: _share(each.latency_us, "p99")),
-            ]
-        if self._has_confirms:
-            columns += [
-                _Column("confirm p50", "ms", lambda each: _share(each.confirm_latency_us, "p50")),
-                _Column("p99", "ms", lambda each: _share(each.confirm_latency_us, "p99")),
-            ]
-        self._columns = columns
-        self._widths = [6, *[max(len(each.title) + 2, 9) for each in columns[1:]]]
+        has_confirms, has_latency = self._has_confirms, bool(load.producers and load.consumers)
+        columns = (
+            (True, _Column("time", "s", lambda each: f"{each.second:.1f}")),
+            (load.producers, _Column("sent", "msg/s", lambda each: _rate(each.sent))),
+            (load.consumers, _Column("received", "msg/s", lambda each: _rate(each.received))),
+            (has_confirms, _Column("confirmed", "msg/s", lambda each: _rate(each.confirmed))),
+            (load.mandatory, _Column("returned", "msg/s", lambda each: _rate(each.returned))),
+            (has_latency, _Column("latency p50", "ms", lambda each: _share(each.latency_us, "p50"))),
+            (has_latency, _Column("p99", "ms", lambda each: _share(each.latency_us, "p99"))),
+            (has_confirms, _Column("confirm p50", "ms", lambda each: _share(each.confirm_latency_us, "p50"))),
+            (has_confirms, _Column("p99", "ms", lambda each: _share(each.confirm_latency_us, "p99"))),
+        )
+        self._columns = [column for is_shown, column in columns if is_shown]
+        self._widths = [6, *[max(len(each.title) + 2, 9) for each in self._columns[1:]]]
 
     @property
     def _has_confirms(self) -> bool:
         return bool(self._load.confirm and self._load.producers)
-
-    @property
-    def _has_latency(self) -> bool:
-        return bool(self._load.producers and self._load.consumers)
 
     def begin(self, server: Product, uri: str) -> list[str]:
         """Return the lines that describe the run."""

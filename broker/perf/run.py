@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.client.client import Client, clock
@@ -12,14 +12,17 @@ from leveret.broker.client.errors import ClientError
 from leveret.broker.client.frames import Incoming
 from leveret.broker.client.options import TLS, Options, Product
 from leveret.broker.client.uri import Address
-from leveret.broker.perf.confirms import Confirms
 from leveret.broker.perf.deliveries import Deliveries
-from leveret.broker.perf.load import Load, shares
-from leveret.broker.perf.measurement import Measurement
-from leveret.broker.perf.producer import MARK_SIZE, NANOSECONDS, Producer, Schedule, template
-from leveret.broker.perf.results import Interval, Result, percentiles
-from leveret.broker.perf.tally import Tally
-from leveret.broker.perf.topology import Topology
+from leveret.broker.perf.load import Load, Topology, shares
+from leveret.broker.perf.measurement import (
+    NANOSECONDS,
+    Interval,
+    Measurement,
+    Result,
+    Tally,
+    percentiles,
+)
+from leveret.broker.perf.producer import MARK_SIZE, Confirms, Producer, Schedule, template
 
 OPTIONS: Final = Options(product="leveret perf")
 DRAIN_SECONDS: Final = 5.0
@@ -32,8 +35,6 @@ CONNECTING: Final = 32
 """Number of connections that are opened at a time."""
 LEAST_WAIT: Final = 0.0002
 """Seconds between two writes of a paced producer, at least: so often can a loop of Python wake up."""
-
-T = TypeVar("T")
 
 
 class Publishing:
@@ -86,17 +87,14 @@ class Publishing:
 
 
 class Run:
-    """One run. Await `go`; `interrupt` ends it early.
+    """One run of a load that was checked. Await `go`; `interrupt` ends it early.
 
     Args:
-        load: the load, already checked.
+        load: the load.
         address: the broker.
         on_begin: called with the broker's product and version when all connections are open.
         on_interval: called with each interval at its end.
         tls: the encryption of the connections; None for none.
-
-    Attributes:
-        error: the error that ended the run, if any.
 
     """
 
@@ -109,6 +107,7 @@ class Run:
         tls: TLS | None = None,
     ) -> None:
         self.error: ClientError | None = None
+        """The error that ended the run, if any."""
         self._load = load
         self._address = address
         self._options = replace(OPTIONS, tls=tls)
@@ -131,8 +130,7 @@ class Run:
     async def go(self) -> Result:
         """Set up, measure, clean up, and return the result; errors during the measurement are part of it.
 
-        Raises:
-            ClientError: the run could not begin.
+        Raises ClientError if the run could not begin.
         """
         control = await Client.connect(self._address, Incoming(), self._options)
         try:
@@ -149,7 +147,7 @@ class Run:
         except ClientError as error:
             if not hasattr(self, "_measurement"):
                 raise
-            self._note(error)
+            self.error = self.error or error
         finally:
             await control.close()
         return self._result(control.server)
@@ -178,17 +176,9 @@ class Run:
 
     def _producer(self, client: Client, keys: Iterable[str]) -> Producer:
         load = self._load
+        flags = {"persistent": load.persistent, "mandatory": load.mandatory}
         templates = [
-            template(
-                load.exchange,
-                key,
-                self._mark,
-                load.size,
-                client.frame_max,
-                persistent=load.persistent,
-                mandatory=load.mandatory,
-            )
-            for key in keys
+            template(load.exchange, key, self._mark, load.size, client.frame_max, **flags) for key in keys
         ]
         return Producer(templates, self._tally, window=load.confirm)
 
@@ -215,12 +205,8 @@ class Run:
     def _fail(self, failed: "asyncio.Future[None]") -> None:
         error = failed.exception()
         if isinstance(error, ClientError):
-            self._note(error)
+            self.error = self.error or error
         self.interrupt()
-
-    def _note(self, error: ClientError) -> None:
-        if self.error is None:
-            self.error = error
 
     def _blocked(self, reason: str | None) -> None:
         if not hasattr(self, "_measurement"):
@@ -270,11 +256,8 @@ class Run:
                 received, quiet_since = self._tally.received, now
             is_quiet = now - quiet_since > QUIET_SECONDS * NANOSECONDS
             missing = self._unreceived()
-            if (
-                not self._unsent()
-                and not self._unconfirmed()
-                and (missing == 0 or (missing is None and is_quiet))
-            ):
+            is_complete = missing == 0 or (missing is None and is_quiet)
+            if is_complete and not self._unsent() and not self._unconfirmed():
                 return
             await asyncio.sleep(0.02)
 
@@ -303,7 +286,6 @@ class Run:
     def _result(self, server: Product) -> Result:
         measurement, tally = self._measurement, self._tally
         sent, received, confirmed = measurement.flows()
-        latency, confirm_latency = measurement.latencies()
         return Result(
             uri=str(self._address),
             server=server,
@@ -317,8 +299,8 @@ class Run:
             unsent=self._unsent(),
             unconfirmed=self._unconfirmed(),
             unreceived=self._unreceived() if self._load.consumers else None,
-            latency_us=percentiles(latency),
-            confirm_latency_us=percentiles(confirm_latency),
+            latency_us=percentiles(tally.latency.whole()),
+            confirm_latency_us=percentiles(tally.confirm_latency.whole()),
             send_delay_us=percentiles(tally.send_delay),
             blocked_seconds=measurement.blocked_seconds(measurement.ended),
             blocked_reason=measurement.blocked_reason,

@@ -23,7 +23,7 @@ from running import Running, command, deadline, environment, free_port
 import leveret
 from leveret.broker.cli.main import main
 from leveret.broker.perf.load import STAMP_SIZE, Load
-from leveret.broker.perf.results import Interval, Percentiles, Result
+from leveret.broker.perf.measurement import Interval, Percentiles, Result
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "measure.md"
 SECONDS = 60

@@ -12,7 +12,7 @@ from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
 from running import command, deadline, environment
 
 from leveret.broker.cli.main import main
-from leveret.broker.perf.results import Result
+from leveret.broker.perf.measurement import Result
 
 pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
 SECONDS = 60

@@ -2,11 +2,8 @@
 
 from leveret.broker.client.options import Product
 from leveret.broker.perf.load import Load
-from leveret.broker.perf.measurement import Measurement
-from leveret.broker.perf.producer import NANOSECONDS
+from leveret.broker.perf.measurement import NANOSECONDS, Flow, Measurement, Tally, percentiles
 from leveret.broker.perf.report import HEADER_EVERY, Report
-from leveret.broker.perf.results import Flow, percentiles
-from leveret.broker.perf.tally import Tally
 
 
 def test_an_interval_has_the_rates_since_the_last():

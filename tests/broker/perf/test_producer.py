@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 from leveret.broker.amqp.codec import decode_method
 from leveret.broker.amqp.fastpath import unpack_frame
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.perf.producer import BATCH, NANOSECONDS, Producer, Schedule, template
-from leveret.broker.perf.tally import Tally
+from leveret.broker.perf.measurement import NANOSECONDS, Tally
+from leveret.broker.perf.producer import BATCH, Producer, Schedule, template
 
 MARK = b"mark"
 MILLISECOND = 1_000_000
