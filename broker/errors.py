@@ -6,6 +6,7 @@ turns an `AMQPError` into a close method. The texts are RabbitMQ's, because clie
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 
 class ReplyCode(IntEnum):
@@ -37,17 +38,10 @@ class ReplyCode(IntEnum):
         return self not in _SOFT
 
 
-_SOFT = frozenset(
-    {
-        ReplyCode.CONTENT_TOO_LARGE,
-        ReplyCode.NO_ROUTE,
-        ReplyCode.NO_CONSUMERS,
-        ReplyCode.ACCESS_REFUSED,
-        ReplyCode.NOT_FOUND,
-        ReplyCode.RESOURCE_LOCKED,
-        ReplyCode.PRECONDITION_FAILED,
-    }
-)
+_SOFT = frozenset({
+    ReplyCode.CONTENT_TOO_LARGE, ReplyCode.NO_ROUTE, ReplyCode.NO_CONSUMERS, ReplyCode.ACCESS_REFUSED,
+    ReplyCode.NOT_FOUND, ReplyCode.RESOURCE_LOCKED, ReplyCode.PRECONDITION_FAILED,
+})  # fmt: skip
 
 
 class AMQPError(Exception):
@@ -56,9 +50,7 @@ class AMQPError(Exception):
     Args:
         code: the reply code; it alone determines whether the channel (soft) or the connection (hard) is closed.
         explanation: the part of the reply text after `NAME - `; if empty, the reply text is the name alone.
-        class_id: class id of the failing method; if this and `method_id` are 0, the connection fills in the
-            method it was executing.
-        method_id: method id of the failing method.
+        class_id, method_id: the failing method; if both are 0, the connection fills in what it was executing.
 
     """
 
@@ -129,34 +121,12 @@ def no_disk_space(effect: str) -> AMQPError:
     return NoResourceError(f"no disk space left: {effect}")
 
 
-def access_refused(explanation: str) -> AMQPError:
-    """403 ACCESS_REFUSED."""
-    return AMQPError(ReplyCode.ACCESS_REFUSED, explanation)
-
-
-def not_found(explanation: str) -> AMQPError:
-    """404 NOT_FOUND."""
-    return AMQPError(ReplyCode.NOT_FOUND, explanation)
-
-
-def resource_locked(explanation: str) -> AMQPError:
-    """405 RESOURCE_LOCKED."""
-    return AMQPError(ReplyCode.RESOURCE_LOCKED, explanation)
-
-
-def precondition_failed(explanation: str) -> AMQPError:
-    """406 PRECONDITION_FAILED."""
-    return AMQPError(ReplyCode.PRECONDITION_FAILED, explanation)
-
-
-def not_allowed(explanation: str) -> AMQPError:
-    """530 NOT_ALLOWED."""
-    return AMQPError(ReplyCode.NOT_ALLOWED, explanation)
-
-
-def not_implemented(explanation: str) -> AMQPError:
-    """540 NOT_IMPLEMENTED."""
-    return AMQPError(ReplyCode.NOT_IMPLEMENTED, explanation)
+access_refused = partial(AMQPError, ReplyCode.ACCESS_REFUSED)
+not_found = partial(AMQPError, ReplyCode.NOT_FOUND)
+resource_locked = partial(AMQPError, ReplyCode.RESOURCE_LOCKED)
+precondition_failed = partial(AMQPError, ReplyCode.PRECONDITION_FAILED)
+not_allowed = partial(AMQPError, ReplyCode.NOT_ALLOWED)
+not_implemented = partial(AMQPError, ReplyCode.NOT_IMPLEMENTED)
 
 
 def resource(kind: str, name: str, vhost: str) -> str:

@@ -9,26 +9,17 @@ The public API is what `__all__` names. A name is loaded when it is first used, 
 import importlib
 
 __version__ = "0.2.0"
-_PUBLIC = {
-    "AsyncBroker": "embedded.async_broker",
-    "AsyncQueueView": "embedded.vhost",
-    "AsyncVHost": "embedded.vhost",
-    "Broker": "embedded.synchronous",
-    "CallTimeoutError": "embedded.errors",
-    "ClosedBrokerError": "embedded.errors",
-    "ConfigurationError": "embedded.errors",
-    "DataDirectoryError": "embedded.errors",
-    "LeveretError": "embedded.errors",
-    "MessageView": "administration.messages",
-    "NackedError": "embedded.errors",
-    "NotIdleError": "embedded.errors",
-    "NotRecordedError": "embedded.errors",
-    "PortInUseError": "embedded.errors",
-    "QueueView": "embedded.synchronous",
-    "RefusedError": "embedded.errors",
-    "UnroutableError": "embedded.errors",
-    "VHost": "embedded.synchronous",
-}
+_MODULES = {
+    "administration.messages": ("MessageView",),
+    "embedded.async_broker": ("AsyncBroker",),
+    "embedded.errors": (
+        "CallTimeoutError", "ClosedBrokerError", "ConfigurationError", "DataDirectoryError", "LeveretError",
+        "NackedError", "NotIdleError", "NotRecordedError", "PortInUseError", "RefusedError", "UnroutableError",
+    ),
+    "embedded.synchronous": ("Broker", "QueueView", "VHost"),
+    "embedded.vhost": ("AsyncQueueView", "AsyncVHost"),
+}  # fmt: skip
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of strings
 
 

@@ -105,26 +105,18 @@ def read(
     if only is not None and (unknown := [name for name in only if name not in names]):
         raise ExportError(f"{table} has no column {', '.join(unknown)}")
     begin, end = _moment("since", since), _moment("until", until)
-    if (begin is not None or end is not None) and "ts" not in names:
-        raise ExportError(f"{table} has no times: since and until do not apply to it")
-    wanted = _conditions(table, names, vhost, queue)
+    wanted = _conditions(table, names, begin, end, vhost, queue)
     suffix = _suffix(root / table)
     if suffix is None:
         raise ExportError(f"no files of {table} in {root}")
     schema = _schema(table)
-    files = sorted(_files(root / table, suffix, begin, end))
-    parts = [part for file in files for part in _parts(file, suffix, table, schema)]
-    if begin is not None:
-        wanted.append(("ts", "greater_equal", begin))
-    if end is not None:
-        wanted.append(("ts", "less_equal", end))
     kept = []
-    for part in parts:
-        rows = part
-        for column, function, value in wanted:
-            scalar = arrow.scalar(value, type=schema.field(column).type)
-            rows = rows.filter(compute.call_function(function, [rows[column], scalar]))
-        kept.append(rows)
+    for file in sorted(_files(root / table, suffix, begin, end)):
+        for rows in _parts(file, suffix, table, schema):
+            for column, function, value in wanted:
+                scalar = arrow.scalar(value, type=schema.field(column).type)
+                rows = rows.filter(compute.call_function(function, [rows[column], scalar]))  # noqa: PLW2901
+            kept.append(rows)
     found = arrow.concat_tables(kept) if kept else schema.empty_table()
     order = [name for name in ("node", "ts", "mono_us", "run_id", "t_s") if name in names]
     found = found.sort_by([(name, "ascending") for name in order])
@@ -132,7 +124,6 @@ def read(
 
 
 def _arrow() -> Any:
-    """Return the module pyarrow."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional package
     except ModuleNotFoundError as error:
@@ -155,7 +146,6 @@ def _root(directory: str | os.PathLike[str]) -> Path:
 
 
 def _moment(name: str, time: datetime | str | None) -> datetime | None:
-    """Return a time with its zone."""
     if time is None:
         return None
     try:
@@ -166,21 +156,27 @@ def _moment(name: str, time: datetime | str | None) -> datetime | None:
 
 
 def _conditions(
-    table: str, names: set[str], vhost: str | None, queue: str | None
+    table: str,
+    names: set[str],
+    begin: datetime | None,
+    end: datetime | None,
+    vhost: str | None,
+    queue: str | None,
 ) -> list[tuple[str, str, Any]]:
-    """Return the conditions on objects, as column, function of Arrow's and value."""
-    wanted: list[tuple[str, str, Any]] = []
-    if vhost is not None:
-        if "vhost" not in names:
-            raise ExportError(f"{table} has no virtual hosts: vhost does not apply to it")
-        wanted.append(("vhost", "equal", vhost))
-    if queue is not None and table == "latency_hist":
-        wanted += [("scope", "equal", "queue"), ("name", "equal", queue)]
-    elif queue is not None:
-        if "queue" not in names:
-            raise ExportError(f"{table} has no queues: queue does not apply to it")
-        wanted.append(("queue", "equal", queue))
-    return wanted
+    """Return the conditions on rows, as column, function of Arrow's and value. Raises ExportError."""
+    is_histogram = table == "latency_hist"
+    given = (
+        ("ts", "greater_equal", begin, "times: since and until do not apply to it"),
+        ("ts", "less_equal", end, "times: since and until do not apply to it"),
+        ("vhost", "equal", vhost, "virtual hosts: vhost does not apply to it"),
+        ("scope", "equal", "queue" if is_histogram and queue is not None else None, ""),
+        ("name" if is_histogram else "queue", "equal", queue, "queues: queue does not apply to it"),
+    )
+    wanted = [each for each in given if each[2] is not None]
+    for column, _, _, text in wanted:
+        if column not in names:
+            raise ExportError(f"{table} has no {text}")
+    return [each[:3] for each in wanted]
 
 
 def _suffix(folder: Path) -> str | None:
@@ -189,7 +185,6 @@ def _suffix(folder: Path) -> str | None:
 
 
 def _finished(folder: Path, suffix: str) -> Iterator[Path]:
-    """Yield the files of a table that are finished."""
     return (path for path in folder.rglob(f"*.{suffix}") if not path.name.startswith((".", "_")))
 
 
@@ -207,7 +202,6 @@ def _files(folder: Path, suffix: str, since: datetime | None, until: datetime | 
 
 
 def _schema(table: str) -> "pa.Schema":
-    """Return the Arrow schema of a table."""
     arrow = _arrow()
     fields = []
     for column, field in zip(declared(table), spark_schema(table)["fields"], strict=True):
@@ -236,7 +230,6 @@ def _type(kind: Any) -> Any:
 
 
 def _parts(file: Path, suffix: str, table: str, schema: "pa.Schema") -> Iterator["pa.Table"]:
-    """Yield the rows of a file."""
     arrow = _arrow()
     if suffix == "parquet":
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
@@ -276,17 +269,12 @@ def _row(decoder: "msgspec.json.Decoder[Any]", line: bytes) -> Any:
 
 
 def _table(arrow: Any, rows: Sequence[msgspec.Struct], schema: "pa.Schema") -> "pa.Table":
-    """Return objects as a table."""
     arrays = []
     for field in schema:
         values = [getattr(row, field.name) for row in rows]
         if field.name == "b":
-            values = [[{"i": i, "c": c} for i, c in map(_bucket, row)] for row in values]
+            values = [[{"i": bucket.i, "c": bucket.c} for bucket in row] for row in values]
         elif arrow.types.is_map(field.type):
             values = [None if each is None else list(each.items()) for each in values]
         arrays.append(arrow.array(values, type=field.type))
     return arrow.table(arrays, schema=schema)
-
-
-def _bucket(bucket: Any) -> tuple[int, int]:
-    return bucket.i, bucket.c

@@ -61,12 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def settings(config: pytest.Config, name: str) -> dict[str, str]:
-    """Return the settings of an ini key, changed by those of the option of the same name.
-
-    Raises:
-        pytest.UsageError: a setting has no `=`.
-
-    """
+    """Return the settings of an ini key, changed by those of the option of the same name. Raises UsageError."""
     found: dict[str, str] = {}
     for setting in (*config.getini(name), *getattr(config.known_args_namespace, name)):
         key, equals, value = setting.partition("=")
@@ -78,12 +73,7 @@ def settings(config: pytest.Config, name: str) -> dict[str, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Check the configuration, and start the broker for tests that do not ask a fixture for it.
-
-    Raises:
-        pytest.UsageError: a setting is wrong, or the port is taken.
-
-    """
+    """Check the configuration, and start the broker for tests that do not ask a fixture for it. Raises UsageError."""
     port: int | None = early_config.known_args_namespace.leveret_port
     variables = settings(early_config, "leveret_env")
     if port is None and not variables:
@@ -106,9 +96,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def check(config: dict[str, str]) -> None:
     """Check keys and values of the broker's configuration; this loads its configuration, but not the broker.
 
-    Raises:
-        pytest.UsageError: with all problems.
-
+    Raises UsageError with all problems.
     """
     from leveret import ConfigurationError  # noqa: PLC0415 - only for tests that configure the broker
     from leveret.broker.embedded.settings import make_config  # noqa: PLC0415
@@ -120,15 +108,9 @@ def check(config: dict[str, str]) -> None:
 
 
 def start_session_broker(config: pytest.Config, port: int = 0) -> "Broker":
-    """Start the broker that tests share; it stops when pytest ends.
+    """Start the broker that tests share, by default at a free port; it stops when pytest ends.
 
-    Args:
-        config: pytest's configuration.
-        port: port of the broker, 0 for a free one.
-
-    Raises:
-        pytest.UsageError: a setting is wrong, or the port is taken.
-
+    Raises UsageError if a setting is wrong, or the port is taken.
     """
     from leveret import Broker, LeveretError  # noqa: PLC0415 - only for tests that use it
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import msgspec
 
-from leveret.broker.client.product import Product
+from leveret.broker.client.options import Product
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.perf.load import Load
 
